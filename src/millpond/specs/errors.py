@@ -46,7 +46,7 @@ class SpecError(InvalidInputError):
 
 
 class BadValueError(ValueError):
-    """A single value that cannot be accepted; its place is added by whoever knows it.
+    """A single value that cannot be accepted; the caller adds its place.
 
     Args:
         cause: what is wrong, with the value in it.

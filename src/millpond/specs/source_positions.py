@@ -40,7 +40,7 @@ class Located:
     sources: dict[Path, str] = field(default_factory=dict)
 
     def graft(self, path: Path, part: Located, key: tuple[int, int]) -> None:
-        """Note that what stands at ``path`` is now ``part``: faults in it are told by its source and places.
+        """Note that what stands at ``path`` is now ``part``: faults in it are reported with its source and places.
 
         Args:
             key: where the last part of the path stands in the source of ``part``.

@@ -20,10 +20,10 @@ def _state(job: JobInfo) -> str:
 
 
 def require_attended(verb: str, yes: bool) -> None:
-    """Check that there is somebody who can be asked, unless they have said yes.
+    """Check that questions can be asked, unless ``yes`` is given.
 
     Raises:
-        InvalidInputError: there is nobody.
+        InvalidInputError: standard input or error is no terminal.
     """
     if not yes and not _is_attended():
         raise InvalidInputError("standard input is no terminal, so nothing can be asked", f"add -y to {verb} them")
@@ -35,7 +35,7 @@ def confirmed(question: str, yes: bool) -> bool:
 
 
 def _is_attended() -> bool:
-    """Whether there is somebody who can be asked."""
+    """Whether questions can be asked: standard input and error are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

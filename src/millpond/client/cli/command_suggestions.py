@@ -1,4 +1,4 @@
-"""Groups of commands that name the nearest one when somebody mistypes, and list each with its whole first sentence."""
+"""Groups of commands that name the nearest one to an unknown one, and list each with its whole first sentence."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def complain(error: MillpondError) -> None:
 
 
 def complain_about_defect(error: Exception) -> None:
-    """Print an error that nobody foresaw: its kind and words, and how to see where it comes from."""
+    """Print an unexpected error: its kind and words, and how to see where it comes from."""
     _trace(error)
     say(f"a defect of Millpond: {type(error).__name__}: {error}\nMILLPOND_DEBUG=1 shows where; please report it")
 

@@ -104,7 +104,7 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except BrokenPipeError:
-        # Whoever read our output has seen enough.
+        # The reader of the output has gone.
         _abandon_output()
         return BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):

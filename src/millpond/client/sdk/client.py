@@ -35,7 +35,7 @@ class Client(JobRequests, ClusterRequests):
         url, token, state_dir: which server; see ``find_server`` for what counts when they are not given.
         timeout_s: how long one answer may take.
         transport: how requests travel, for tests that carry them to a server in the same process.
-        tell: hears what is worth telling whoever waits, in a line.
+        tell: called with each line of progress.
 
     Raises:
         UnavailableError: no server is running there.

@@ -78,7 +78,7 @@ class PasswordChange(AccountRequest):
 
 
 class MembershipInfo(Body):
-    """A group that somebody is in, and as what."""
+    """A group of a user, and the role in it."""
 
     group: str
     queue: str
@@ -163,7 +163,7 @@ class UserList(Body):
 
 
 class Invitation(Body):
-    """A secret by which a user chooses a password, once; nobody can see it again.
+    """A secret by which a user chooses a password, once; it is not shown again.
 
     Attributes:
         warning: what else follows from there being one user more.
@@ -217,7 +217,7 @@ class GroupList(Body):
 
 
 class Membership(AccountRequest):
-    """As what somebody should be in a group."""
+    """The role of a user in a group."""
 
     role: GroupRole = "member"
 

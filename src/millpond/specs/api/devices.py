@@ -1,4 +1,4 @@
-"""What the API tells of devices as they fare now: figures with their units, null where nobody knows."""
+"""Devices as they are now: figures with their units, null where unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies about what happened, and who was told of it."""
+"""Bodies about events, and their deliveries to webhooks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EventList(Body):
 
 
 class DeliveryInfo(Body):
-    """Something that was or is to be told to a webhook.
+    """An event that was or is to be delivered to a webhook.
 
     Attributes:
         state: ``waiting``, ``delivered`` or ``given up``.

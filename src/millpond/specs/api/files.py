@@ -10,7 +10,7 @@ from millpond.specs.api.base import Body
 from millpond.specs.job.snapshots import Digest
 
 Visibility = Literal["private", "group", "everyone"]
-"""Who sees something beside whose it is and admins: nobody, the group that it was put for, all."""
+"""Who sees an object besides its owner and admins: no other user, its group, all."""
 
 MOST_DIGESTS: Final = 10_000
 """Contents that one request may ask about."""
@@ -32,7 +32,7 @@ class BlobProgress(Body):
     """How much of a content is here.
 
     Attributes:
-        received: bytes that the caller has sent of it; all of it where it is ``whole``, whoever sent it.
+        received: bytes that the caller has sent of it; all of it where it is ``whole``, from any sender.
         busy: another request of the caller's is sending more.
     """
 

@@ -18,7 +18,7 @@ _Description = Annotated[str, Field(max_length=500)]
 
 
 class ImageEntry(Body):
-    """What is told of an image when it is put into the catalogue.
+    """The description of an image for the catalogue.
 
     Attributes:
         visibility: left out: as it was, or ``group``.
@@ -65,7 +65,7 @@ class ImagePush(Body):
 
     Attributes:
         reference: as what: with registry and tag.
-        login: as in ``ImageAdd``; without one the registry is told nobody.
+        login: as in ``ImageAdd``; without one no credentials are sent.
     """
 
     reference: Reference

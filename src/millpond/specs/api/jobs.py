@@ -28,7 +28,7 @@ class DeviceGrant(Body):
 
 
 def beyond_exit_code(detail: str, code: int | None) -> str:
-    """What the engine said about an end, without the exit code where that is told already."""
+    """What the engine said about an end, without the exit code where that is shown already."""
     told = f"exit code {code}"
     return "" if detail == told else detail.removeprefix(f"{told}: ")
 
@@ -114,7 +114,7 @@ class JobInfo(Body):
         scaled_to_zero: why a service has no replicas for now; empty when it has, or waits for them.
         suspension: how it is suspended, and why; of one that runs, why it could not be suspended; of one that is
             queued, that it waits to be resumed, as its run ended while people kept it suspended; else empty.
-        leaving: it was told to leave its cards, and has not left them yet.
+        leaving: it was asked to leave its cards, and has not left them yet.
         migration: how this run came, or comes, to other cards than it had, ``live-migrated`` or ``restart-migrated``,
             or why it did not; empty when that was never asked.
         suspended_at: since when that run is suspended, or was until its end; None when it is not.

@@ -56,7 +56,7 @@ class CordonInfo(Body):
     """A span in which a machine takes no new work.
 
     Attributes:
-        until: None: until somebody opens it.
+        until: None: until it is opened.
         drain: preemptible work there is asked to leave when the span begins.
         by: who wanted it.
     """
@@ -109,7 +109,7 @@ class CloseRequest(Body):
 
     Attributes:
         reason: for people.
-        until: when it opens by itself, in seconds since 1970; None: when somebody opens it.
+        until: when it opens by itself, in seconds since 1970; None: when it is opened.
         drain: preemptible work there is asked to leave when the span begins.
         begin: plans it for then: work that is known to run into it does not start there, and it always drains.
     """

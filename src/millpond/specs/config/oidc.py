@@ -62,11 +62,11 @@ class OidcFile(Strict):
         client_secret_file: holds the secret it knows this server by; left out for a public client.
         scopes: what is asked for besides ``openid``.
         user_claim: what a new account is called by.
-        groups_claim: lists what somebody is in there.
+        groups_claim: lists the groups of a user there.
         groups: by value of that claim.
-        create_users: somebody it vouches for gets an account; otherwise an admin binds accounts.
+        create_users: a user it vouches for gets an account; otherwise an admin binds accounts.
         admins: who has one of these values of the groups' claim is an admin, as long as they have it.
-        allowed: only who has one of these values gets in; empty: whoever the provider vouches for.
+        allowed: only who has one of these values gets in; empty: every user the provider vouches for.
     """
 
     issuer: Annotated[str, BeforeValidator(_issuer), Field(max_length=300)]

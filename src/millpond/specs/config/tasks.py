@@ -53,7 +53,7 @@ class TaskRules:
     """What tasks are kept to besides what they ask for.
 
     Attributes:
-        cpu_is_bound: they get no more CPU time than they asked for, even where nobody else wants it.
+        cpu_is_bound: they get no more CPU time than they asked for, even where it is idle.
         processes: the most that one may have, threads included.
         network: which they get.
     """
@@ -79,7 +79,7 @@ class RunAsFile(Strict):
     Attributes:
         users: ``range``: each user as a number of their own; ``unix``: as the machine's account of the same
             name; ``server``: as the server.
-        range: user numbers that nobody else uses, for ``users: range``.
+        range: user numbers of no other account, for ``users: range``.
     """
 
     users: Literal["range", "unix", "server"] = "range"

@@ -1,4 +1,4 @@
-"""The section ``webhooks`` of the configuration: who is told what happens to jobs."""
+"""The section ``webhooks`` of the configuration: receivers of events about jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.specs.job.fields import Name, SecretName
 from millpond.specs.validation import Strict
 
 Topic = Literal["job.started", "job.preempted", "job.succeeded", "job.failed", "job.cancelled"]
-"""What a webhook can be told of."""
+"""Events that a webhook can receive."""
 
 
 class WebhookFile(Strict):

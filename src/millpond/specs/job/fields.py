@@ -288,7 +288,7 @@ def _signal(value: Any) -> Any:
 
 
 class CheckpointFile(Strict):
-    """How a job is told to save its work, and how long that may take before it is ended by force.
+    """How a job is asked to save its work, and how long that may take before it is ended by force.
 
     ``transparent``: it need not save anything to leave its cards; where a pool suspends, it is moved off as it is.
 

@@ -73,7 +73,7 @@ class ImageRequest(Strict):
 
 
 class Pinned(Strict):
-    """What the server found for a job when it was submitted; whatever somebody writes here is replaced.
+    """What the server found for a job when it was submitted; a written value is replaced.
 
     Attributes:
         image: digest of its image.

@@ -118,7 +118,7 @@ class JobFile(Strict):
         memory: host memory of one task.
         topology: within what all tasks must or should lie; a bare word is required.
         env: variables of its tasks.
-        checkpoint: how it saves its work when it is told to leave.
+        checkpoint: how it saves its work when it has to leave.
         preemptible: whether it may be ended for others and run again later.
         extras: named extra resources of one task, such as RDMA cards and licences.
         name: what people call it; ``after`` and commands find it by this. Its id is made of it.
@@ -153,13 +153,13 @@ class JobFile(Strict):
         after: jobs that must have ended before it may start: others of the same file by their names, the submitter's
             own by theirs, or ids.
         idempotency_key: submitting it again with the same key gives the same job.
-        network: the machine's, or one that its tasks on a machine share with nobody; left out: as the server is set.
+        network: the machine's, or one that its tasks on a machine have to themselves; left out: as the server is set.
         serve: how what a ``dev`` or ``service`` job serves is reached.
         array: many such jobs, which differ in their index alone.
         sweep: a job for each trial of some parameters.
         image: its tasks run in containers of it; default: in the machine's own environment.
         stdin: its one task reads what a client sends it (``pond run -i``); otherwise its standard input is empty.
-        pinned: what the server found for it; nobody need write it.
+        pinned: what the server found for it; not written by users.
     """
 
     kind: Literal["train", "dev", "service"] = "train"
@@ -229,7 +229,7 @@ class JobFile(Strict):
 
     @property
     def may_rest(self) -> bool:
-        """Whether it may go without replicas while nobody asks for anything."""
+        """Whether it may scale to zero while there are no requests."""
         return self.kind == "service" and self.tasks is not None and self.tasks.min == 0
 
     @property

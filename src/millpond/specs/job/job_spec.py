@@ -64,7 +64,7 @@ class JobSpec:
 
     @property
     def checkpoint(self) -> workloads.Checkpoint:
-        """How it is told to save its work."""
+        """How it is asked to save its work."""
         return build_checkpoint(self.file.checkpoint)
 
     @property

@@ -80,7 +80,7 @@ class After(Strict):
     Attributes:
         ok: they must have succeeded.
         any: however they ended.
-        failed: they must have failed (work that cleans up, or tells somebody).
+        failed: they must have failed (work that cleans up, or notifies).
     """
 
     model_config = or_short({"type": "array", "items": {"type": "string"}}, {"type": "string", "minLength": 1})

@@ -53,7 +53,7 @@ class Scale(Strict):
         latency: mean time of an answer, above which there are too few replicas.
         device_use: mean part of the time in which the cards of its replicas should be computing, in milli.
         down_after: so long fewer must have been enough before there are fewer.
-        idle_after: so long nobody must have asked for anything before a service with ``min: 0`` has no replicas.
+        idle_after: a service with ``min: 0`` has no replicas after this long without a request.
         rest: what becomes of them then: they end, or they move to host memory where the pool suspends and there is room
             for them, and come back with the next request.
         hours: of several that come together, the first counts.

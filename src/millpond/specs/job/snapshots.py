@@ -1,6 +1,6 @@
 """What a sent folder is: its snapshot, a list of paths and content hashes, itself named by the hash of its text.
 
-Two folders with the same content have the same snapshot, whoever sends them. Contents (blobs) are named by their
+Two folders with the same content have the same snapshot. Contents (blobs) are named by their
 SHA-256, in hexadecimal. Client and server share the rules for paths, so that what one sends the other takes.
 """
 

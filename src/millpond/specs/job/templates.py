@@ -119,7 +119,7 @@ def all_templates(warn: Callable[[str], None] = lambda text: None) -> list[Templ
     """Ours and the user's own by name; one of the user's stands in for ours of the same name.
 
     Args:
-        warn: told why a file of the user's is skipped: it is wrong or cannot be read.
+        warn: called with why a file of the user's is skipped: it is wrong or cannot be read.
     """
     found = (_first_usable(paths, warn) for _, paths in sorted(_paths().items()))
     return [template for template in found if template is not None]

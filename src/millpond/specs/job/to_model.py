@@ -72,7 +72,7 @@ def _suspendable(file: JobFile) -> Suspendable:
 
 
 def share_class_of(file: JobFile) -> ShareClass:
-    """As written; else somebody waits for a service, and nobody for work of low priority."""
+    """As written; else by kind and priority: users wait for a service, and not for work of low priority."""
     if file.share_class is not None:
         return ShareClass(file.share_class)
     if file.kind == "service":
@@ -110,6 +110,6 @@ def _slice(gpus: Gpus) -> SliceRequest:
 
 
 def build_checkpoint(written: CheckpointFile) -> Checkpoint:
-    """How a job saves its work; whoever names a signal and no mode means that mode."""
+    """How a job saves its work; a signal without a mode selects that mode."""
     mode = written.mode or ("signal" if "signal" in written.model_fields_set else "none")
     return Checkpoint(CheckpointMode(mode), written.signal, written.grace)

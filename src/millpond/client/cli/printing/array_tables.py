@@ -44,7 +44,7 @@ def trial_row(found: TrialList, trial: TrialInfo) -> list[str]:
 
 
 def best_text(found: TrialList) -> str:
-    """The best trial so far, in a line; empty when none could have told a value yet."""
+    """The best trial so far, in a line; empty while none could have reported a value."""
     best = found.trials[0] if found.metric and found.trials else None
     if best is None:
         return ""

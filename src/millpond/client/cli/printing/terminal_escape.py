@@ -1,7 +1,7 @@
 """What a job wrote, made harmless for a terminal: colours stay, what steers the terminal goes.
 
 A program's output can move the cursor, rename the window, fill the clipboard, or have the terminal answer as if
-its user had typed (ECMA-48; the control sequences of xterm). Whoever reads a colleague's output asked for none of that.
+its user had typed (ECMA-48; the control sequences of xterm). A reader of a colleague's output expects none of that.
 """
 
 from __future__ import annotations

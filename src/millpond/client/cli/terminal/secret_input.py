@@ -26,7 +26,7 @@ class SecretInput:
         """One secret.
 
         Raises:
-            InvalidInputError: standard input has no further line, or there is nobody to ask.
+            InvalidInputError: standard input has no further line, or is no terminal.
         """
         if self._stdin:
             line = sys.stdin.readline()

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from millpond.client.sdk.sessions import BLOCK, Session, TerminalSize
 
 USUAL_WINDOW = TerminalSize(24, 80)
-"""For a terminal that nobody looks at."""
+"""For output that is no terminal."""
 
 
 def is_terminal() -> bool:

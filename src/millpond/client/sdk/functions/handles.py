@@ -77,7 +77,7 @@ class JobHandle(ABC, Generic[T]):
         Raises:
             Exception: what the function raised, with the remote traceback as its cause.
             JobFailedError: it ended without a result.
-            NotAllowedError: it is another user's, whom ``attach`` was not told to trust.
+            NotAllowedError: it is another user's, whom ``attach`` does not name as trusted.
             JobTimeoutError: it has not ended within ``timeout`` seconds; it goes on.
         """
         return self.results(timeout)[0]

@@ -128,7 +128,7 @@ def submit_each(
 
 
 def attach(job_id: str, client: Client | None = None, *, trusted_user: str = "") -> JobHandle[Any]:
-    """The job of an id (or of its beginning), whoever submitted it and wherever.
+    """The job of an id (or of its beginning), of any user.
 
     Reading a result runs whatever code the job wrote into it, so another user's is refused unless they are named.
 

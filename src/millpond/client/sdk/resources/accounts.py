@@ -64,15 +64,15 @@ class AccountsClient:
         return self._ask(ChangedUser, "PATCH", f"/users/{segment(name)}", json=body)
 
     def invite(self, name: str) -> Invitation:
-        """Another invitation for somebody."""
+        """Another invitation for a user."""
         return self._ask(Invitation, "POST", f"/users/{segment(name)}/invitation")
 
     def bind_user(self, name: str, subject: str) -> IdentityInfo:
-        """Let whoever logs in at the provider as this subject have an account."""
+        """Give an account to the user who logs in at the provider as this subject."""
         return self._ask(IdentityInfo, "PUT", f"/users/{segment(name)}/identity", json={"subject": subject})
 
     def unbind_user(self, name: str) -> IdentityInfo:
-        """Let nobody at a provider have an account any more."""
+        """Unbind an account from its identity at a provider."""
         return self._ask(IdentityInfo, "DELETE", f"/users/{segment(name)}/identity")
 
     def groups(self) -> list[GroupInfo]:
@@ -90,16 +90,16 @@ class AccountsClient:
         return self._ask(GroupInfo, "PATCH", f"/groups/{segment(name)}", json=body)
 
     def put_member(self, group: str, user: str, role: str) -> GroupInfo:
-        """Take somebody into a group, or give them another role in it."""
+        """Add a user to a group, or change their role in it."""
         path = f"/groups/{segment(group)}/members/{segment(user)}"
         return self._ask(GroupInfo, "PUT", path, json={"role": role})
 
     def drop_member(self, group: str, user: str) -> GroupInfo:
-        """Let somebody leave a group."""
+        """Remove a user from a group."""
         return self._ask(GroupInfo, "DELETE", f"/groups/{segment(group)}/members/{segment(user)}")
 
     def invite_member(self, group: str, user: str, role: str) -> GroupInfo:
-        """Offer somebody a place in a group."""
+        """Invite a user into a group."""
         path = f"/groups/{segment(group)}/invitations/{segment(user)}"
         return self._ask(GroupInfo, "PUT", path, json={"role": role})
 

@@ -65,7 +65,7 @@ class ClusterRequests:
         """Let a machine take no new work.
 
         Args:
-            until: when it opens by itself, in seconds since 1970; None: when somebody opens it.
+            until: when it opens by itself, in seconds since 1970; None: when it is opened.
             drain: preemptible work there is asked to leave.
             begin: plans it for then, and drains: work known to run into it does not start there before.
 
@@ -74,8 +74,8 @@ class ClusterRequests:
         """
         from millpond.specs.api.nodes import NodeInfo
 
-        wish = {"reason": reason, "until": until, "drain": drain, "begin": begin}
-        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/close", json=wish)
+        request = {"reason": reason, "until": until, "drain": drain, "begin": begin}
+        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/close", json=request)
 
     def open_node(self, name: str, *, planned: bool = False) -> NodeInfo:
         """Let a machine take new work again.
@@ -104,7 +104,7 @@ class ClusterRequests:
         return self._ask(UsageList, "GET", "/usage", params=params)
 
     def deliveries(self, limit: int = 100) -> list[DeliveryInfo]:
-        """What was or is to be told to webhooks, newest first."""
+        """Webhook deliveries, past and pending, newest first."""
         from millpond.specs.api.events import DeliveryList
 
         return self._ask(DeliveryList, "GET", "/webhooks/deliveries", params={"limit": limit}).deliveries

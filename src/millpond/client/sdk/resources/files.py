@@ -53,7 +53,7 @@ class FilesClient:
 
     Args:
         ask, stream: of the client: one body; the raw pieces of an answer.
-        tell: hears what is worth telling whoever waits.
+        tell: called with each line of progress.
     """
 
     def __init__(self, ask: RequestFunction, stream: StreamFunction, tell: Tell) -> None:

@@ -1,4 +1,4 @@
-"""The server's catalogue of images. What takes long tells each line that it says to whoever wants to hear it."""
+"""The server's catalogue of images. Long requests report each line of progress."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class JobRequests(ABC):
         """Files to and from this server."""
 
     def submit(self, job: Mapping[str, Any]) -> JobInfo:
-        """Hand in a job: the fields of a job file. With ``ship`` true, its ``workdir`` is sent first.
+        """Submit a job: the fields of a job file. With ``ship`` true, its ``workdir`` is sent first.
 
         Raises:
             InvalidInputError: something in it is wrong, or the cluster could never run it.
@@ -228,8 +228,8 @@ class JobRequests(ABC):
         """
         from millpond.specs.api.job_requests import MigrateRequest
 
-        wish = MigrateRequest(to=tuple(to), restart=restart)
-        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/migrate", json=wish.model_dump())
+        request = MigrateRequest(to=tuple(to), restart=restart)
+        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/migrate", json=request.model_dump())
 
     def resize(self, job_id: str, tasks: int, role: str = "") -> JobInfo:
         """Give an elastic job another number of tasks; of an array, each member that waits or runs.
@@ -242,8 +242,8 @@ class JobRequests(ABC):
         """
         from millpond.specs.api.job_requests import ResizeRequest
 
-        wish = ResizeRequest(tasks=tasks, role=role)
-        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/resize", json=wish.model_dump())
+        request = ResizeRequest(tasks=tasks, role=role)
+        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/resize", json=request.model_dump())
 
     def events(self, job_id: str) -> list[EventInfo]:
         """A job's history, oldest first."""

@@ -25,7 +25,7 @@ class SshClient:
 
         Raises:
             InvalidInputError: it is none, or too weak.
-            ConflictError: it stands for somebody else.
+            ConflictError: it is registered for another user.
         """
         return self._ask(SshKeyInfo, "POST", "/ssh-keys", json={"key": key, "name": name, "user": user})
 

@@ -1,4 +1,4 @@
-"""What ``ssh`` has to be told to come into jobs: a file of entries, a key of this user's own, known host keys.
+"""What ``ssh`` needs to reach jobs: a file of entries, a key of this user's own, known host keys.
 
 All of it lies in ``ssh`` below the user's settings (``credentials.config_dir``), for its owner alone. The file holds
 entries of several servers and jobs; writing one again leaves the others as they are.

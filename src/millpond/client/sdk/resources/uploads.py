@@ -32,7 +32,7 @@ class Upload:
     Args:
         ask: of the client.
         digest: what the file was when it was listed, and ``size`` its bytes then.
-        tell: hears what is worth telling whoever waits.
+        tell: called with each line of progress.
         sleep: how to wait for another upload of the same.
     """
 

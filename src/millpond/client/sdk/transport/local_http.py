@@ -77,7 +77,7 @@ class LocalHttp:
         return answer
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the unused connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -108,7 +108,7 @@ def _query(params: Mapping[str, Any] | None) -> str:
 
 
 def _is_readable(connection: http.client.HTTPConnection) -> bool:
-    """Whether something came that nobody asked for: the end of the connection."""
+    """Whether something unasked came: the end of the connection."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return bool(poll.poll(0))

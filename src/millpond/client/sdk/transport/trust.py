@@ -16,7 +16,7 @@ AUTHORITY_VARIABLE = "MILLPOND_CA"
 def trust(address: Address) -> ssl.SSLContext | bool:
     """What connections to a server are checked by; True for the authorities that the system trusts.
 
-    A server that does not encrypt has no certificate, so nobody is trusted to vouch for one: reading the system's
+    A server that does not encrypt has no certificate, so no authority is needed: reading the system's
     authorities would take longer than all else that connecting does.
 
     The certificate of a server of this machine is for the name under which others reach it, not for 127.0.0.1; so here
@@ -38,7 +38,7 @@ def trust(address: Address) -> ssl.SSLContext | bool:
         raise UnavailableError(
             f"the certificates in {named} cannot be read ({error.strerror})", f"see --ca and {AUTHORITY_VARIABLE}"
         ) from error
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what was named is trusted, whoever signed it
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what was named is trusted, by any signature
     if address.certificate:
         context.check_hostname = False
     return context

@@ -80,7 +80,7 @@ def limits_text(limits: LimitsBody) -> str:
 
 
 def disk_text(held: DiskInfo) -> str:
-    """What somebody holds on the server's disk, in words."""
+    """What a user or a group holds on the server's disk, in words."""
     most = "" if held.limit_bytes is None else f" of at most {quantities.size_text(held.limit_bytes)}"
     return f"{held.kind} {held.name} holds {quantities.size_text(held.used_bytes)}{most} on the server's disk"
 

@@ -69,7 +69,7 @@ def _keep(address: str, info: LoginInfo, authority: str) -> None:
 
 
 def _sign_on(address: str, authority: str, by_code: bool) -> LoginInfo:
-    """Have somebody log in in a browser: in one of this machine, or with a code in any."""
+    """Log in in a browser: in one of this machine, or with a code in any."""
     if by_code:
         attempt = SignOnAttempt(address, authority=authority)
         say(f"open {attempt.info.link} in a browser and type this code within ten minutes:")
@@ -86,7 +86,7 @@ def _sign_on(address: str, authority: str, by_code: bool) -> LoginInfo:
 
 
 def has_browser() -> bool:
-    """Whether a browser can open on the screen of whoever runs this."""
+    """Whether a browser can open on this screen."""
     if os.environ.get("SSH_CONNECTION"):
         return False
     if sys.platform != "darwin" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):

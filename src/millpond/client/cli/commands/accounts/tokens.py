@@ -59,9 +59,9 @@ def group() -> None:
 @asks_server
 def create(name: str, user: str | None, verbs: tuple[str, ...], expires: str, state_dir: Path | None) -> None:
     """Create a token called NAME and print it once."""
-    wish = NewToken.model_construct(name=name, user=user, verbs=list(verbs), lifetime_s=_lifetime(expires))
+    request = NewToken.model_construct(name=name, user=user, verbs=list(verbs), lifetime_s=_lifetime(expires))
     with connect(state_dir) as client:
-        made = client.accounts.create_token(wish)
+        made = client.accounts.create_token(request)
     say(f"token {made.id} for {made.user}; it is shown once:")
     click.echo(made.secret)
 

@@ -88,8 +88,8 @@ def change(name: str, admin: bool | None, state_dir: Path | None, **limits: Any)
         known = next((user for user in client.accounts.users() if user.name == name), None)
         if known is None:
             raise NotFoundError(f"no user {name!r}", "list them with `pond user ls`")
-        wish = UserChange(admin=admin, limits=limits_from(known.limits, **limits))
-        changed = client.accounts.change_user(name, wish)
+        request = UserChange(admin=admin, limits=limits_from(known.limits, **limits))
+        changed = client.accounts.change_user(name, request)
     click.echo(f"{changed.name}: {_kind(changed)}, {limits_text(changed.limits)}")
 
 
@@ -128,7 +128,7 @@ def passwd(name: str | None, stdin: bool, state_dir: Path | None) -> None:
 @click.argument("subject")
 @asks_server
 def bind(name: str, subject: str, state_dir: Path | None) -> None:
-    """Let whoever logs in with OpenID Connect as SUBJECT have an account; who is refused is told their SUBJECT."""
+    """Give an account to the user who logs in with OpenID Connect as SUBJECT; a refused login shows its SUBJECT."""
     with connect(state_dir) as client:
         bound = client.accounts.bind_user(name, subject)
     click.echo(f"{bound.user} is {bound.subject} at {bound.issuer}")

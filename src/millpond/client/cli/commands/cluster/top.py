@@ -51,13 +51,13 @@ _LEAST_WIDTH = _NAME.width + sum(column.width + 1 for column in _COLUMNS)
 @click.option("--once", is_flag=True, help="Show it once and end, as when the output is no terminal.")
 @click.option("-w", "--watch", "interval_s", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", help="Form; JSON is told once.")
+@click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", help="Form; JSON comes once.")
 @asks_server
 def command(once: bool, interval_s: float, output: str, state_dir: Path | None) -> None:
     """Watch the devices: use, memory, power, and the use of each task.
 
     Below each device stand the tasks on it: whose, their class (who goes first), what they are guaranteed and may use
-    of it, and what they do use. A dash is what nobody knows. Ctrl-C ends it.
+    of it, and what they do use. A dash is unknown. Ctrl-C ends it.
     """
     with connect(state_dir) as client:
         if output == "json":

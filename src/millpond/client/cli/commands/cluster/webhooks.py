@@ -1,4 +1,4 @@
-"""``pond webhooks``: what was told to other programs, and what came of it."""
+"""``pond webhooks``: deliveries to other programs, and their results."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def pull(image: str, state_dir: Path | None) -> None:
 def push(image: str, reference: str, login: str | None, state_dir: Path | None) -> None:
     """Send an image of the catalogue to a registry, and print by what exact reference that has it now.
 
-    Whose image it is may do so, leads of its group, and admins. Without --login the registry is told nobody.
+    Whose image it is may do so, leads of its group, and admins. Without --login no credentials are sent.
     """
     with connect(state_dir) as client:
         click.echo(client.images.push(*_parts(image), reference, say, login).exact)

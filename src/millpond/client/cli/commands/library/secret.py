@@ -1,4 +1,4 @@
-"""``pond secret``: values for jobs and webhooks that nobody gets to see again."""
+"""``pond secret``: values for jobs and webhooks, never shown again."""
 
 from __future__ import annotations
 

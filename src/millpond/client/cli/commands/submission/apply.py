@@ -28,7 +28,7 @@ from millpond.specs.job.templates import find_template
 @click.option("-t", "--template", help="A ready job file instead of FILE; `pond template ls` lists them.")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
 @click.option("--update", metavar="JOB", help="The service to update [default: one's own of the same name].")
-@click.option("--new", is_flag=True, help="Hand in one more service, even where one of that name runs.")
+@click.option("--new", is_flag=True, help="Submit one more service, even where one of that name runs.")
 @click.option("--canary", type=float, metavar="PERCENT", help="Requests that an update gets until it is promoted.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and leave it at that.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -75,7 +75,7 @@ def command(
             document = client.shipped(spec.document) if target is not None else spec.document
             if not _show(client, spec, document, target, err=not dry_run) or dry_run:
                 continue
-            if asks and not click.confirm("Hand it in?", default=True, err=True):
+            if asks and not click.confirm("Submit it?", default=True, err=True):
                 return 1
             if chosen is not None and waits:
                 _, document = template_needs.make_environment(chosen, client, document)

@@ -127,7 +127,7 @@ def _reads_input(spec: dict[str, Any], wanted: bool | None, detach: bool) -> boo
     """Whether standard input is to be the task's.
 
     Raises:
-        InvalidInputError: it was asked for, and nobody would be there to pass it on.
+        InvalidInputError: it was asked for, and no client would pass it on.
     """
     if wanted and detach:
         raise InvalidInputError("--stdin with --detach: nobody would be there to pass it on", "leave one of them out")
@@ -192,7 +192,7 @@ def _source(text: str) -> tuple[str, str]:
 
 
 def _number(text: str) -> int | float | str:
-    """A number where ``text`` is one; other texts are judged by whoever reads the job."""
+    """A number where ``text`` is one; the reader of the job judges other texts."""
     try:
         return int(text)
     except ValueError:

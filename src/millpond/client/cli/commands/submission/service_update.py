@@ -21,7 +21,7 @@ def target(client: Client, spec: JobSpec, chosen: str | None) -> str | None:
     """A job of the service that a job file is an update of; None when it is a job of its own.
 
     Args:
-        chosen: the service that somebody named.
+        chosen: the service that the user named.
 
     Raises:
         InvalidInputError: one was named, and the file is none of a service.

@@ -50,7 +50,7 @@ def command(
 
 
 def submit_all(client: Client, documents: Sequence[Mapping[str, Any]]) -> list[JobInfo]:
-    """Hand jobs in: all of them are taken, or none is."""
+    """Submit jobs: all of them are taken, or none is."""
     if len(documents) < 2:
         return [client.submit(document) for document in documents]
     return client.submit_together(documents)
