@@ -82,9 +82,8 @@ def test_on_a_server_that_is_not_root_a_task_that_forks_without_end_meets_a_boun
         report = files.record.parent / "files" / "report"
         report.parent.mkdir(parents=True)
         script = f"exec > {report} 2>&1; for i in $(seq 60); do sleep 60 & done; echo reached the end"
-        start = TaskStart(
-            task, "worker", "n", 1, (), {"PATH": "/usr/bin:/bin"}, TaskLimits(process=ProcessLimits(processes=20))
-        )
+        env, limits = {"PATH": "/usr/bin:/bin"}, TaskLimits(process=ProcessLimits(processes=20))
+        start = TaskStart(task, 1, Placement(0, "worker", "n"), env, limits=limits)
         launch = LaunchSpec(script, world.project, workspace=Workspace("", ""))
         return world.run(plan_start(world.state, start, launch, world.sandbox), files)
 
