@@ -20,7 +20,7 @@ from oidc_provider import rules
 
 @pytest.fixture(scope="module", autouse=True)
 def _plans_made_here() -> Iterator[None]:
-    """By the same code, but not each in a child process, which takes 0.5 s of CPU; `test_plans.py` has those."""
+    """By the same code, but not each in a child process, which takes 0.5 s of CPU; `test_what_if.py` has those."""
 
     async def made_here(snapshot: str, job: Job, now: float) -> PlanInfo:
         return plan(Scheduler.restore(json.loads(snapshot)), job, now)

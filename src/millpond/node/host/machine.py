@@ -65,24 +65,24 @@ def describe_machine(
         cards = sum(len(node.devices) for node in nodes)
         return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
     found = find_vendors() if found is None else found
-    job_views = [_look(vendor, ours) for vendor in found.vendors]
-    present = [look for look in job_views if look.devices]
+    inventories = [_inventory(vendor, ours) for vendor in found.vendors]
+    present = [each for each in inventories if each.devices]
     memory_mib = _memory_bytes() // _MIB
-    can_swap = any(look.vendor.swaps() for look in present)
+    can_swap = any(each.vendor.swaps() for each in present)
     node = Node(
         name=socket.gethostname(),
         cpu_milli=len(os.sched_getaffinity(0)) * 1000,
         memory_mib=memory_mib,
-        devices=tuple(device for look in present for device in look.devices),
+        devices=tuple(device for each in present for device in each.devices),
         link_map=present[0].link_map if len(present) == 1 else "",
         swap_mib=0 if not can_swap else memory_mib // SWAP_SHARE if swap_mib is None else swap_mib,
     )
-    return Machine((node,), {look.vendor.name: look.vendor for look in present}, _notes(job_views, found.broken))
+    return Machine((node,), {each.vendor.name: each.vendor for each in present}, _notes(inventories, found.broken))
 
 
 @dataclass(frozen=True, slots=True)
-class _VendorDevices:
-    """What one vendor has here."""
+class _VendorInventory:
+    """The devices of one vendor on this machine."""
 
     vendor: DeviceVendor
     devices: tuple[Device, ...] = ()
@@ -91,31 +91,31 @@ class _VendorDevices:
     installed: bool = True
 
 
-def _look(vendor: DeviceVendor, ours: OwnProcesses) -> _VendorDevices:
+def _inventory(vendor: DeviceVendor, ours: OwnProcesses) -> _VendorInventory:
     availability = vendor.available()
     if not availability.usable:
-        return _VendorDevices(vendor, trouble=availability.reason, installed=availability.installed)
+        return _VendorInventory(vendor, trouble=availability.reason, installed=availability.installed)
     try:
         devices, links = vendor.discover(ours), vendor.links()
     except UnavailableError as error:
-        return _VendorDevices(vendor, trouble=error.cause)
+        return _VendorInventory(vendor, trouble=error.cause)
     if vendor.remaps():
         devices = tuple(replace(device, remaps=not device.parent) for device in devices)
-    return _VendorDevices(vendor, placed(devices, links), link_map(devices, links))
+    return _VendorInventory(vendor, placed(devices, links), link_map(devices, links))
 
 
-def _notes(job_views: Sequence[_VendorDevices], broken: Mapping[str, str]) -> tuple[str, ...]:
-    """What a person should be told: why devices are missing, and which are not proven."""
-    if any(look.devices for look in job_views):
-        broken_ones = [look for look in job_views if look.trouble and look.installed]
-        notes = [f"{look.vendor.title} devices cannot be used: {look.trouble}" for look in broken_ones]
+def _notes(inventories: Sequence[_VendorInventory], broken: Mapping[str, str]) -> tuple[str, ...]:
+    """For the user: why devices are missing, and which are not proven."""
+    if any(each.devices for each in inventories):
+        broken_ones = [each for each in inventories if each.trouble and each.installed]
+        notes = [f"{each.vendor.title} devices cannot be used: {each.trouble}" for each in broken_ones]
     else:
-        reasons = [look.trouble for look in job_views if look.installed or look.vendor.name == NVIDIA]
+        reasons = [each.trouble for each in inventories if each.installed or each.vendor.name == NVIDIA]
         notes = [f"no GPUs: {'; '.join(reasons) or 'no vendor of devices is installed'}"]
     notes += [
-        f"support for {look.vendor.title} devices is experimental: it has not met one yet"
-        for look in job_views
-        if look.devices and look.vendor.experimental
+        f"support for {each.vendor.title} devices is experimental: it has not met one yet"
+        for each in inventories
+        if each.devices and each.vendor.experimental
     ]
     return (*notes, *(f"the device plugin {name!r} is left out: {why}" for name, why in broken.items()))
 

@@ -31,7 +31,7 @@ from millpond.server.store.database import sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.views.job_cache import JobCache
 
-ROWS = json.loads((Path(__file__).parents[1] / "data" / "rows_of_earlier_revisions.json").read_text())
+ROWS = json.loads((Path(__file__).parents[2] / "data" / "rows_of_earlier_revisions.json").read_text())
 WRITTEN_AT = "accounts"
 COUNTED = ("usage", "deliveries", "audit")
 """Tables whose rows the database counts itself."""

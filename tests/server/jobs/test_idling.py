@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from own_record import own_record
 from server_world import Clock, Server, World, node
 
 from millpond.model.events import NodeJoined
@@ -73,11 +74,11 @@ class Scene:
         self.server.turn(2)
         self.cpu_s = 0.0
         self.activity = Activity(self.clock)
-        self.files = TaskFiles.of(state_dir, TaskId("lab", 1, 0))
+        task = TaskId("lab", 1, 0)
+        self.files = TaskFiles.of(state_dir, task)
         self.files.record.parent.mkdir(parents=True)
         self.files.log.write_text("working\n")
-        pid = procfs_self()
-        write_json(self.files.record, {**pid, "job": "lab", "attempt": 1, "task": 0})
+        write_json(self.files.record, own_record(task))
         loop = self.server.loop
         self.server.scheduler.start()
         self.watch = IdleWatch(loop, self.activity, state_dir, rules, self.clock, lambda _: self.cpu_s)
@@ -97,29 +98,6 @@ class Scene:
 
     def history(self) -> list[str]:
         return [line.text for line in story(*self.server.store.history("lab"))]
-
-
-def procfs_self() -> dict:
-    """A record's fields that make this very process the supervisor, so that the task counts as alive."""
-
-    own = os.getpid()
-    return {
-        "role": "worker",
-        "node": "n1",
-        "decision": 1,
-        "devices": [],
-        "notice_signal": "SIGTERM",
-        "saves": False,
-        "boot_id": procfs.boot_id(),
-        "supervisor_pid": own,
-        "supervisor_start": procfs.start_ticks(own),
-        "groups": [],
-        "cpus": [],
-        "grants": [],
-        "share_class": "normal",
-        "held_by": "",
-        "escapes": "report",
-    }
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fresh_databases import fresh_sqlite
+from own_record import own_record
 
 from millpond.model.errors import ConflictError
 from millpond.node.host import procfs
@@ -119,10 +120,7 @@ def test_what_living_tasks_go_on_to_write_is_found_in_the_copy_and_dead_ones_sta
         for state_dir in (original, copy):
             record = TaskFiles.of(state_dir, task).record
             record.parent.mkdir(parents=True)
-            process = {"boot_id": procfs.boot_id(), "supervisor_pid": os.getpid(), "supervisor_start": ticks}
-            identity = {"job": task.job, "attempt": 1, "task": 0, "role": "worker", "node": "n", "decision": 1}
-            rest = {"devices": [], "notice_signal": "SIGTERM", "saves": False, "door": "ab12"}
-            write_json(record, {**identity, **process, **rest})
+            write_json(record, own_record(task, supervisor_start=ticks, door="ab12"))
     folder_behind(copy, "ab12").mkdir(parents=True)  # a copy made by hand has it
     adopt_files(original, copy, [living, dead])
     adopt_files(original, copy, [living, dead])
