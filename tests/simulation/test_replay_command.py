@@ -216,5 +216,5 @@ def test_what_takes_long_the_first_time_is_said_before_and_nothing_where_all_is_
         yield
 
     assert "compiling" not in pond(*CASE).stderr
-    monkeypatch.setattr(kernel_warmup, "told_of_kernels", compiling)
+    monkeypatch.setattr(kernel_warmup, "kernel_progress", compiling)
     assert pond(*CASE).stderr.count("compiling kernels, once on this machine") == 1

@@ -8,7 +8,7 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
-from millpond.simulation.kernel_warmup import told_of_kernels, warm_up
+from millpond.simulation.kernel_warmup import kernel_progress, warm_up
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
 
@@ -28,7 +28,7 @@ def test_each_kernel_that_is_compiled_is_told_and_one_that_is_ready_is_not() -> 
     numba = pytest.importorskip("numba")
     told: list[int] = []
     kernel = numba.njit(lambda x: x + 1)
-    with told_of_kernels(told.append):
+    with kernel_progress(told.append):
         kernel(1)
         first, told[:] = list(told), []
         kernel(2)

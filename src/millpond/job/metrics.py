@@ -12,7 +12,7 @@ from typing import SupportsFloat
 from millpond.model.errors import InvalidInputError
 
 _VARIABLE = "MILLPOND_METRICS"
-_told = False
+_warned = False
 
 
 def report(*, step: SupportsFloat | None = None, **values: SupportsFloat) -> None:
@@ -55,7 +55,7 @@ def _number(name: str, value: SupportsFloat) -> float | None:
 
 
 def _warn(error: OSError) -> None:
-    global _told
-    if not _told:
-        _told = True
+    global _warned
+    if not _warned:
+        _warned = True
         print(f"millpond: metrics are lost ({error.strerror})", file=sys.stderr, flush=True)

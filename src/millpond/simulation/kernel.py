@@ -127,7 +127,7 @@ class Simulation:
             progress: called now and then with the number of jobs that have ended.
         """
         for event in self.world.opening():
-            self._tell(event)
+            self._handle(event)
         arrivals = [entry.submit_at for entry in self.world.workload.jobs]
         arrived, total = 0, len(arrivals)
         engine, scheduler = self.engine, self._scheduler
@@ -166,28 +166,28 @@ class Simulation:
         wake = self._scheduler.next_wakeup(now)
         return NEVER if wake is None else max(wake, now + LEAST_STEP_S)
 
-    def _tell(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         if self._record:
             self.log.append(event)
         self._scheduler.handle(event)
 
     def _submit(self, index: int, now: float) -> None:
         job = self._jobs[index]
-        self._tell(JobSubmitted(now, job))
+        self._handle(JobSubmitted(now, job))
         if self._exact:
             length = self.world.workload.jobs[index].duration_s
-            self._tell(DurationPredicted(now, job.id, length, length))
+            self._handle(DurationPredicted(now, job.id, length, length))
         elif self._predictor is not None:
             forecast = self._predictor.predict(job)
             if forecast is not None:
                 self.forecasts[index] = forecast
-                self._tell(DurationPredicted(now, job.id, forecast.expected_s, forecast.cautious_s))
+                self._handle(DurationPredicted(now, job.id, forecast.expected_s, forecast.cautious_s))
 
     def _take_answers(self) -> bool:
         """Hand the engine's answers on; whether any could change what is decided (that a start was done does not)."""
         changed = False
         for event in self.engine.events():
-            self._tell(event)
+            self._handle(event)
             if type(event) is not Confirmed or event.decision in self.engine.departures:
                 changed = True
             if type(event) is Ended and event.outcome is Outcome.SUCCESS:

@@ -15,7 +15,7 @@ from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
 
 @contextmanager
-def told_of_kernels(on_compiled: Callable[[int], None]) -> Iterator[None]:
+def kernel_progress(on_compiled: Callable[[int], None]) -> Iterator[None]:
     """Within it, report how many kernels have been compiled; those from the cache are not counted.
 
     Args:

@@ -61,7 +61,7 @@ def schema_of(reference: Reference) -> dict[str, Any]:
         if (model := models.get(name)) is None:
             del schema["$defs"][name]  # of a field that programs fill in
             continue
-        told = meanings(model)
+        meaning = meanings(model)
         fields = part if "properties" in part else part["anyOf"][-1]
         fields["description"] = _summary(model)
         for field in list(fields["properties"]):
@@ -69,7 +69,7 @@ def schema_of(reference: Reference) -> dict[str, Any]:
                 del fields["properties"][field]
                 continue
             described = fields["properties"][field]
-            described["description"] = told[field].replace("``", "`")
+            described["description"] = meaning[field].replace("``", "`")
             if described.get("default") is not None and unit_in(model.model_fields[field]) is not None:
                 described["default"] = _default(model, field)
     return {"$schema": _DIALECT, **schema, "title": reference.title, "description": reference.about}
@@ -88,11 +88,11 @@ def page_of(reference: Reference) -> str:
         lines += [] if top else [f"## {model.__name__}", "", *_wrapped(_summary(model)), ""]
         if "properties" not in part:
             lines += [*_wrapped(f"Short forms: {', '.join(_kind(form) for form in part['anyOf'][:-1])}."), ""]
-        told = meanings(model)
+        meaning = meanings(model)
         for field in model.model_fields:
             if field not in OF_THE_SERVER:
                 kind = _kind(fields["properties"][field])
-                lines += _entry(model, field, kind, told[field], "##" if top else "###")
+                lines += _entry(model, field, kind, meaning[field], "##" if top else "###")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -135,29 +135,29 @@ def meanings(model: type[Strict]) -> dict[str, str]:
 
 def _attributes(text: str) -> Iterator[tuple[str, str]]:
     names: list[str] = []
-    told = ""
+    meaning = ""
     for line in text.partition("Attributes:\n")[2].splitlines():
         match = _ATTRIBUTE.fullmatch(line)
         if match is not None and not line.startswith("     "):
-            yield from ((name, told) for name in names)
-            names, told = match[1].split(", "), match[2]
+            yield from ((name, meaning) for name in names)
+            names, meaning = match[1].split(", "), match[2]
         elif line.startswith("        "):
-            told += f" {line.strip()}"
+            meaning += f" {line.strip()}"
         else:
             break
-    yield from ((name, told) for name in names)
+    yield from ((name, meaning) for name in names)
 
 
 def _summary(model: type[Strict]) -> str:
     return " ".join((inspect.getdoc(model) or "").partition("Attributes:")[0].split()).replace("``", "`")
 
 
-def _entry(model: type[Strict], field: str, kind: str, told: str, level: str) -> list[str]:
+def _entry(model: type[Strict], field: str, kind: str, meaning: str, level: str) -> list[str]:
     info = model.model_fields[field]
-    explained = "left out:" in told
+    explained = "left out:" in meaning
     default = "required" if info.is_required() else "" if explained else _default(model, field)
     facts = [kind, *_bounds(info), *([default if info.is_required() else f"default `{default}`"] if default else [])]
-    text = told.replace("``", "`")
+    text = meaning.replace("``", "`")
     example = EXAMPLES[model.__name__][field]
     return [
         *(f"{level} {field}", "", *_wrapped(f"{text[0].upper()}{text[1:]}"), ""),

@@ -173,9 +173,9 @@ def _problem(
 
 
 def _words(
-    kind: str, value: Any, context: Mapping[str, Any], fallback: str, told: Callable[[Any], str]
+    kind: str, value: Any, context: Mapping[str, Any], fallback: str, write_bound: Callable[[Any], str]
 ) -> tuple[str, str]:
-    """Message and hint for a pydantic fault; ``told``: how a bound of the field is written."""
+    """Message and hint for a pydantic fault; ``write_bound``: how a bound of the field is written."""
     match kind:
         case "value_error" if isinstance(cause := context["error"], BadValueError):
             return _cut(cause.cause), cause.hint
@@ -197,10 +197,10 @@ def _words(
         case "dict_type" | "model_type":
             return f"{_shown(value)} is not a set of 'name: value' fields", "write name: value, one per line"
         case "greater_than" | "greater_than_equal":
-            least = told(context.get("ge", context.get("gt")))
+            least = write_bound(context.get("ge", context.get("gt")))
             return f"{_shown(value)} is too small", f"use {'at least' if 'ge' in context else 'more than'} {least}"
         case "less_than_equal" | "less_than":
-            most = told(context.get("le", context.get("lt")))
+            most = write_bound(context.get("le", context.get("lt")))
             return f"{_shown(value)} is too large", f"use {'at most' if 'le' in context else 'less than'} {most}"
         case "string_pattern_mismatch":
             hint = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")

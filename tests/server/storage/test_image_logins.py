@@ -19,7 +19,7 @@ from api_world import Api
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
 from millpond.node.containers.detection import Containers
-from millpond.node.containers.images import LocalImage, OciImages, PodmanImages, Tell
+from millpond.node.containers.images import LocalImage, Notify, OciImages, PodmanImages
 from millpond.node.containers.logins import RegistryLogin, login_file
 from millpond.node.containers.podman import Podman
 from millpond.node.containers.pull_errors import pull_error, push_error
@@ -60,7 +60,7 @@ class PrivateRegistry:
     def digests(self) -> frozenset[str]:
         return frozenset(self.names.values())
 
-    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
+    def pull(self, reference: str, tell: Notify, login: RegistryLogin | None = None) -> LocalImage:
         if login != RegistryLogin("ann", "hush"):
             raise pull_error(reference, "unauthorized: authentication required")
         self.pulled.append(reference)
@@ -70,7 +70,7 @@ class PrivateRegistry:
         self.names[reference] = digest
         return LocalImage(digest, 1, digest, (EXACT,) if digest == FIRST else ())
 
-    def push(self, image: LocalImage, reference: str, _tell: Tell, login: RegistryLogin | None) -> str:
+    def push(self, image: LocalImage, reference: str, _tell: Notify, login: RegistryLogin | None) -> str:
         if login != RegistryLogin("ann", "hush"):
             raise push_error(reference, "unauthorized: authentication required")
         self.pushed.append((reference, image.digest))
@@ -388,7 +388,7 @@ def test_the_last_line_comes_when_the_audit_log_has_the_entry(api: Api) -> None:
         heard.set()
         return kept
 
-    def work(_tell: Tell) -> CatalogueImage:
+    def work(_tell: Notify) -> CatalogueImage:
         raise NotFoundError("none", "")
 
     async def ask() -> None:
@@ -405,7 +405,7 @@ def test_what_was_left_by_whoever_asked_is_told_as_it_ended(api: Api, registry: 
     images, goes_on = api.service.images, threading.Event()
     ended: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
 
-    def work(tell: Tell) -> CatalogueImage:
+    def work(tell: Notify) -> CatalogueImage:
         tell("begun")
         goes_on.wait()
         tell("")
@@ -427,7 +427,7 @@ def test_what_was_left_before_its_turn_came_is_told_too(api: Api) -> None:
     images, goes_on = api.service.images, threading.Event()
     ended: list[tuple[int, str]] = []
 
-    def work(_tell: Tell) -> CatalogueImage:
+    def work(_tell: Notify) -> CatalogueImage:
         goes_on.wait()
         raise NotFoundError("none", "")
 

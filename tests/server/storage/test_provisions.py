@@ -15,7 +15,7 @@ from api_world import JOBS, Api, error_of
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.containers.container import Runtime
 from millpond.node.containers.detection import Containers
-from millpond.node.containers.images import LocalImage, Tell
+from millpond.node.containers.images import LocalImage, Notify
 from millpond.node.containers.logins import RegistryLogin
 from millpond.node.containers.podman import Podman
 from millpond.server.auth.roles import Caller
@@ -353,7 +353,7 @@ class NoRegistry:
     def at(self, digest: str) -> LocalImage:
         return LocalImage(digest, 1, digest)
 
-    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
+    def pull(self, reference: str, tell: Notify, login: RegistryLogin | None = None) -> LocalImage:
         raise UnavailableError(f"{reference} cannot be fetched", "")
 
 

@@ -43,24 +43,24 @@ def act_on(
     jobs: Sequence[str],
     state_dir: Path | None,
     act: Callable[[Client, str], JobInfo],
-    tell: Callable[[JobInfo], str] = _state,
+    describe: Callable[[JobInfo], str] = _state,
 ) -> int:
     """Do something to each job and print how it is then; returns the exit code of the last failure, or 0.
 
     Args:
         jobs: ids, or beginnings of ids.
         act: given the connection and a whole id; returns the job as it is afterwards.
-        tell: how it is, in words.
+        describe: how it is, in words.
     """
     with connect(state_dir) as client:
-        return act_with(client, jobs, act, tell)
+        return act_with(client, jobs, act, describe)
 
 
 def act_with(
     client: Client,
     jobs: Sequence[str],
     act: Callable[[Client, str], JobInfo],
-    tell: Callable[[JobInfo], str] = _state,
+    describe: Callable[[JobInfo], str] = _state,
 ) -> int:
     """The same by a connection that is open."""
     code = 0
@@ -71,5 +71,5 @@ def act_with(
             complain(error)
             code = error.exit_code
             continue
-        click.echo(f"{job.id}: {tell(job)}")
+        click.echo(f"{job.id}: {describe(job)}")
     return code

@@ -29,4 +29,4 @@ def connect(state_dir: Path | None) -> Client:
     Raises:
         UnavailableError: none is running.
     """
-    return Client(state_dir=state_dir, tell=say)
+    return Client(state_dir=state_dir, notify=say)

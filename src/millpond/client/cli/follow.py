@@ -82,12 +82,13 @@ def accounts_of(job: JobInfo) -> list[str]:
         return [f"{job.id} was cancelled: {why}" if why else f"{job.id} was cancelled"]
     if job.settled != "failed":
         return []
-    told: dict[str, list[TaskInfo]] = {}
+    failures: dict[str, list[TaskInfo]] = {}
     for task in sorted(job.tasks, key=lambda task: not task.exit_code):
         if task.detail and (len(job.tasks) > 1 or task.detail != f"exit code {task.exit_code}"):
-            told.setdefault(task.detail, []).append(task)
+            failures.setdefault(task.detail, []).append(task)
     failed = [
-        f"{job.id} failed: {job.naming(tasks[0]) if len(tasks) == 1 else ''}{detail}" for detail, tasks in told.items()
+        f"{job.id} failed: {job.naming(tasks[0]) if len(tasks) == 1 else ''}{detail}"
+        for detail, tasks in failures.items()
     ]
     return [*failed, f"{job.id}: {formats.kept(job)}"] if job.is_kept else failed
 

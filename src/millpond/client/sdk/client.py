@@ -35,7 +35,7 @@ class Client(JobRequests, ClusterRequests):
         url, token, state_dir: which server; see ``find_server`` for what counts when they are not given.
         timeout_s: how long one answer may take.
         transport: how requests travel, for tests that carry them to a server in the same process.
-        tell: called with each line of progress.
+        notify: called with each line of progress.
 
     Raises:
         UnavailableError: no server is running there.
@@ -48,9 +48,9 @@ class Client(JobRequests, ClusterRequests):
         state_dir: Path | None = None,
         timeout_s: float = 15.0,
         transport: httpx2.BaseTransport | None = None,
-        tell: Callable[[str], None] = lambda line: None,
+        notify: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._tell = tell
+        self._notify = notify
         self._connection = ServerConnection((url, token, state_dir), timeout_s, transport)
         self._ask = self._connection.ask
 
@@ -82,7 +82,7 @@ class Client(JobRequests, ClusterRequests):
         """Files to and from this server."""
         from millpond.client.sdk.resources.files import FilesClient
 
-        return FilesClient(self._ask, self._connection.read, self._tell)
+        return FilesClient(self._ask, self._connection.read, self._notify)
 
     @property
     def inputs(self) -> Inputs:

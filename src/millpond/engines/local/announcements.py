@@ -42,8 +42,8 @@ class Announcements:
 
     def _receive(self) -> None:
         try:
-            told = json.loads(self._socket.recv(MOST_ANNOUNCED))
-            task = TaskId(str(told["job"]), int(told["attempt"]), int(told["task"]))
+            message = json.loads(self._socket.recv(MOST_ANNOUNCED))
+            task = TaskId(str(message["job"]), int(message["attempt"]), int(message["task"]))
         except (BlockingIOError, ValueError, TypeError, KeyError):
             return
         self._on_kept(task)

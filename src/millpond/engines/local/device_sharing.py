@@ -80,8 +80,8 @@ class DeviceSharing:
         self.hindrance()
         self._helper = CheckpointHelper()
         self._slices = Slices(devices, holds, state_dir)
-        wishes = DesiredStateFiles(state_dir)
-        self._trees = TaskTrees(live.record, wishes, self._slices.hold_launches, callbacks.is_ending)
+        desired_states = DesiredStateFiles(state_dir)
+        self._trees = TaskTrees(live.record, desired_states, self._slices.hold_launches, callbacks.is_ending)
         ledger = Ledger(
             {uuid: device.memory_mib for uuid, device in devices.items()},
             {node.name: node.swap_mib for node in machine.nodes},
@@ -97,7 +97,9 @@ class DeviceSharing:
         homes = TaskAssignments(
             state_dir, live, self._slices, lambda uuids: machine.environment([devices[uuid] for uuid in uuids])
         )
-        self._residency = ResidencyManager(ResidencyDependencies(ledger, mover, self._trees, wishes, homes), context)
+        self._residency = ResidencyManager(
+            ResidencyDependencies(ledger, mover, self._trees, desired_states, homes), context
+        )
         self._admission = Admission(self._residency, self._slices, background, self.hindrance)
         self.suspension = Suspension(
             self._residency,

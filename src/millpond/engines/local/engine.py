@@ -137,7 +137,7 @@ class LocalEngine:
         with contextlib.suppress(OSError):  # a full disk is said elsewhere
             self._failed_devices.note(device.uuid, text if failed else "")
         if failed:
-            self._tell_jobs_on(device, text)
+            self._note_to_jobs_on(device, text)
         self._outbox.health(node, device)
 
     def _unmappable(self, node: str) -> None:
@@ -145,9 +145,11 @@ class LocalEngine:
         self._outbox.joined(self._health.without_remaps(node))
 
     def _program_erred(self, node: str, device: Device, text: str) -> None:
-        self._tell_jobs_on(device, f"card {device.index} of {node} reports {text}; the program's fault, not the card's")
+        self._note_to_jobs_on(
+            device, f"card {device.index} of {node} reports {text}; the program's fault, not the card's"
+        )
 
-    def _tell_jobs_on(self, device: Device, text: str) -> None:
+    def _note_to_jobs_on(self, device: Device, text: str) -> None:
         """All of them: which one it was, drivers do not say."""
         for job in sorted({task.id.job for task in self.running if device.uuid in task.devices}):
             self._outbox.note(job, text)

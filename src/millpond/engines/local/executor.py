@@ -216,13 +216,13 @@ class Executor:
 
     def _end(self, live: Live, grace_s: float, why: str = "", outcome: Outcome = Outcome.DEVICE_LOST) -> None:
         task = live.record.id
-        wish = StopRequest(grace_s, why, outcome.value if why else "")
+        request = StopRequest(grace_s, why, outcome.value if why else "")
         before = self._ending.get(task)
         if before is not None and before.why:  # what it died of first is what its owner is told
-            wish = replace(before, grace_s=min(before.grace_s, grace_s))
-        self._ending[task] = wish  # before it hears of it: nobody may halt it any more
+            request = replace(before, grace_s=min(before.grace_s, grace_s))
+        self._ending[task] = request  # before it hears of it: nobody may halt it any more
         self.sharing.let_launch(task)
-        self.live.request_stop(live, wish)
+        self.live.request_stop(live, request)
 
     def _warn_of_absence(self, task: TaskId, grace_s: float) -> None:
         """A task that is to end while its memory is on the host does not get its device back for that: others may have
@@ -275,7 +275,7 @@ class Executor:
             return
         self._kept.add(task)
         verdict = verdict_on(record)
-        self._tell_pack(task, verdict.detail)
+        self._notify_pack(task, verdict.detail)
         self._outbox.kept(task, verdict, record.kept_until)
 
     def _task_ended(self, live: Live, record: RunRecord) -> None:
@@ -283,7 +283,7 @@ class Executor:
         self._kept.discard(record.id)
         verdict = verdict_on(record)
         if verdict.outcome is Outcome.USER_ERROR and record.kept_at is None:
-            self._tell_pack(record.id, verdict.detail)
+            self._notify_pack(record.id, verdict.detail)
         self.sharing.release(record.id)
         pending, _ = self._pending.get(record.id.job, (None, 0))
         if pending is not None and pending.decision.id == live.record.decision:
@@ -291,7 +291,7 @@ class Executor:
         elif live.expected:
             self._outbox.ended(record.id, verdict)
 
-    def _tell_pack(self, task: TaskId, how: str) -> None:
+    def _notify_pack(self, task: TaskId, how: str) -> None:
         """Whoever shares the fate of a task hears of its failure: theirs may follow, and would not be their own."""
         for mate in sorted(self.sharing.mates(task), key=lambda each: (each.job, each.task)):
             self._outbox.note(

@@ -142,7 +142,7 @@ class HealthWatch:
             for node, device in list(self._concerned(event)):
                 match event.scope:
                     case FaultScope.TASK:
-                        self._tell(node, device, event.text)
+                        self._note(node, device, event.text)
                     case FaultScope.DEVICE:
                         self._faults[device.uuid] = event.text
                     case FaultScope.NOTE:
@@ -158,7 +158,7 @@ class HealthWatch:
                 if event.device and event.device in (device.uuid, device.parent):
                     yield node, device
 
-    def _tell(self, node: Node, device: Device, text: str) -> None:
+    def _note(self, node: Node, device: Device, text: str) -> None:
         now = self._clock()
         if now - self._said.get((device.uuid, text), -_SAID_AGAIN_AFTER_S) >= _SAID_AGAIN_AFTER_S:
             self._said[device.uuid, text] = now

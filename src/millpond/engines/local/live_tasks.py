@@ -111,9 +111,9 @@ class LiveTasks:
         """The CPUs that running tasks are pinned to."""
         return [live.record.cpus for live in self._tasks.values() if live.record.cpus]
 
-    def request_stop(self, live: Live, wish: runner.StopRequest) -> None:
+    def request_stop(self, live: Live, request: runner.StopRequest) -> None:
         """Give a task notice and grace."""
-        runner.request_stop(TaskFiles.of(self._state_dir, live.record.id), live.handle, wish)
+        runner.request_stop(TaskFiles.of(self._state_dir, live.record.id), live.handle, request)
 
     def final_record(self, record: RunRecord) -> RunRecord:
         """What is known of a task whose supervisor is gone; makes sure that nothing of it is left."""

@@ -70,7 +70,7 @@ def verdict_on(record: RunRecord) -> EndVerdict:
     code = record.exit_code
     if record.ended_for:
         return EndVerdict(Outcome(record.ended_as), code, record.ended_for)
-    if record.notice_at is not None and not record.stop_wished:
+    if record.notice_at is not None and not record.stop_requested:
         return EndVerdict(Outcome.NODE_LOST, code, "it was ended from outside, as when the machine shuts down")
     if record.notice_at is not None:
         detail = f"killed, as it was not over within the grace after {record.notice_signal}" if record.forced else ""

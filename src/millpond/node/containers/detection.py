@@ -103,13 +103,13 @@ class _AbsentError(Exception):
 
 def _podman(state_dir: Path) -> Containers:
     program, env = _installed("podman"), runtime_environment()
-    told = json.loads(_answer([program, "info", "--format", "json"], env))
+    info = json.loads(_answer([program, "info", "--format", "json"], env))
     if not any(map(os.access, _INITS, (os.X_OK,) * len(_INITS))) and shutil.which("catatonit") is None:
         raise _AbsentError("lacks catatonit (Debian: apt install catatonit)")
-    rootless = bool(_within(told, "host", "security", "rootless"))
-    controllers = _within(told, "host", "cgroupControllers") or []
-    limits = "memory" in controllers or (not rootless and _within(told, "host", "cgroupVersion") == "v1")
-    version = f"podman {_within(told, 'version', 'Version') or ''}".rstrip()
+    rootless = bool(_within(info, "host", "security", "rootless"))
+    controllers = _within(info, "host", "cgroupControllers") or []
+    limits = "memory" in controllers or (not rootless and _within(info, "host", "cgroupVersion") == "v1")
+    version = f"podman {_within(info, 'version', 'Version') or ''}".rstrip()
     images = PodmanImages(program, env, state_dir)
     return Containers(Podman(program, limits, rootless), version, images, env, _card_trouble())
 
@@ -166,11 +166,11 @@ def _answer(command: list[str], env: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def _within(told: Any, *path: str) -> Any:
+def _within(info: Any, *path: str) -> Any:
     """A value in a program's answer; None where this version of it does not tell."""
     for name in path:
-        told = told.get(name) if isinstance(told, dict) else None
-    return told
+        info = info.get(name) if isinstance(info, dict) else None
+    return info
 
 
 def _card_trouble() -> str:

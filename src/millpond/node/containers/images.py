@@ -24,7 +24,7 @@ from millpond.node.containers.logins import RegistryLogin, login_file
 from millpond.node.containers.pull_errors import pull_error, push_error
 from millpond.specs.job.images import DEFAULT_TAG, OURS, repository_of, whole
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 """Takes a line of what a program says, an empty one while it says nothing; whatever it raises ends the program."""
 
 _QUICK_S: Final = 60.0
@@ -63,7 +63,7 @@ class RuntimeImages(Protocol):
     def digests(self) -> frozenset[str]:
         """Those of all images that are here."""
 
-    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
+    def pull(self, reference: str, notify: Notify, login: RegistryLogin | None = None) -> LocalImage:
         """Fetch an image from its registry, also where an older one of that name is here.
 
         Args:
@@ -74,7 +74,7 @@ class RuntimeImages(Protocol):
             UnavailableError: it cannot be had now.
         """
 
-    def push(self, image: LocalImage, reference: str, tell: Tell, login: RegistryLogin | None) -> str:
+    def push(self, image: LocalImage, reference: str, notify: Notify, login: RegistryLogin | None) -> str:
         """Send an image to a registry; returns with which reference that gives exactly it.
 
         Args:
@@ -97,7 +97,7 @@ class RuntimeImages(Protocol):
     def names(self, prefix: str) -> list[str]:
         """The names that begin so, under which images are held."""
 
-    def build(self, folder: Path, file: str, name: str, tell: Tell, bases: Mapping[str, str]) -> LocalImage:
+    def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, str]) -> LocalImage:
         """Build an image from a folder and the file in it that says how.
 
         Args:
@@ -107,7 +107,7 @@ class RuntimeImages(Protocol):
             UnavailableError: it fails, or this runtime cannot.
         """
 
-    def save(self, container: str, name: str, author: str, tell: Tell) -> LocalImage:
+    def save(self, container: str, name: str, author: str, notify: Notify) -> LocalImage:
         """Make an image of what a container has become.
 
         Raises:
@@ -131,10 +131,10 @@ class OciImages:
 
     def find(self, reference: str) -> LocalImage | None:
         """See ``RuntimeImages``."""
-        told = self._printed("image", "inspect", "--format", "{{.Id}} {{.Size}} {{json .RepoDigests}}", reference)
-        if not told:
+        inspected = self._printed("image", "inspect", "--format", "{{.Id}} {{.Size}} {{json .RepoDigests}}", reference)
+        if not inspected:
             return None
-        identity, size, digests = told[0].split(maxsplit=2)
+        identity, size, digests = inspected[0].split(maxsplit=2)
         digest = f"sha256:{identity.removeprefix('sha256:')}"
         exact = tuple(whole(each) for each in json.loads(digests) or ())
         # Podman finds what has that digest in whatever repository; in this one it may be for nobody, or something else.
@@ -151,17 +151,17 @@ class OciImages:
         printed = self._printed("images", "--no-trunc", "--quiet")
         return frozenset(f"sha256:{line.removeprefix('sha256:')}" for line in printed)
 
-    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
+    def pull(self, reference: str, notify: Notify, login: RegistryLogin | None = None) -> LocalImage:
         """See ``RuntimeImages``."""
         registry = reference.partition("/")[0]
         with ExitStack() as stack:
             shown = {} if login is None else stack.enter_context(login_file(login, registry, self._folder))
             env = {**self._env, **shown}
-            _run([self._program, "pull", reference], env, tell, partial(pull_error, reference))
+            _run([self._program, "pull", reference], env, notify, partial(pull_error, reference))
             found = self._found(reference)
-            return replace(found, exact=self._exact(reference, found, env, tell))
+            return replace(found, exact=self._exact(reference, found, env, notify))
 
-    def _exact(self, reference: str, found: LocalImage, env: Mapping[str, str], tell: Tell) -> tuple[str, ...]:
+    def _exact(self, reference: str, found: LocalImage, env: Mapping[str, str], notify: Notify) -> tuple[str, ...]:
         """With what reference its registry gives exactly what it has just given.
 
         Where the image was here before, by other manifests, the registry is asked which of them it has.
@@ -171,26 +171,26 @@ class OciImages:
         candidates = [each for each in found.exact if each.startswith(f"{repository_of(reference)}@")]
         for each in candidates if len(candidates) > 1 else ():
             try:
-                _run([self._program, "pull", each], env, tell, partial(pull_error, each))
+                _run([self._program, "pull", each], env, notify, partial(pull_error, each))
             except (NotFoundError, InvalidInputError, UnavailableError):
                 continue
             self.drop(each)
             return (each,)
         return tuple(candidates[:1]) if len(candidates) == 1 else ()
 
-    def push(self, image: LocalImage, reference: str, tell: Tell, login: RegistryLogin | None) -> str:
+    def push(self, image: LocalImage, reference: str, notify: Notify, login: RegistryLogin | None) -> str:
         """See ``RuntimeImages``."""
         with login_file(login, reference.partition("/")[0], self._folder) as shown:
-            digest = self._sent(image, reference, {**self._env, **shown}, tell)
+            digest = self._sent(image, reference, {**self._env, **shown}, notify)
         return f"{repository_of(reference)}@{digest}"
 
-    def _sent(self, image: LocalImage, reference: str, env: Mapping[str, str], tell: Tell) -> str:
+    def _sent(self, image: LocalImage, reference: str, env: Mapping[str, str], notify: Notify) -> str:
         """Docker sends what has the name on this machine too, and says the digest at last (docker-push(1))."""
         said, before = list[str](), self.find(reference)
 
         def hear(line: str) -> None:
             said.append(line)
-            tell(line)
+            notify(line)
 
         self.name(image, reference)
         try:
@@ -220,16 +220,16 @@ class OciImages:
         printed = self._printed("images", "--format", "{{.Repository}}:{{.Tag}}")
         return [name for name in printed if name.startswith(prefix)]
 
-    def build(self, folder: Path, file: str, name: str, tell: Tell, bases: Mapping[str, str]) -> LocalImage:
+    def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, str]) -> LocalImage:
         """See ``RuntimeImages``."""
         order = ["build", "--file", str(folder / file), "--tag", name, *self._base_options(bases), str(folder)]
-        self._do(order, tell, "the image cannot be built", "see what the build says")
+        self._do(order, notify, "the image cannot be built", "see what the build says")
         return self._found(name)
 
-    def save(self, container: str, name: str, author: str, tell: Tell) -> LocalImage:
+    def save(self, container: str, name: str, author: str, notify: Notify) -> LocalImage:
         """See ``RuntimeImages``."""
         order = ["commit", "--author", author, container, name]
-        self._do(order, tell, "the container cannot be saved", "it is kept for an hour after its job's end")
+        self._do(order, notify, "the container cannot be saved", "it is kept for an hour after its job's end")
         return self._found(name)
 
     def _base_options(self, bases: Mapping[str, str]) -> list[str]:
@@ -243,8 +243,8 @@ class OciImages:
             raise UnavailableError(f"docker cannot build upon {ours!r} of the catalogue", "name one of a registry")
         return []
 
-    def _do(self, order: Sequence[str], tell: Tell, cause: str, remedy: str) -> None:
-        _run([self._program, *order], self._env, tell, lambda said: UnavailableError(f"{cause}: {said}", remedy))
+    def _do(self, order: Sequence[str], notify: Notify, cause: str, remedy: str) -> None:
+        _run([self._program, *order], self._env, notify, lambda said: UnavailableError(f"{cause}: {said}", remedy))
 
     def _printed(self, *order: str) -> list[str]:
         """The lines that the program prints; none when it fails."""
@@ -269,11 +269,11 @@ class OciImages:
 class PodmanImages(OciImages):
     """Images of podman, which looks for a short name, or the beginning of an id, among all that it has first."""
 
-    def _sent(self, image: LocalImage, reference: str, env: Mapping[str, str], tell: Tell) -> str:
+    def _sent(self, image: LocalImage, reference: str, env: Mapping[str, str], notify: Notify) -> str:
         """Source of the option: podman-push(1)."""
         digest = Path(env["DOCKER_CONFIG"], "digest")  # a folder of this call alone
         order = [self._program, "push", "--digestfile", str(digest), image.digest, f"docker://{reference}"]
-        _run(order, env, tell, partial(push_error, reference))
+        _run(order, env, notify, partial(push_error, reference))
         return digest.read_text().strip()
 
     def _base_options(self, bases: Mapping[str, str]) -> list[str]:
@@ -313,19 +313,19 @@ class SifImages:
         """See ``RuntimeImages``."""
         return frozenset(f"sha256:{file.stem}" for file in self._folder.glob("*.sif"))
 
-    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
+    def pull(self, reference: str, notify: Notify, login: RegistryLogin | None = None) -> LocalImage:
         """See ``RuntimeImages``. Source of the variables: apptainer's user guide, "Docker and OCI", authentication."""
         env = dict(self._env)
         if login is not None:
             env |= {"APPTAINER_DOCKER_USERNAME": login.user, "APPTAINER_DOCKER_PASSWORD": login.password}
         with self._fresh() as fresh:
             order = [self._program, "pull", str(fresh), f"docker://{reference}"]
-            _run(order, env, tell, partial(pull_error, reference))
+            _run(order, env, notify, partial(pull_error, reference))
             digest = f"sha256:{_hash_of(fresh)}"
             fresh.replace(self._file(digest))
         return self._linked(reference, digest)
 
-    def push(self, image: LocalImage, reference: str, tell: Tell, login: RegistryLogin | None) -> str:
+    def push(self, image: LocalImage, reference: str, notify: Notify, login: RegistryLogin | None) -> str:
         """See ``RuntimeImages``. What apptainer has is no image of layers any more."""
         raise UnavailableError("apptainer cannot send images to registries", "install podman")
 
@@ -345,11 +345,11 @@ class SifImages:
         """See ``RuntimeImages``. None: a name is gone as soon as it is dropped."""
         return []
 
-    def build(self, folder: Path, file: str, name: str, tell: Tell, bases: Mapping[str, str]) -> LocalImage:
+    def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, str]) -> LocalImage:
         """See ``RuntimeImages``."""
         raise UnavailableError("apptainer cannot build from a Containerfile", "install podman, or add a built image")
 
-    def save(self, container: str, name: str, author: str, tell: Tell) -> LocalImage:
+    def save(self, container: str, name: str, author: str, notify: Notify) -> LocalImage:
         """See ``RuntimeImages``."""
         raise UnavailableError("apptainer's containers cannot be saved", "install podman, or build an image")
 
@@ -384,7 +384,7 @@ def _exactly(reference: str) -> str:
     return f"{repository_of(reference)}@{reference.partition('@')[2]}"
 
 
-def _run(order: Sequence[str], env: Mapping[str, str], tell: Tell, error: Callable[[str], MillpondError]) -> None:
+def _run(order: Sequence[str], env: Mapping[str, str], notify: Notify, error: Callable[[str], MillpondError]) -> None:
     """Run a program to its end, line by line.
 
     Args:
@@ -403,7 +403,7 @@ def _run(order: Sequence[str], env: Mapping[str, str], tell: Tell, error: Callab
         try:
             for line in _lines(program.stdout.fileno()):
                 said = line or said
-                tell(line)
+                notify(line)
         except BaseException:
             program.terminate()
             raise

@@ -25,8 +25,8 @@ def drop_ended(means: Containers, state: str, before: float) -> int:
         return 0
     dropped = 0
     for name in _printed(means, listing):
-        told = _printed(means, means.runtime.end_of(name))
-        if told and _instant(told[0]) < before:
+        output = _printed(means, means.runtime.end_of(name))
+        if output and _instant(output[0]) < before:
             _printed(means, means.runtime.remove(name))
             dropped += 1
     return dropped

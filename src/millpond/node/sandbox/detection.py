@@ -69,10 +69,10 @@ def trouble_with_identities(sandbox: Sandbox) -> str:
 def _takes_open(program: str) -> bool:
     """Whether this version of bwrap mounts what is open."""
     try:
-        told = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=_PROBE_S, check=False)
+        output = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=_PROBE_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return "--ro-bind-fd" in told.stdout
+    return "--ro-bind-fd" in output.stdout
 
 
 def _everywhere(hidden: Iterable[Path]) -> tuple[Path, ...]:
@@ -103,5 +103,5 @@ def _trouble_with(sandbox: Sandbox, identity: MachineAccount | None = None) -> s
         os.close(script)
     if done.returncode == 0:
         return ""
-    told = done.stderr.decode(errors="replace").strip().splitlines()
-    return f"{sandbox.program} does not work on this kernel: {told[-1] if told else f'exit code {done.returncode}'}"
+    output = done.stderr.decode(errors="replace").strip().splitlines()
+    return f"{sandbox.program} does not work on this kernel: {output[-1] if output else f'exit code {done.returncode}'}"

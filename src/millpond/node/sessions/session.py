@@ -246,11 +246,11 @@ class _Relay:
     def _heed(self, message: bytes) -> bool:
         """Do what a message asks; false when it is none of ours."""
         try:
-            wish = json.loads(message)
-            if wish.get("eof"):
+            request = json.loads(message)
+            if request.get("eof"):
                 self._end_input()
             else:
-                self._command.resize(wish)
+                self._command.resize(request)
         except (ValueError, AttributeError, TypeError):
             return False
         return True

@@ -84,32 +84,32 @@ def open_door(plan: TaskSocketPlan, identity: Identity | None) -> int:
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    ready, tell = os.pipe()
+    ready, reporting = os.pipe()
     try:
         with short_name(path) as name:
             listener.bind(name)
         listener.listen(_BACKLOG)
         pid = os.fork()
         if pid == 0:
-            _keep(listener, plan, identity, tell)
-        os.close(tell)
-        tell = -1
+            _keep(listener, plan, identity, reporting)
+        os.close(reporting)
+        reporting = -1
         trouble = os.read(ready, _BLOCK).decode()
     finally:
         listener.close()
         os.close(ready)
-        if tell >= 0:
-            os.close(tell)
+        if reporting >= 0:
+            os.close(reporting)
     if trouble:
         number, _, text = trouble.partition(" ")
         raise OSError(int(number), text)
     return pid
 
 
-def _keep(listener: socket.socket, plan: TaskSocketPlan, identity: Identity | None, tell: int) -> None:
+def _keep(listener: socket.socket, plan: TaskSocketPlan, identity: Identity | None, reporting: int) -> None:
     """The child: never returns."""
     try:
-        _let_go_of_all_but(listener.fileno(), tell)
+        _let_go_of_all_but(listener.fileno(), reporting)
         try:
             if plan.network is not None:
                 private_network.share(Path(plan.network))
@@ -123,9 +123,9 @@ def _keep(listener: socket.socket, plan: TaskSocketPlan, identity: Identity | No
                 os.setuid(identity.uid)
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: another account would undo it
         except OSError as error:
-            os.write(tell, f"{error.errno or 0} {error.strerror or error}".encode())
+            os.write(reporting, f"{error.errno or 0} {error.strerror or error}".encode())
             os._exit(1)
-        os.close(tell)
+        os.close(reporting)
         _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # two for each connection
         while True:

@@ -28,7 +28,7 @@ class DesiredStates(Protocol):
     def of(self, task: TaskId) -> DesiredState:
         """What is wanted of a task."""
 
-    def want(self, task: TaskId, wish: DesiredState) -> None:
+    def want(self, task: TaskId, desired: DesiredState) -> None:
         """Something else is wanted from now on."""
 
 
@@ -41,18 +41,18 @@ class DesiredStateFiles:
     def of(self, task: TaskId) -> DesiredState:
         """See ``DesiredStates``."""
         plain = read_json(self._path(task))
-        return DesiredState.RUNNING if plain is None else DesiredState(plain["wish"])
+        return DesiredState.RUNNING if plain is None else DesiredState(plain["desired"])
 
-    def want(self, task: TaskId, wish: DesiredState) -> None:
+    def want(self, task: TaskId, desired: DesiredState) -> None:
         """See ``DesiredStates``.
 
         Raises:
             OSError: the disk is full.
         """
-        if wish is DesiredState.RUNNING:
+        if desired is DesiredState.RUNNING:
             self._path(task).unlink(missing_ok=True)
         else:
-            write_json(self._path(task), {"wish": wish.value})
+            write_json(self._path(task), {"desired": desired.value})
 
     def _path(self, task: TaskId) -> Path:
         return TaskFiles.of(self._state_dir, task).record.with_suffix(".away")

@@ -92,7 +92,7 @@ class EscapeWatch:
 
     def __init__(self) -> None:
         self._suspected: set[tuple[TaskId, EscapeKind]] = set()
-        self._told: set[tuple[TaskId, EscapeKind]] = set()
+        self._reported: set[tuple[TaskId, EscapeKind]] = set()
 
     def look(self, samples: Sequence[DeviceSample], held: Sequence[WatchedSlice]) -> list[Escape]:
         """The escapes that this look makes certain."""
@@ -100,8 +100,8 @@ class EscapeWatch:
             (escape.task, escape.kind): escape for escape in seen(samples, held)
         }
         at_once = {key for key in by_key if key[1] is EscapeKind.TAMPERED}
-        certain = ((by_key.keys() & self._suspected) | at_once) - self._told
+        certain = ((by_key.keys() & self._suspected) | at_once) - self._reported
         self._suspected = set(by_key)
-        self._told |= certain
-        self._told = {key for key in self._told if key[0] in {each.task for each in held}}
+        self._reported |= certain
+        self._reported = {key for key in self._reported if key[0] in {each.task for each in held}}
         return [by_key[key] for key in sorted(certain, key=lambda key: (key[0].job, key[0].task, key[1]))]

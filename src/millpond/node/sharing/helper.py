@@ -64,12 +64,12 @@ class CheckpointHelper:
     def state(self, pid: int, timeout_s: float) -> ProcessState | None:
         """See ``Driver``."""
         try:
-            told = self._call("state", pid, timeout_s)
+            answered = self._call("state", pid, timeout_s)
         except DriverError as error:
             if error.name == _NO_CUDA:
                 return None
             raise
-        return _STATES.get(str(told), ProcessState.MOVING)
+        return _STATES.get(str(answered), ProcessState.MOVING)
 
     def lock(self, pid: int, timeout_s: float) -> None:
         """See ``Driver``."""
@@ -100,13 +100,13 @@ class CheckpointHelper:
         order = {"call": name, "pid": pid, "timeout_ms": max(1, int(timeout_s * 1000))}
         answer = connection.ask({**order, "moves": dict(moves)} if moves else order)
         try:
-            told = answer.result(timeout_s + _MARGIN_S)
+            answered = answer.result(timeout_s + _MARGIN_S)
         except FutureTimeoutError:
             connection.end()
             raise DriverHungError(f"no answer within {timeout_s:.0f} s") from None
-        if "error" in told:
-            raise DriverError(told["error"])
-        return told.get("value")
+        if "error" in answered:
+            raise DriverError(answered["error"])
+        return answered.get("value")
 
     def _connect(self) -> _Connection:
         with self._guard:
@@ -182,11 +182,11 @@ class _Connection:
     def _listen(self, answers: IO[str]) -> None:
         with answers:
             for line in answers:
-                told = json.loads(line)
+                answered = json.loads(line)
                 with self._guard:
-                    waiting = self._waiting.pop(told["number"], None)
+                    waiting = self._waiting.pop(answered["number"], None)
                 if waiting is not None:
-                    waiting.set_result(told)
+                    waiting.set_result(answered)
         with self._guard:
             self._silent = True
             left, self._waiting = self._waiting, {}

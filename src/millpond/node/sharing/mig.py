@@ -99,14 +99,14 @@ def _divide(layout: MigLayout, nvml: Nvml, card: Any) -> str:
         placed = plan(layout.instances, tuple(_offered(nvml, card)))
     except InvalidInputError as error:
         return f"{name} cannot be divided: {error}"
-    told = ", ".join(f"{each.profile.name} at {each.start}" for each in placed)
+    listed = ", ".join(f"{each.profile.name} at {each.start}" for each in placed)
     if not layout.create:
-        return f"{name} would be divided into {told} (mig: create: true)"
+        return f"{name} would be divided into {listed} (mig: create: true)"
     try:
         _create(nvml, card, placed)
     except UnavailableError as error:
         return f"{name} cannot be divided: {error}"
-    return f"{name} was divided into {told}"
+    return f"{name} was divided into {listed}"
 
 
 def _offered(nvml: Nvml, card: Any) -> Iterator[Profile]:

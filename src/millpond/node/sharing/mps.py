@@ -146,7 +146,7 @@ class MpsEnforcer:
                     pack.tasks.remove(task)
                     if not pack.tasks:
                         del self._packs[pack.device]
-                        self._tell(pack, "quit")
+                        self._command(pack, "quit")
 
     def _pack_of(self, device: str, owner: Owner) -> _Pack:
         """The pack on a card.
@@ -178,17 +178,17 @@ class MpsEnforcer:
                 raise UnavailableError(f"{folder} belongs to somebody else", "remove it")
             if folder.stat().st_uid != pack.owner[0]:
                 os.chown(folder, *pack.owner)
-        if self._tell(pack, "get_server_list"):
+        if self._command(pack, "get_server_list"):
             return
         trouble = self._run([self._program, "-d"], pack, "")
-        if trouble is not None or not self._tell(pack, "get_server_list"):
+        if trouble is not None or not self._command(pack, "get_server_list"):
             del self._packs[pack.device]
             raise UnavailableError(
                 f"the multi-process service does not start on device {pack.device}: {trouble or 'it does not answer'}",
                 f"its logs in {pack.env['CUDA_MPS_LOG_DIRECTORY']} say why",
             )
 
-    def _tell(self, pack: _Pack, command: str) -> bool:
+    def _command(self, pack: _Pack, command: str) -> bool:
         """Whether the daemon took a command."""
         return self._run([self._program], pack, f"{command}\n") is None
 
@@ -197,14 +197,14 @@ class MpsEnforcer:
         env = {**os.environ, **pack.env, "CUDA_VISIBLE_DEVICES": pack.device}
         as_another = pack.owner[0] != os.geteuid()
         # Not pipes: the daemon keeps what it was started with open.
-        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as told:
-            told.write(text)
-            told.seek(0)
+        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as given:
+            given.write(text)
+            given.seek(0)
             try:
                 code = subprocess.run(
                     argv,
                     env=env,
-                    stdin=told,
+                    stdin=given,
                     stdout=said,
                     stderr=subprocess.STDOUT,
                     timeout=_ANSWERS_WITHIN_S,

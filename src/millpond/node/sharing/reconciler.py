@@ -47,12 +47,12 @@ class Found:
 
     task: TaskId
     whereabouts: Whereabouts
-    wish: DesiredState
+    desired: DesiredState
     lost: str = ""
 
 
 def reconcile(
-    entries: Iterable[LedgerEntry], wishes: Mapping[TaskId, DesiredState], ledger: Ledger, hands: Hands
+    entries: Iterable[LedgerEntry], desired_states: Mapping[TaskId, DesiredState], ledger: Ledger, hands: Hands
 ) -> list[Found]:
     """Enter all tasks into an empty ledger as they are, and settle what is neither here nor there.
 
@@ -60,47 +60,47 @@ def reconcile(
 
     Args:
         entries: what every task of this node was granted.
-        wishes: of those that were not to run.
+        desired_states: of those that were not to run.
     """
     looked = [(entry, hands.whereabouts(entry.task)) for entry in entries]
     looked.sort(key=lambda pair: pair[1] is Whereabouts.HALFWAY)
     found = []
     for entry, where in looked:
-        wish = wishes.get(entry.task, DesiredState.RUNNING)
-        lost = _SETTLE[where](entry, wish, ledger, hands)
+        desired = desired_states.get(entry.task, DesiredState.RUNNING)
+        lost = _SETTLE[where](entry, desired, ledger, hands)
         if lost:
             ledger.remove(entry.task)
-        found.append(Found(entry.task, where, wish, lost))
+        found.append(Found(entry.task, where, desired, lost))
     return found
 
 
-def _gone(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _gone(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
     """No process of it lives: it is about to begin, or has just ended. Whoever watches it knows, and releases it."""
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
     return ""
 
 
-def _given_up(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _given_up(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
     return "the driver lost it while it was moved"
 
 
-def _running(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _running(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
     # One that was to be swapped was not yet, or has returned already: the decision that says which is repeated.
-    return _lost(hands.freeze(entry.task)) if wish is DesiredState.FROZEN else ""
+    return _lost(hands.freeze(entry.task)) if desired is DesiredState.FROZEN else ""
 
 
-def _frozen(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _frozen(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
-    return "" if wish is DesiredState.FROZEN else _lost(hands.thaw(entry.task))
+    return "" if desired is DesiredState.FROZEN else _lost(hands.thaw(entry.task))
 
 
-def _swapped(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
-    ledger.observe(replace(entry, residence=Residence.SWAPPED, displaced=wish is not DesiredState.SWAPPED))
+def _swapped(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
+    ledger.observe(replace(entry, residence=Residence.SWAPPED, displaced=desired is not DesiredState.SWAPPED))
     return ""
 
 
-def _halfway(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _halfway(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
     """Back to the device, where there is room; else to the host, to return when there is.
 
     One that was on its way to another device goes on to that: its memory may be there in part.
@@ -111,18 +111,18 @@ def _halfway(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hand
             ledger.observe(replace(entry, residence=Residence.RESIDENT))
             return ""
         if answer.ended:
-            return _gone(entry, wish, ledger, hands)
+            return _gone(entry, desired, ledger, hands)
         if answer.outcome is MoveOutcome.LOST:
             return answer.reason
         if entry.left:
-            return _swapped(entry, wish, ledger, hands)  # nothing of it has come to the other device
+            return _swapped(entry, desired, ledger, hands)  # nothing of it has come to the other device
     elif entry.left:
         return "it was on its way to another device, which is full"
     answer = hands.swap_out(entry.task)
     if answer.ok:
-        return _swapped(entry, wish, ledger, hands)
+        return _swapped(entry, desired, ledger, hands)
     if answer.ended:
-        return _gone(entry, wish, ledger, hands)
+        return _gone(entry, desired, ledger, hands)
     return answer.reason or "it is neither on its device nor on the host"
 
 

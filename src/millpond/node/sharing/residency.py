@@ -39,7 +39,7 @@ class ResidencyDependencies:
     ledger: Ledger
     mover: FindingMover
     trees: Trees
-    wishes: DesiredStates
+    desired_states: DesiredStates
     homes: DeviceAssignments
 
 
@@ -70,12 +70,12 @@ class ResidencyManager:
 
     def freeze(self, task: TaskId, deadline_s: float) -> MoveResult:
         """Halt a task; its memory stays where it is."""
-        self._means.wishes.want(task, DesiredState.FROZEN)
+        self._means.desired_states.want(task, DesiredState.FROZEN)
         with self.arbiter.turn(task):
             self._means.trees.hold_launches(task, True)
             if self._means.trees.halt(task, deadline_s):
                 return DONE
-            self._means.wishes.want(task, DesiredState.RUNNING)
+            self._means.desired_states.want(task, DesiredState.RUNNING)
             self._means.trees.hold_launches(task, False)
         if not self._means.trees.pids(task):
             return HAS_ENDED
@@ -83,11 +83,11 @@ class ResidencyManager:
 
     def swap_out(self, task: TaskId, deadline_s: float) -> MoveResult:
         """Move a task's memory to the host and halt it."""
-        was_frozen = self._means.wishes.of(task) is DesiredState.FROZEN
-        self._means.wishes.want(task, DesiredState.SWAPPED)
+        was_frozen = self._means.desired_states.of(task) is DesiredState.FROZEN
+        self._means.desired_states.want(task, DesiredState.SWAPPED)
         answer = self.arbiter.swap_out(task, self._clock() + deadline_s)
         if not answer.ok:
-            self._means.wishes.want(task, DesiredState.FROZEN if was_frozen else DesiredState.RUNNING)
+            self._means.desired_states.want(task, DesiredState.FROZEN if was_frozen else DesiredState.RUNNING)
         return answer
 
     def resume(self, task: TaskId, deadline_s: float, grants: Sequence[Grant] = ()) -> MoveResult:
@@ -96,8 +96,8 @@ class ResidencyManager:
         Args:
             grants: on these devices of its node, not necessarily those that it left; none: on those.
         """
-        if self._means.wishes.of(task) is DesiredState.FROZEN:
-            self._means.wishes.want(task, DesiredState.RUNNING)  # else a return would halt it again
+        if self._means.desired_states.of(task) is DesiredState.FROZEN:
+            self._means.desired_states.want(task, DesiredState.RUNNING)  # else a return would halt it again
         entry = self.ledger.get(task)
         moves = entry is not None and bool(grants) and [grant.device for grant in grants] != [*entry.memory_mib]
         if moves and entry is not None and entry.residence is Residence.RESIDENT:
@@ -112,7 +112,7 @@ class ResidencyManager:
             return answer
         with self.arbiter.turn(task):
             self._means.homes.arrived(task)
-            self._means.wishes.want(task, DesiredState.RUNNING)
+            self._means.desired_states.want(task, DesiredState.RUNNING)
             self._means.trees.hold_launches(task, False)
             self._means.trees.go_on(task)
         return DONE
@@ -173,7 +173,7 @@ class ResidencyManager:
     def release(self, task: TaskId) -> None:
         """A task is over, or its start failed."""
         self.arbiter.leave(task)
-        self._means.wishes.want(task, DesiredState.RUNNING)
+        self._means.desired_states.want(task, DesiredState.RUNNING)
 
     def bring_back(self, deadline_s: float) -> list[TaskId]:
         """Let tasks return that had to make room for others; see ``Arbiter.bring_back``."""
@@ -189,12 +189,12 @@ class ResidencyManager:
             deadline_s: for each move.
         """
         entries = list(entries)
-        wishes = {entry.task: self._means.wishes.of(entry.task) for entry in entries}
+        desired_states = {entry.task: self._means.desired_states.of(entry.task) for entry in entries}
         hands = _Hands(self._means, deadline_s)
-        found = reconcile(entries, wishes, self.ledger, hands)
+        found = reconcile(entries, desired_states, self.ledger, hands)
         for each in found:
             if each.lost:
-                self._means.wishes.want(each.task, DesiredState.RUNNING)
+                self._means.desired_states.want(each.task, DesiredState.RUNNING)
                 self._on_lost(each.task, each.lost)
             entry = self.ledger.get(each.task)
             if entry is not None and entry.residence is Residence.RESIDENT:
@@ -206,7 +206,7 @@ class ResidencyManager:
         """Who was to be on the host and is on the device leaves it, as the core counts its room as free."""
         for each in found:
             entry = self.ledger.get(each.task)
-            if entry is None or each.wish is not DesiredState.SWAPPED or unanswered(each.task):
+            if entry is None or each.desired is not DesiredState.SWAPPED or unanswered(each.task):
                 continue
             if entry.residence is Residence.RESIDENT:
                 answer = self.arbiter.swap_out(each.task, self._clock() + deadline_s)
@@ -222,7 +222,7 @@ class _Hands:
     deadline_s: float
 
     def whereabouts(self, task: TaskId) -> Whereabouts:
-        return self.means.mover.whereabouts(task, self.means.wishes.of(task) is DesiredState.SWAPPED, LOOK_S)
+        return self.means.mover.whereabouts(task, self.means.desired_states.of(task) is DesiredState.SWAPPED, LOOK_S)
 
     def freeze(self, task: TaskId) -> MoveResult:
         self.means.trees.hold_launches(task, True)

@@ -28,14 +28,14 @@ class TaskTrees:
 
     Attributes:
         record_of: of a task that runs; None for any other.
-        wishes: what the core wants of them.
+        desired_states: what the core wants of them.
         gate: keeps a task's programs from giving the device more to do, or lets them.
         is_ending: a task has been told to end and must hear it: it is halted no more.
         pause: waits so many seconds.
     """
 
     record_of: Callable[[TaskId], RunRecord | None]
-    wishes: DesiredStates
+    desired_states: DesiredStates
     gate: Callable[[TaskId, bool], None]
     is_ending: Callable[[TaskId], bool]
     pause: Callable[[float], None] = time.sleep
@@ -103,4 +103,4 @@ class TaskTrees:
 
     def stays_halted(self, task: TaskId) -> bool:
         """See ``Trees``."""
-        return self.wishes.of(task) is DesiredState.FROZEN
+        return self.desired_states.of(task) is DesiredState.FROZEN

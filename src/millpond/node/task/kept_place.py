@@ -93,12 +93,12 @@ class FailureReport:
     def take(self) -> int | None:
         """The exit code that was reported, 1 to 255; None while none was."""
         try:
-            told = os.read(self._pipe, _MOST_READ)
+            code_text = os.read(self._pipe, _MOST_READ)
         except BlockingIOError:
             return None
-        if not told:
+        if not code_text:
             return None
-        found = _CODE.fullmatch(told)
+        found = _CODE.fullmatch(code_text)
         code = _NO_CODE if found is None else int(found[1])
         return code if 1 <= code <= 255 else _NO_CODE
 

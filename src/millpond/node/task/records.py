@@ -138,7 +138,7 @@ class RunRecord:
         sandboxed: it runs apart from everybody else's (``node.sandbox.sandbox``).
         pid: the command's process, also its process group; None before it runs.
         notice_at: when it was told to end; None when it was not.
-        stop_wished: told so by an engine, not by somebody from outside.
+        stop_requested: told so by an engine, not by somebody from outside.
         exit_code: as a shell shows it; None while it runs and when it never ran.
         kept_at, kept_until: since when, and up to when, its place is kept although its program has failed.
         forced: it had to be killed when the grace was over.
@@ -168,7 +168,7 @@ class RunRecord:
     pid: int | None = None
     started_at: float | None = None
     notice_at: float | None = None
-    stop_wished: bool = False
+    stop_requested: bool = False
     ended_at: float | None = None
     exit_code: int | None = None
     kept_at: float | None = None
@@ -250,8 +250,8 @@ def write_home(files: TaskFiles, grants: Sequence[Grant], left: Sequence[str], e
         OSError: the disk is full.
     """
     devices = [grant.device for grant in grants]
-    told = [dataclasses.astuple(grant) for grant in grants]
-    write_json(files.home, {"devices": devices, "grants": told, "left": list(left), "env": dict(env)})
+    amounts = [dataclasses.astuple(grant) for grant in grants]
+    write_json(files.home, {"devices": devices, "grants": amounts, "left": list(left), "env": dict(env)})
 
 
 def moved(record: RunRecord, grants: Sequence[Grant], left: Sequence[str]) -> RunRecord:

@@ -76,8 +76,8 @@ def spawn(forkserver: ForkserverClient, state_dir: Path, record: Path, plan: Tas
         OSError: the machine lacks room for it: processes, files, disk.
     """
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
-        settled, told = os.pipe()
-        always.callback(os.close, told)
+        settled, reporting = os.pipe()
+        always.callback(os.close, reporting)
         on_failure.callback(os.close, settled)
         encoded = os.memfd_create("plan")  # has the job's variables, which no other account may read
         always.callback(os.close, encoded)
@@ -85,7 +85,7 @@ def spawn(forkserver: ForkserverClient, state_dir: Path, record: Path, plan: Tas
         os.lseek(encoded, 0, os.SEEK_SET)
         log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         always.callback(os.close, log)
-        pid, handle = forkserver.spawn(record, (encoded, told, log))
+        pid, handle = forkserver.spawn(record, (encoded, reporting, log))
         on_failure.pop_all()
         return Spawned(pid, handle, settled)
 
@@ -118,10 +118,10 @@ def wake(record: RunRecord) -> None:
         reap(handle)
 
 
-def request_stop(files: TaskFiles, handle: int, wish: StopRequest) -> None:
+def request_stop(files: TaskFiles, handle: int, request: StopRequest) -> None:
     """Have the supervisor give notice now, and kill when the grace is over. Asked again, it can only get shorter."""
     with contextlib.suppress(OSError):  # a full disk must not keep it alive: the supervisor has a grace of its own
-        write_json(files.stop, dataclasses.asdict(wish), in_room=True)
+        write_json(files.stop, dataclasses.asdict(request), in_room=True)
     with contextlib.suppress(ProcessLookupError):  # it ended first
         signal.pidfd_send_signal(handle, signal.SIGTERM)
 

@@ -165,17 +165,17 @@ class _Supervisor:
         """
         while True:
             got = self._await_signal()
-            told = got == signal.SIGTERM
+            stopped = got == signal.SIGTERM
             if got == signal.SIGIO and self._sessions is not None:
                 self._sessions.take()
             self._take_output()
             self._pass_input_on()
             childless = self._reap()
             if self._kept_until is not None:
-                if told or self._status is not None or time.monotonic() >= self._kept_until:
+                if stopped or self._status is not None or time.monotonic() >= self._kept_until:
                     return
                 continue
-            if self._counts(told):
+            if self._counts(stopped):
                 self._give_notice()
             elif (code := self._failure()) is not None:
                 self._keep(code)
@@ -184,16 +184,16 @@ class _Supervisor:
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 return
 
-    def _counts(self, told: bool) -> bool:
+    def _counts(self, stopped: bool) -> bool:
         """Whether the end of the task is not its own doing.
 
         Whoever ends all processes of a machine ends the command as well, which may be quicker than we are.
         """
         if self._status is None or self._deadline is not None:
-            return told
+            return stopped
         if self._status not in _TERMINATED:
             return False
-        return told or signal.sigtimedwait((signal.SIGTERM,), TOLD_TOO_WITHIN_S) is not None
+        return stopped or signal.sigtimedwait((signal.SIGTERM,), TOLD_TOO_WITHIN_S) is not None
 
     def _await_signal(self) -> int:
         until = self._deadline if self._kept_until is None else self._kept_until
@@ -238,17 +238,17 @@ class _Supervisor:
 
     def _give_notice(self) -> None:
         """Tell the task to end; told again, only shorten the grace."""
-        wish = read_json(self._path.with_suffix(".stop"))
-        deadline = time.monotonic() + float(self._plan.shutdown_grace_s if wish is None else wish["grace_s"])
+        request = read_json(self._path.with_suffix(".stop"))
+        deadline = time.monotonic() + float(self._plan.shutdown_grace_s if request is None else request["grace_s"])
         if self._deadline is not None:
             self._deadline = min(self._deadline, deadline)
             return
         self._deadline = deadline
         if self._sessions is not None:
             self._sessions.end()
-        self._record.update(notice_at=time.time(), stop_wished=wish is not None)
-        if wish is not None and wish.get("why"):
-            self._record.update(ended_for=wish["why"], ended_as=wish["outcome"])
+        self._record.update(notice_at=time.time(), stop_requested=request is not None)
+        if request is not None and request.get("why"):
+            self._record.update(ended_for=request["why"], ended_as=request["outcome"])
         notice = getattr(signal, self._record["notice_signal"])
         below = procfs.descendants(os.getpid())
         if self._container is not None and self._container.leads:

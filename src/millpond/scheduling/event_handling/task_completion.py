@@ -104,9 +104,9 @@ class TaskCompletion:
         if starting:
             state.growing.pop(record.id, None)
             state.pause(record)
-        told_to_stop = [task for task in tasks if task.state is TaskState.STOPPING]
-        if told_to_stop:  # they never began, so the engine will not report their end
-            self.end(record, told_to_stop, Outcome.STOPPED, None, reason, None)
+        stopping = [task for task in tasks if task.state is TaskState.STOPPING]
+        if stopping:  # they never began, so the engine will not report their end
+            self.end(record, stopping, Outcome.STOPPED, None, reason, None)
         else:
             self._settle(record, None)
 

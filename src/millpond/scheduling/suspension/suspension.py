@@ -256,7 +256,7 @@ def goes_on(state: State, record: JobRecord, needed: Amount, cause: Cause) -> No
     state.watch_deadline(record)
     state.enroll(record)
     _supersede(state, record)
-    state.emit(Resume(state.next_id(), record.id, record.attempt, cause, _place_told(state, record)))
+    state.emit(Resume(state.next_id(), record.id, record.attempt, cause, _destination(state, record)))
 
 
 def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -> None:
@@ -278,7 +278,7 @@ def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -
     state.roster.remove(record)
 
 
-def _place_told(state: State, record: JobRecord) -> Placement | None:
+def _destination(state: State, record: JobRecord) -> Placement | None:
     """Where a job goes on, if it could be elsewhere than it was."""
     task = record.tasks[0]
     if len(record.tasks) > 1 or task.holding is None:

@@ -65,21 +65,23 @@ def answer_with(opened: OpenedFile, asked: Headers, name: str = "") -> Response:
     return StreamingResponse(_pieces(opened, span), status, headers, media_type="application/octet-stream")
 
 
-def sent_span(told: str, headers: Headers) -> Span:
+def sent_span(content_range: str, headers: Headers) -> Span:
     """What part of a content a request brings, by its ``Content-Range``; the whole where it has none.
 
     Args:
-        told: matches ``SPAN_PATTERN``.
+        content_range: matches ``SPAN_PATTERN``.
 
     Raises:
         InvalidInputError: the part does not go to the end, or is not as long as the body.
     """
     length = headers.get("content-length")
-    if not told:
+    if not content_range:
         return Span(0, None if length is None else int(length))
-    first, last, total = (int(number) for number in re.findall(r"[0-9]+", told))
+    first, last, total = (int(number) for number in re.findall(r"[0-9]+", content_range))
     if not first <= last == total - 1 or (length is not None and int(length) != total - first):
-        raise InvalidInputError(f"the body is not what Content-Range says ({told})", "send all of the rest at once")
+        raise InvalidInputError(
+            f"the body is not what Content-Range says ({content_range})", "send all of the rest at once"
+        )
     return Span(first, total)
 
 

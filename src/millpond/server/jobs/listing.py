@@ -81,8 +81,8 @@ class JobListing:
     async def show(self, job: str, reader: Reader) -> JobInfo:
         """A job with the reason why it waits."""
         info = await self.find(job)
-        told = await self._reasons.explained(info, reader) if info.state == JobState.QUEUED else info
-        return self._front.look(told)
+        explained = await self._reasons.explained(info, reader) if info.state == JobState.QUEUED else info
+        return self._front.look(explained)
 
     async def listed(self, request: ListRequest, reader: Reader) -> JobList:
         """Jobs, the newest first, or the members of an array, the first first.

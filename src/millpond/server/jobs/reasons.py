@@ -32,8 +32,8 @@ class Reasons:
     async def added_to(self, infos: list[JobInfo], reader: Reader) -> list[JobInfo]:
         """All asked at once: they are answered between the same two turns, so that a list waits for one turn only."""
         waiting = [info for info in infos if info.state == JobState.QUEUED][:REASONS_IN_A_LIST]
-        told = await asyncio.gather(*(self.explained(info, reader) for info in waiting))
-        explained = {info.id: info for info in told}
+        answers = await asyncio.gather(*(self.explained(info, reader) for info in waiting))
+        explained = {info.id: info for info in answers}
         return [explained.get(info.id, info) for info in infos]
 
     async def explained(self, info: JobInfo, reader: Reader) -> JobInfo:

@@ -137,7 +137,7 @@ class Inbox:
             wait = 0.0
 
 
-def told_in(messages: Sequence[Message]) -> list[Event]:
+def events_in(messages: Sequence[Message]) -> list[Event]:
     """All events of the server itself, in order."""
     return [event for message in messages if isinstance(message, ServerEvents) for event in message.events]
 

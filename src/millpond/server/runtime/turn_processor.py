@@ -29,7 +29,7 @@ from millpond.server.runtime.inbox import (
     Message,
     Query,
     answer,
-    told_in,
+    events_in,
     turn_away,
 )
 from millpond.server.runtime.loop import Loop
@@ -110,7 +110,7 @@ class TurnProcessor:
             self._take(messages)
         else:
             turn_away(messages, UnavailableError(self._loop.trouble, "see the server's log"))
-            self._unstored += told_in(messages)
+            self._unstored += events_in(messages)
         self._loop.paused = self._core.scheduler.holds
         for message in messages:
             if isinstance(message, Query):
@@ -166,7 +166,7 @@ class TurnProcessor:
         batch = Batch(self._core, self._store, self._dependents, self._now())
         if (skipped := self._dependencies.clock_jump()) > 0.0:  # before all that came in since
             batch.add_event(events.ClockJumped(batch.now, skipped))
-        for event in (*self._unstored, *self._engine.events(), *told_in(messages)):
+        for event in (*self._unstored, *self._engine.events(), *events_in(messages)):
             if not recovery.is_known(self._core, event):
                 batch.add_event(event)
         for message in messages:

@@ -113,7 +113,7 @@ class Rollouts:
             try:
                 self._step(service)
             except MillpondError as error:
-                self._tell(service, str(error))
+                self._warn(service, str(error))
             else:
                 self._troubles.pop(service, None)
 
@@ -145,7 +145,7 @@ class Rollouts:
         elif not self._leftovers(service):
             self._unsettled.discard(service)
 
-    def _tell(self, service: str, trouble: str) -> None:
+    def _warn(self, service: str, trouble: str) -> None:
         """Tell the log what keeps a service waiting, once."""
         if self._troubles.get(service) != trouble:
             self._troubles[service] = trouble

@@ -137,8 +137,10 @@ async def relay_port(client: WebSocket, way: TaskRoute, on_input: Callable[[], N
     except ForeignListenerError as error:
         raise UnavailableError(str(error), "have the job listen on another port") from error
     except OSError as error:
-        told = f" ({error.strerror})" if error.strerror else ""
-        raise UnavailableError(f"no program listens on port {way.port}{told}", "wait until the program does") from error
+        detail = f" ({error.strerror})" if error.strerror else ""
+        raise UnavailableError(
+            f"no program listens on port {way.port}{detail}", "wait until the program does"
+        ) from error
 
     async def to_port() -> None:
         while True:

@@ -29,8 +29,8 @@ class DeviceGrant(Body):
 
 def beyond_exit_code(detail: str, code: int | None) -> str:
     """What the engine said about an end, without the exit code where that is shown already."""
-    told = f"exit code {code}"
-    return "" if detail == told else detail.removeprefix(f"{told}: ")
+    code_text = f"exit code {code}"
+    return "" if detail == code_text else detail.removeprefix(f"{code_text}: ")
 
 
 class TaskInfo(Body):

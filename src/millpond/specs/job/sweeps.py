@@ -129,7 +129,7 @@ class SweepMetric(Strict):
     def _short_form(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
-    def telling(self) -> str:
+    def described(self) -> str:
         """Its name, and how a trial tells it."""
         line = (self.printed or f"{self.name}={{value}}").replace("{value}", "0.5")
         argument = f"{self.name}=0.5" if self.name.isidentifier() else f"**{{{self.name!r}: 0.5}}"

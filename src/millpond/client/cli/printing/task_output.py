@@ -21,7 +21,7 @@ class Output:
         streams: where to, standard output and standard error.
         labelled: put ``[task]`` before each line.
         timed: put the time before each line.
-        tell: how to say that another run of the job begins.
+        notify: how to say that another run of the job begins.
         raw: to a terminal too, exactly what was written.
     """
 
@@ -30,7 +30,7 @@ class Output:
         streams: tuple[TextIO, TextIO],
         labelled: bool,
         timed: bool = False,
-        tell: Callable[[str], None] = say,
+        notify: Callable[[str], None] = say,
         *,
         raw: bool = False,
     ) -> None:
@@ -39,7 +39,7 @@ class Output:
         self._streams = streams
         self._labelled = labelled
         self._timed = timed
-        self._tell = tell
+        self._notify = notify
         self._open_lines: dict[tuple[int, int, str], str] = {}
         self._attempt = 0
 
@@ -47,7 +47,7 @@ class Output:
         """Print one piece."""
         if chunk.attempt > self._attempt:
             if self._attempt:
-                self._tell(f"{chunk.job} was started again, run {chunk.attempt}")
+                self._notify(f"{chunk.job} was started again, run {chunk.attempt}")
             self._attempt = chunk.attempt
         stream = self._stream(chunk.stream)
         data = self._shown(chunk, stream)

@@ -43,16 +43,16 @@ class WaitingLine:
         """Say how the job stands at ``now``."""
         if self._first_seen_at is None:
             self._first_seen_at = now
-        told = job.reason if job.array is None else where(job)
-        if not told or now - self._first_seen_at < PATIENCE_S:
+        about = job.reason if job.array is None else where(job)
+        if not about or now - self._first_seen_at < PATIENCE_S:
             return
         if self._interactive:
             waited = formats.span(now - job.submitted_at)
             width = shutil.get_terminal_size().columns - 1
-            text = f"{job.state} for {waited}: {told}"
+            text = f"{job.state} for {waited}: {about}"
             self._stream.write(_CLEAR_LINE + (text if len(text) <= width else f"{text[: width - 1]}…"))
         elif not self._said and job.state == "queued":
-            self._stream.write(f"pond: {job.id} waits: {told}\n")
+            self._stream.write(f"pond: {job.id} waits: {about}\n")
         else:
             return
         self._said = True

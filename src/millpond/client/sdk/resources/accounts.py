@@ -26,9 +26,9 @@ from millpond.specs.api.sign_on import IdentityInfo
 class AccountsClient:
     """The accounts of the server that a client talks to. What one may not do raises ``NotAllowedError``."""
 
-    def __init__(self, ask: RequestFunction, tell: SendFunction) -> None:
+    def __init__(self, ask: RequestFunction, send: SendFunction) -> None:
         self._ask = ask
-        self._tell = tell
+        self._send = send
 
     def whoami(self) -> WhoInfo:
         """Who one is to the server."""
@@ -40,7 +40,7 @@ class AccountsClient:
         Raises:
             ConflictError: it is that of the server's state directory.
         """
-        self._tell("POST", "/logout")
+        self._send("POST", "/logout")
 
     def change_password(self, present: str, new: str) -> None:
         """Choose another password for oneself; all other logins end.
@@ -48,7 +48,7 @@ class AccountsClient:
         Raises:
             NotLoggedInError: the present one is wrong.
         """
-        self._tell("PUT", "/password", json={"password": present, "new_password": new})
+        self._send("PUT", "/password", json={"password": present, "new_password": new})
 
     def users(self) -> list[UserInfo]:
         """The accounts that one may see."""
@@ -113,7 +113,7 @@ class AccountsClient:
 
     def decline_invitation(self, group: str) -> None:
         """Decline such an offer."""
-        self._tell("DELETE", f"/groups/{segment(group)}/membership")
+        self._send("DELETE", f"/groups/{segment(group)}/membership")
 
     def tokens(self) -> list[TokenInfo]:
         """The tokens that one may see, the newest first."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from millpond.client.sdk.resources.folder_scan import Scan, scan
-from millpond.client.sdk.resources.uploads import Tell, Upload
+from millpond.client.sdk.resources.uploads import Notify, Upload
 from millpond.client.sdk.transport.connection import RequestFunction, StreamFunction, segment
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.specs.api.blob_batches import LARGEST_BATCHED, batches
@@ -53,13 +53,13 @@ class FilesClient:
 
     Args:
         ask, stream: of the client: one body; the raw pieces of an answer.
-        tell: called with each line of progress.
+        notify: called with each line of progress.
     """
 
-    def __init__(self, ask: RequestFunction, stream: StreamFunction, tell: Tell) -> None:
+    def __init__(self, ask: RequestFunction, stream: StreamFunction, notify: Notify) -> None:
         self._ask = ask
         self._stream = stream
-        self._tell = tell
+        self._notify = notify
 
     # ---- sending ------------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class FilesClient:
             raise InvalidInputError(f"{changed[0]} changed while it was sent", "try again, or name it in .pondignore")
         for digest in missing:
             if sizes[digest] > LARGEST_BATCHED:
-                Upload(self._ask, scanned.sources[digest], digest, sizes[digest], self._tell).send()
+                Upload(self._ask, scanned.sources[digest], digest, sizes[digest], self._notify).send()
         return self.put_content(scanned.snapshot.encoded())
 
     def _missing(self, digests: Iterable[str]) -> list[str]:
@@ -137,8 +137,8 @@ class FilesClient:
         """
         found = next((item for item in self.datasets() if item.name == name and version in (None, item.version)), None)
         if found is None:
-            told = name if version is None else f"{name}@{version}"
-            raise NotFoundError(f"no dataset {told!r}", "`pond data ls` lists those that one may read")
+            label = name if version is None else f"{name}@{version}"
+            raise NotFoundError(f"no dataset {label!r}", "`pond data ls` lists those that one may read")
         path = f"/datasets/{segment(name)}/{found.version}/files"
         snapshot = self._ask(FolderSnapshot, "GET", path)
         for entry in snapshot.files:

@@ -17,7 +17,7 @@ from millpond.specs.api.images import ImageInfo, ImageList, ImageStep
 SILENCE_S = 60.0
 """The server gives a sign of life more often."""
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class ImagesClient:
@@ -37,7 +37,7 @@ class ImagesClient:
         """The images that one may use, by name, the newest first."""
         return self._ask(ImageList, "GET", "/images").images
 
-    def add(self, name: str, tag: str, reference: str, tell: Tell, **words: Any) -> ImageInfo:
+    def add(self, name: str, tag: str, reference: str, notify: Notify, **words: Any) -> ImageInfo:
         """Put an image of a registry, or of the server's machine, into the catalogue.
 
         Args:
@@ -48,9 +48,9 @@ class ImagesClient:
             NotFoundError, InvalidInputError: the registry has none, or does not let us in.
             UnavailableError: the registry does not give it, or nothing there runs containers.
         """
-        return self._last("/images", {"name": name, "tag": tag, "reference": reference, **words}, tell)
+        return self._last("/images", {"name": name, "tag": tag, "reference": reference, **words}, notify)
 
-    def build(self, name: str, tag: str, folder: Path, tell: Tell, **words: Any) -> ImageInfo:
+    def build(self, name: str, tag: str, folder: Path, notify: Notify, **words: Any) -> ImageInfo:
         """Send a folder and have an image built from it; ``words`` as in ``add``, and ``file``.
 
         Raises:
@@ -58,21 +58,21 @@ class ImagesClient:
             UnavailableError: it cannot be built.
         """
         snapshot = self._files.ship(folder)
-        return self._last("/images/build", {"name": name, "tag": tag, "snapshot": snapshot, **words}, tell)
+        return self._last("/images/build", {"name": name, "tag": tag, "snapshot": snapshot, **words}, notify)
 
-    def save(self, name: str, tag: str, job_id: str, tell: Tell, *, task: int = 0, **words: Any) -> ImageInfo:
+    def save(self, name: str, tag: str, job_id: str, notify: Notify, *, task: int = 0, **words: Any) -> ImageInfo:
         """Make an image of what a task of a job has become; ``words`` as in ``add``.
 
         Raises:
             ConflictError: it does not run in a container.
         """
-        return self._last("/images/save", {"name": name, "tag": tag, "job": job_id, "task": task, **words}, tell)
+        return self._last("/images/save", {"name": name, "tag": tag, "job": job_id, "task": task, **words}, notify)
 
-    def pull(self, name: str, tag: str, tell: Tell) -> ImageInfo:
+    def pull(self, name: str, tag: str, notify: Notify) -> ImageInfo:
         """Have an image of the catalogue on the machines before a job needs it."""
-        return self._last(f"{_place(name, tag)}/pull", {}, tell)
+        return self._last(f"{_place(name, tag)}/pull", {}, notify)
 
-    def push(self, name: str, tag: str, reference: str, tell: Tell, login: str | None = None) -> ImageInfo:
+    def push(self, name: str, tag: str, reference: str, notify: Notify, login: str | None = None) -> ImageInfo:
         """Send an image of the catalogue to a registry; ``exact`` of what returns is as what that has it now.
 
         Args:
@@ -83,7 +83,7 @@ class ImagesClient:
             UnavailableError: the registry cannot be reached, or nothing there runs containers.
         """
         body = {"reference": reference} | ({} if login is None else {"login": login})
-        return self._last(f"{_place(name, tag)}/push", body, tell)
+        return self._last(f"{_place(name, tag)}/push", body, notify)
 
     def change(self, name: str, tag: str, **words: Any) -> ImageInfo:
         """Say other words about an image, or let others see it."""
@@ -93,7 +93,7 @@ class ImagesClient:
         """Take an image out of the catalogue."""
         return self._ask(ImageInfo, "DELETE", _place(name, tag))
 
-    def _last(self, path: str, body: Any, tell: Tell) -> ImageInfo:
+    def _last(self, path: str, body: Any, notify: Notify) -> ImageInfo:
         """What the last step tells."""
         rest = b""
         for data in self._post(path, body, SILENCE_S):
@@ -110,7 +110,7 @@ class ImagesClient:
                 if step.image is not None:
                     return step.image
                 if step.line:
-                    tell(step.line)
+                    notify(step.line)
         raise UnavailableError("the server ended before the image was there", "ask again")
 
 

@@ -11,9 +11,9 @@ SERVER = "server"
 class SecretsClient:
     """The secrets of the server that a client talks to."""
 
-    def __init__(self, ask: RequestFunction, tell: SendFunction) -> None:
+    def __init__(self, ask: RequestFunction, send: SendFunction) -> None:
         self._ask = ask
-        self._tell = tell
+        self._send = send
 
     def all(self) -> list[SecretInfo]:
         """Those that one's jobs can have, or that one may change."""
@@ -30,7 +30,7 @@ class SecretsClient:
 
     def drop(self, kind: str, owner: str, name: str) -> None:
         """Forget a secret."""
-        self._tell("DELETE", _path(kind, owner, name))
+        self._send("DELETE", _path(kind, owner, name))
 
 
 def _path(kind: str, owner: str, name: str) -> str:

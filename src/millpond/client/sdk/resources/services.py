@@ -34,8 +34,8 @@ class ServicesClient:
 
     def plan(self, job_id: str, document: Mapping[str, Any]) -> RevisionPlan:
         """What another job file would change; nothing is."""
-        wish = RevisionRequest(document=dict(document)).model_dump()
-        return self._ask(RevisionPlan, "POST", f"/jobs/{segment(job_id)}/revisions/plan", json=wish)
+        body = RevisionRequest(document=dict(document)).model_dump()
+        return self._ask(RevisionPlan, "POST", f"/jobs/{segment(job_id)}/revisions/plan", json=body)
 
     def begin(self, job_id: str, document: Mapping[str, Any], canary: float | None = None) -> ServiceInfo:
         """Have another revision take the place of the present one, replica by replica.
@@ -47,8 +47,8 @@ class ServicesClient:
             InvalidInputError: the job file is wrong, or the cluster could never run it.
             ConflictError: another revision is on its way.
         """
-        wish = RevisionRequest(document=dict(document), canary=canary).model_dump()
-        return self._ask(ServiceInfo, "POST", f"/jobs/{segment(job_id)}/revisions", json=wish)
+        body = RevisionRequest(document=dict(document), canary=canary).model_dump()
+        return self._ask(ServiceInfo, "POST", f"/jobs/{segment(job_id)}/revisions", json=body)
 
     def act(self, job_id: str, act: Act) -> ServiceInfo:
         """Pause, go on with, promote or withdraw the revision on its way; without one, ``undo`` goes back by one.
@@ -56,8 +56,8 @@ class ServicesClient:
         Raises:
             ConflictError: there is none, it is no canary, or there is nothing to go back to.
         """
-        wish = RolloutRequest(act=act).model_dump()
-        return self._ask(ServiceInfo, "POST", f"/jobs/{segment(job_id)}/rollout", json=wish)
+        body = RolloutRequest(act=act).model_dump()
+        return self._ask(ServiceInfo, "POST", f"/jobs/{segment(job_id)}/rollout", json=body)
 
 
 def named(jobs: list[JobInfo], name: str, user: str) -> str | None:

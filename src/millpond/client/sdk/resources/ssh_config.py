@@ -121,8 +121,8 @@ def own_key() -> str:
     except FileNotFoundError as error:
         raise UnavailableError("ssh-keygen is not installed", "install OpenSSH (Debian: openssh-client)") from error
     except subprocess.CalledProcessError as error:
-        told = error.stderr.decode(errors="replace").strip()
-        raise UnavailableError(f"no key can be made ({told})", f"look into {key.parent}") from error
+        output = error.stderr.decode(errors="replace").strip()
+        raise UnavailableError(f"no key can be made ({output})", f"look into {key.parent}") from error
     except OSError as error:
         raise UnavailableError(f"{key} cannot be used ({error.strerror})", "set XDG_CONFIG_HOME") from error
 

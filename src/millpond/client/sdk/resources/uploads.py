@@ -23,7 +23,7 @@ _LOOKS_EVERY_S: Final = 1.0
 _TRIES: Final = 3
 _PIECE: Final = 2**20
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class Upload:
@@ -32,7 +32,7 @@ class Upload:
     Args:
         ask: of the client.
         digest: what the file was when it was listed, and ``size`` its bytes then.
-        tell: called with each line of progress.
+        notify: called with each line of progress.
         sleep: how to wait for another upload of the same.
     """
 
@@ -42,14 +42,14 @@ class Upload:
         source: Path,
         digest: str,
         size: int,
-        tell: Tell,
+        notify: Notify,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._ask = ask
         self._source = source
         self._path = f"/blobs/{digest}"
         self._size = size
-        self._tell = tell
+        self._notify = notify
         self._sleep = sleep
 
     def send(self) -> None:
@@ -81,7 +81,7 @@ class Upload:
             raise UnavailableError(error.cause, "the same command goes on where this was, within a day") from error
         except KeyboardInterrupt:
             if self._size >= WORTH_ASKING:
-                self._tell("what was sent is kept for a day: the same command goes on with it")
+                self._notify("what was sent is kept for a day: the same command goes on with it")
             raise
 
     def _first(self) -> int:
@@ -91,14 +91,14 @@ class Upload:
         is_waiting = False
         while (found := self._ask(BlobProgress, "GET", self._path)).busy:
             if not is_waiting:
-                self._tell(f"{self._source.name} is being sent by another command; waiting for that")
+                self._notify(f"{self._source.name} is being sent by another command; waiting for that")
                 is_waiting = True
             self._sleep(_LOOKS_EVERY_S)
         if found.whole:
             return self._size
         first = min(found.received, self._size - 1)
         if first:
-            self._tell(f"going on with {self._source.name} at {size_text(first)} of {size_text(self._size)}")
+            self._notify(f"going on with {self._source.name} at {size_text(first)} of {size_text(self._size)}")
         return first
 
     def _send_from(self, first: int) -> None:

@@ -40,15 +40,17 @@ class Landing:
             timeout = 10.0
 
             def do_GET(self) -> None:
-                told = parse_qs(urlsplit(self.path).query)
-                good = bool(landing.login) and told.get("login") == [landing.login] and bool(told.get("code"))
+                parameters = parse_qs(urlsplit(self.path).query)
+                good = (
+                    bool(landing.login) and parameters.get("login") == [landing.login] and bool(parameters.get("code"))
+                )
                 self.send_response(200 if good else 404)
                 self.send_header("Content-Type", "text/plain; charset=utf-8")
                 self.send_header("Cache-Control", "no-store")
                 self.end_headers()
                 self.wfile.write(b"You can close this window: pond goes on by itself.\n" if good else b"Not here.\n")
                 if good:
-                    landing.code = told["code"][0]
+                    landing.code = parameters["code"][0]
                     landing._arrived.set()
 
             def log_message(self, _template: str, *args: object) -> None:

@@ -76,9 +76,9 @@ def _build(sources: list[Path], target: Path) -> None:
             )
         except subprocess.SubprocessError as error:
             said = (getattr(error, "stderr", "") or str(error)).strip().splitlines() or ["nothing"]
-            telling = next((line for line in said if "error" in line), said[0])
+            error_line = next((line for line in said if "error" in line), said[0])
             raise UnavailableError(
-                f"the library that keeps tasks to their part of a device cannot be built: {compiler} says {telling}",
+                f"the library that keeps tasks to their part of a device cannot be built: {compiler} says {error_line}",
                 "see that the compiler and the C library's headers (libc6-dev) are installed",
             ) from error
         target.parent.mkdir(exist_ok=True)

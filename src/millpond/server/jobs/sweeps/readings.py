@@ -96,10 +96,10 @@ class TrialReading:
         step = self._next_step(self._step.in_line(text))
         return Point(step, number if math.isfinite(number) else None)
 
-    def _next_step(self, told: float | None) -> float:
+    def _next_step(self, given: float | None) -> float:
         """The step that was told, or how many values came so far."""
         self._count += 1
-        return told if told is not None and math.isfinite(told) else float(self._count)
+        return given if given is not None and math.isfinite(given) else float(self._count)
 
 
 class _Lines:

@@ -122,7 +122,7 @@ class Trials:
                     changed[job] = trial
                     succeeded += [job] * (trial.settled and info.state == JobState.SUCCEEDED)
             if succeeded and before_any_end and sweep.is_silent:
-                self._note(array, f"{succeeded[0]} has succeeded and told no {sweep.file.metric.telling()}")
+                self._note(array, f"{succeeded[0]} has succeeded and told no {sweep.file.metric.described()}")
             if changed:
                 self._store.write_trials(array, {job: asdict(trial) for job, trial in changed.items()})
             return {job: trial.stopped for job, trial in sweep.trials.items() if trial.stopped and not trial.settled}
@@ -157,19 +157,19 @@ class Trials:
         with self._lock:
             sweep = self._sweep(info.id)
             states = self._store.jobs.member_states(info.id)
-            told = [self._told(info, sweep, index, states) for index in sweep.file.members]
+            rows = [self._trial_info(info, sweep, index, states) for index in sweep.file.members]
             if info.ended_at is not None:
                 self._sweeps.pop(info.id)
         metric = sweep.file.metric
         if metric is not None:
             sign = 1 if metric.goal == "minimize" else -1
-            told.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0), trial.index))
+            rows.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0), trial.index))
         return TrialList(
             job=info.id,
             metric="" if metric is None else metric.name,
             goal="" if metric is None else metric.goal,
-            trials=told[:limit],
-            truncated=len(told) > limit,
+            trials=rows[:limit],
+            truncated=len(rows) > limit,
         )
 
     def _sweep(self, array: str) -> _Sweep:
@@ -207,7 +207,7 @@ class Trials:
         values = [other.rungs[name] for other in sweep.trials.values() if name in other.rungs]
         trial.stopped = verdict(halving, metric, rung, trial.rungs[name], values)
 
-    def _told(self, array: JobInfo, sweep: _Sweep, index: int, states: dict[str, str]) -> TrialInfo:
+    def _trial_info(self, array: JobInfo, sweep: _Sweep, index: int, states: dict[str, str]) -> TrialInfo:
         job = member_id(array.id, index)
         trial = sweep.trials.get(job, Trial())
         if job not in states:

@@ -128,8 +128,8 @@ def _devices(devices: Sequence[DeviceStatus]) -> Iterator[Metric]:
         ("temperature_celsius", "Its temperature", "temperature_c", 1.0),
     )
     for name, text, field, unit in sampled:
-        told = [(device, getattr(device.latest, field)) for device in devices if device.latest is not None]
-        values = [(_names(device), value * unit) for device, value in told if value is not None]
+        samples = [(device, getattr(device.latest, field)) for device in devices if device.latest is not None]
+        values = [(_names(device), value * unit) for device, value in samples if value is not None]
         yield _gauge(f"millpond_device_{name}", text, _DEVICE, values)
 
 

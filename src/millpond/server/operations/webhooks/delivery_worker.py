@@ -114,7 +114,7 @@ class WebhookDeliveryWorker:
         if hook is None:
             self._store.deliveries.tried(delivery.id, GIVEN_UP, now, "no longer configured")
             return
-        trouble = self._tell(hook, delivery, int(now))
+        trouble = self._send(hook, delivery, int(now))
         if not trouble:
             self._store.deliveries.tried(delivery.id, DELIVERED, now, "")
             return
@@ -124,7 +124,7 @@ class WebhookDeliveryWorker:
         self._store.deliveries.tried(delivery.id, state, now + pause, trouble)
         log.warning("webhook %s, delivery %d, try %d: %s", hook.name, delivery.id, tries, trouble)
 
-    def _tell(self, hook: Webhook, delivery: Delivery, now: int) -> str:
+    def _send(self, hook: Webhook, delivery: Delivery, now: int) -> str:
         """What went wrong; empty when it was taken."""
         import httpx2  # here, as most servers have no webhooks
 

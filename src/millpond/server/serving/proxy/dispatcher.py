@@ -55,8 +55,8 @@ class Dispatcher:
                 continue
             if await self._served_by(ready, scope, client, send, address):
                 return None
-            told = f"{jobs[0]} runs, and its program does not answer yet"
-            obstacles.append(NotRunningError(told, f"see what it does with pond logs {jobs[0]}"))
+            cause = f"{jobs[0]} runs, and its program does not answer yet"
+            obstacles.append(NotRunningError(cause, f"see what it does with pond logs {jobs[0]}"))
         for obstacle in obstacles:
             if isinstance(obstacle, NotRunningError):
                 return obstacle

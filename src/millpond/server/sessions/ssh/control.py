@@ -43,13 +43,13 @@ class GatewayControl:
         """
         self._numbers += 1
         waiting = self._waiting[self._numbers] = asyncio.get_running_loop().create_future()
-        self.tell(ask, about | {"id": self._numbers})
+        self.notify(ask, about | {"id": self._numbers})
         answer: dict[str, Any] = await waiting
         if "error" in answer:
             raise RefusalError(answer["error"], answer["remedy"], answer["exit"])
         return answer
 
-    def tell(self, ask: GatewayRequest, about: dict[str, Any]) -> None:
+    def notify(self, ask: GatewayRequest, about: dict[str, Any]) -> None:
         """Say something that wants no answer, or ask."""
         # A full socket means that the authorizer is slow: no client is let in meanwhile.
         self._connection.setblocking(True)
@@ -83,7 +83,7 @@ class GatewayControl:
         elif "connection" in answer:
             answer["connection"].close()  # who asked has gone
         if waiting is not None and waiting.cancelled() and "visit" in answer:
-            self.tell(GatewayRequest.LEFT, {"visit": answer["visit"]})
+            self.notify(GatewayRequest.LEFT, {"visit": answer["visit"]})
 
     def _end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._connection)
@@ -100,15 +100,15 @@ class TaskSession:
     def __init__(self, control: GatewayControl, number: int) -> None:
         self._control = control
         self._number = number
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def used(self) -> None:
         """They do something."""
         now = time.monotonic()
-        if now - self._told_at >= _TELL_USE_EVERY_S:
-            self._told_at = now
-            self._control.tell(GatewayRequest.USED, {"visit": self._number})
+        if now - self._reported_at >= _TELL_USE_EVERY_S:
+            self._reported_at = now
+            self._control.notify(GatewayRequest.USED, {"visit": self._number})
 
     def left(self) -> None:
         """They are gone."""
-        self._control.tell(GatewayRequest.LEFT, {"visit": self._number})
+        self._control.notify(GatewayRequest.LEFT, {"visit": self._number})

@@ -67,7 +67,7 @@ class SshConnection(asyncssh.SSHServer):
     def connection_lost(self, exc: Exception | None) -> None:
         self._no_stranger()
         if self._greeted and not self._entered:
-            self._control.tell(GatewayRequest.FAILED, self.claim)
+            self._control.notify(GatewayRequest.FAILED, self.claim)
 
     async def begin_auth(self, username: str) -> bool:
         self._job = username

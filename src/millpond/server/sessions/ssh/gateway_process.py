@@ -111,7 +111,7 @@ class Gateway:
                 question, _ = received
                 asked = True
                 if question.get("ask") == GatewayRequest.FORWARD:  # a program may take its time to accept
-                    forwards.submit(self._answer, own, question).add_done_callback(_tell_trouble)
+                    forwards.submit(self._answer, own, question).add_done_callback(_log_failure)
                 else:
                     self._answer(own, question)
         except (OSError, ValueError, KeyError) as error:
@@ -132,7 +132,7 @@ class Gateway:
                     send(own, answer | {"id": question["id"]}, handed)
 
 
-def _tell_trouble(answered: Future[None]) -> None:
+def _log_failure(answered: Future[None]) -> None:
     if not answered.cancelled() and (error := answered.exception()) is not None:
         log.warning("a forwarded port was not answered (%r)", error)
 

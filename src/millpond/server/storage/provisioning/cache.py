@@ -114,11 +114,11 @@ class DataCache:
     def copies(self) -> list[Copy]:
         """Every whole copy, the one that was wanted longest ago first."""
         found = []
-        for told in self._folder.glob("*/*.json"):
-            plain = read_json(told)
+        for record in self._folder.glob("*/*.json"):
+            plain = read_json(record)
             if plain is not None:
-                key = f"{told.parent.name}/{told.stem}"
-                found.append(Copy(key, plain["path"], plain["size"], told.stat().st_mtime))
+                key = f"{record.parent.name}/{record.stem}"
+                found.append(Copy(key, plain["path"], plain["size"], record.stat().st_mtime))
         return sorted(found, key=lambda copy: (copy.wanted_at, copy.key))
 
     def _fetch(self, source: DataSource, path: Path, progress: CopyProgress, stop: Callable[[], None]) -> str:
@@ -126,9 +126,9 @@ class DataCache:
         size = sum(entry.size for entry in entries)
         progress.total, progress.done = size, 0
         key = f"{source.name}/{copying.key_of(path, entries)}"
-        told = self._folder / f"{key}.json"
+        record = self._folder / f"{key}.json"
         if self.has(key):
-            os.utime(told)
+            os.utime(record)
             return key
         if size > source.limit:
             return READ_IN_PLACE
@@ -136,15 +136,15 @@ class DataCache:
         self._make_room(source, size, key)
         part.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-        def tell(more: int) -> None:
+        def report_progress(more: int) -> None:
             stop()
             progress.add(more)
 
-        checksum = copying.copy(path, entries, part / _DATA, tell)
+        checksum = copying.copy(path, entries, part / _DATA, report_progress)
         if copying.listing(path) != entries:
             raise OSError(errno.ESTALE, "it changed while it was copied", str(path))
         write_json(
-            told,
+            record,
             {
                 "path": str(path),
                 "size": size,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-Tell = Callable[[int], None]
+Notify = Callable[[int], None]
 """Takes how many more bytes are there now; whatever it raises ends the copying."""
 
 _PIECE: Final = 2**22
@@ -61,7 +61,7 @@ def key_of(root: Path, entries: list[TreeEntry]) -> str:
     return seen.hexdigest()
 
 
-def copy(root: Path, entries: list[TreeEntry], place: Path, tell: Tell) -> str:
+def copy(root: Path, entries: list[TreeEntry], place: Path, notify: Notify) -> str:
     """Copy what is not there yet; returns the checksum of all contents.
 
     Args:
@@ -82,7 +82,7 @@ def copy(root: Path, entries: list[TreeEntry], place: Path, tell: Tell) -> str:
             target.symlink_to(entry.link)
             checksum.update(json.dumps([entry.path, entry.link]).encode())
         else:
-            checksum.update(json.dumps([entry.path, _copied(entry, source, target, tell)]).encode())
+            checksum.update(json.dumps([entry.path, _copied(entry, source, target, notify)]).encode())
     for entry in reversed([entry for entry in entries if entry.is_folder]):  # the inner first, as it may close a way
         _give_rights(entry, place / entry.path)
     return checksum.hexdigest()
@@ -110,23 +110,23 @@ def _entry(file: Path, path: str, status: os.stat_result) -> TreeEntry:
     return TreeEntry(path, size, status.st_mtime_ns, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, link)
 
 
-def _copied(entry: TreeEntry, source: Path, target: Path, tell: Tell) -> str:
+def _copied(entry: TreeEntry, source: Path, target: Path, notify: Notify) -> str:
     """The hash of a file's content, once the copy has it."""
     if target.exists():
         status = target.stat()
         if (status.st_size, status.st_mtime_ns) == (entry.size, entry.time_ns):
-            tell(entry.size)
+            notify(entry.size)
             return _hash_of(target).hexdigest()
     with target.open("ab") as written, _opened(entry, source) as read:
         begun = written.tell() if written.tell() <= entry.size else 0
         written.truncate(begun)
-        tell(begun)
+        notify(begun)
         seen = _hash_of(target)
         read.seek(begun)
         while piece := read.read(_PIECE):
             seen.update(piece)
             written.write(piece)
-            tell(len(piece))
+            notify(len(piece))
         written.flush()
         os.fsync(written.fileno())
     if target.stat().st_size != entry.size:

@@ -81,11 +81,11 @@ class ImageSources:
         if not self._rules.may_be_within(queue):
             require_outside(reference)
 
-    def here(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
+    def here(self, entry: CatalogueImage, notify: Callable[[str], None]) -> LocalImage:
         """An image of the catalogue, fetched where it is not here; see ``fetch_catalogued``."""
-        return self._host.containers().images.find(entry.digest) or self.fetch_catalogued(entry, tell)
+        return self._host.containers().images.find(entry.digest) or self.fetch_catalogued(entry, notify)
 
-    def fetch_catalogued(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
+    def fetch_catalogued(self, entry: CatalogueImage, notify: Callable[[str], None]) -> LocalImage:
         """Have an image of the catalogue here again.
 
         Raises:
@@ -97,16 +97,16 @@ class ImageSources:
         login = self._rules.login(entry.user, entry.group, entry.login)
         for source in entry.sources[:-1]:
             try:
-                return self._fetch_from(source, entry, login, tell)
+                return self._fetch_from(source, entry, login, notify)
             except NotFoundError:
-                tell(f"{source} is there no more")  # a registry may tidy away what no tag means; the tag may be left
-        return self._fetch_from(entry.sources[-1], entry, login, tell)
+                notify(f"{source} is there no more")  # a registry may tidy away what no tag means; the tag may be left
+        return self._fetch_from(entry.sources[-1], entry, login, notify)
 
     def _fetch_from(
-        self, source: str, entry: CatalogueImage, login: RegistryLogin | None, tell: Callable[[str], None]
+        self, source: str, entry: CatalogueImage, login: RegistryLogin | None, notify: Callable[[str], None]
     ) -> LocalImage:
         images = self._host.containers().images
-        with self.fetched(source, login, tell) as found:
+        with self.fetched(source, login, notify) as found:
             if found.digest != entry.digest:
                 raise InvalidInputError(
                     f"{source} is another image now than when it was put into the catalogue",
@@ -117,7 +117,7 @@ class ImageSources:
             images.drop(source)  # the catalogue holds it; what took a login has lost that name already
         return found
 
-    def base(self, name: str, caller: Caller, queue: str, tell: Callable[[str], None]) -> str:
+    def base(self, name: str, caller: Caller, queue: str, notify: Callable[[str], None]) -> str:
         """The reference of an image that is built upon: of the catalogue, and on the machine then, or of a registry.
 
         Args:
@@ -129,25 +129,27 @@ class ImageSources:
             self.check_place(queue, reference)
             return reference
         images = self._host.containers().images
-        images.name(self.here(entry, tell), entry.held_as)
+        images.name(self.here(entry, notify), entry.held_as)
         return entry.held_as
 
     @contextmanager
-    def fetched(self, reference: str, login: RegistryLogin | None, tell: Callable[[str], None]) -> Iterator[LocalImage]:
+    def fetched(
+        self, reference: str, login: RegistryLogin | None, notify: Callable[[str], None]
+    ) -> Iterator[LocalImage]:
         """An image that its registry has just given.
 
         What took a login stays only under the names that it is given meanwhile: another user who names the reference
         has to be let in by the registry, too.
         """
         images = self._host.containers().images
-        found = images.pull(reference, tell, login)
+        found = images.pull(reference, notify, login)
         try:
             yield found
         finally:
             if login is not None:
                 images.drop(reference)
 
-    def fetch(self, item: Item, tell: Callable[[str], None]) -> LocalImage:
+    def fetch(self, item: Item, notify: Callable[[str], None]) -> LocalImage:
         """An image that jobs wait for, fetched where it is not here.
 
         Raises:
@@ -161,12 +163,12 @@ class ImageSources:
                 return found
             if entry is None or entry.digest != item.digest:
                 raise InvalidInputError(f"the image {item.name} was replaced or removed", "submit the job again")
-            return self.fetch_catalogued(entry, tell)
+            return self.fetch_catalogued(entry, notify)
         reference = whole(item.name)
         here = images.find(reference)
         if here is None and not item.within:
             require_outside(reference)
-        return here or images.pull(reference, tell)
+        return here or images.pull(reference, notify)
 
     def is_needed(self, digest: str) -> bool:
         """Whether a job that has not ended runs in an image, or will."""

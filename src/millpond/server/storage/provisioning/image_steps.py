@@ -10,12 +10,12 @@ from concurrent.futures import Future, wait
 from typing import Final
 
 from millpond.model.errors import ConflictError, MillpondError
-from millpond.node.containers.images import Tell
+from millpond.node.containers.images import Notify
 from millpond.server.http.error_responses import refusal_of
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
 from millpond.specs.api.images import ImageInfo, ImageStep
 
-Work = Callable[[Tell], CatalogueImage]
+Work = Callable[[Notify], CatalogueImage]
 Ended = Callable[[int, str], Future[None] | None]
 """Hears how something came out: the status that its answer would have, and a few words. Done when that is kept."""
 
@@ -46,7 +46,7 @@ class ImageSteps:
         lines: queue.SimpleQueue[ImageStep | None] = queue.SimpleQueue()
         left = threading.Event()
 
-        def tell(line: str) -> None:
+        def notify(line: str) -> None:
             if left.is_set():
                 raise ConflictError(_LEFT, "ask again")
             lines.put(ImageStep(line=line))
@@ -54,7 +54,7 @@ class ImageSteps:
         def do() -> None:
             status, words, last = 500, "a defect", None
             try:
-                entry = work(tell)
+                entry = work(notify)
                 status, words, last = 200, entry.digest, ImageStep(image=self._shown(entry))
             except MillpondError as error:
                 known = refusal_of(error)

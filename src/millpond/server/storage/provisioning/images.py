@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
-from millpond.node.containers.images import LocalImage, Tell
+from millpond.node.containers.images import LocalImage, Notify
 from millpond.node.containers.logins import FOLDER_PREFIX
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import lay_out
@@ -92,8 +92,8 @@ class ImageService:
         Raises:
             NotFoundError: there is none.
         """
-        told = {field: value for field, value in request.model_dump().items() if value is not None}
-        return self._info(self._catalogue.change(name, tag, lambda old: replace(old, **told)), True)
+        given = {field: value for field, value in request.model_dump().items() if value is not None}
+        return self._info(self._catalogue.change(name, tag, lambda old: replace(old, **given)), True)
 
     def remove(self, name: str, tag: str) -> ImageInfo:
         """Take an image out of the catalogue; jobs that were submitted with it keep it as long as they need it.
@@ -122,9 +122,9 @@ class ImageService:
         if reference.startswith(f"{LOCAL_REGISTRY}/"):
             return self._add_local(request, caller, reference)
 
-        def work(tell: Tell) -> CatalogueImage:
+        def work(notify: Notify) -> CatalogueImage:
             self._sources.check_place(queue, reference)
-            with self._sources.fetched(reference, login, tell) as image:
+            with self._sources.fetched(reference, login, notify) as image:
                 return self._put(request, caller, image, reference, secret)
 
         return work
@@ -133,7 +133,7 @@ class ImageService:
         if request.login:
             raise InvalidInputError(f"{request.reference!r} is an image of this machine, which takes no login", "")
 
-        def work(_tell: Tell) -> CatalogueImage:
+        def work(_notify: Notify) -> CatalogueImage:
             image = self._host.containers().images.find(reference)
             if image is None:
                 raise NotFoundError(f"no image {request.reference!r} on this machine", "name its registry")
@@ -149,8 +149,8 @@ class ImageService:
         """
         entry = self._catalogue.find(name, tag)
 
-        def work(tell: Tell) -> CatalogueImage:
-            self._sources.here(entry, tell)
+        def work(notify: Notify) -> CatalogueImage:
+            self._sources.here(entry, notify)
             return entry
 
         return work
@@ -173,10 +173,10 @@ class ImageService:
         reference, secret = self._sources.check_target(queue, request.reference), request.login or ""
         login = self._sources.login(caller.user, first_group(caller), secret)
 
-        def work(tell: Tell) -> CatalogueImage:
-            image = self._sources.here(entry, tell)
+        def work(notify: Notify) -> CatalogueImage:
+            image = self._sources.here(entry, notify)
             self._sources.check_place(queue, reference)
-            exact = self._host.containers().images.push(image, reference, tell, login)
+            exact = self._host.containers().images.push(image, reference, notify, login)
             # One that came from no registry can be had again from there, where its owner's secrets let us in.
             if not entry.sources and caller.user == entry.user:
                 self._catalogue.note_exact(entry, exact, secret)
@@ -195,14 +195,14 @@ class ImageService:
         if file not in paths:
             raise InvalidInputError(f"there is no {file} in the folder", "write one, or name it with --file")
 
-        def work(tell: Tell) -> CatalogueImage:
+        def work(notify: Notify) -> CatalogueImage:
             images = self._host.containers().images
             folder = Path(tempfile.mkdtemp(prefix=_BUILD_PREFIX, dir=self._state_dir))
             try:
                 lay_out(self._blobs.folder, request.snapshot, folder)
                 named = bases_of((folder / file).read_text(errors="replace"))
-                bases = {base: self._sources.base(base, caller, queue, tell) for base in named}
-                image = images.build(folder, file, held_as(request.name, request.tag), tell, bases)
+                bases = {base: self._sources.base(base, caller, queue, notify) for base in named}
+                image = images.build(folder, file, held_as(request.name, request.tag), notify, bases)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             return self._put(request, caller, image, f"built by {caller.user} from {file}")
@@ -222,9 +222,9 @@ class ImageService:
         if not record.container:
             raise ConflictError(f"job {job.id} does not run in a container", "give it an image first")
 
-        def work(tell: Tell) -> CatalogueImage:
+        def work(notify: Notify) -> CatalogueImage:
             images = self._host.containers().images
-            image = images.save(record.container, held_as(request.name, request.tag), caller.user, tell)
+            image = images.save(record.container, held_as(request.name, request.tag), caller.user, notify)
             return self._put(request, caller, image, f"saved from {job.id} by {caller.user}")
 
         return work

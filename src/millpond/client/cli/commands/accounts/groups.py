@@ -47,7 +47,7 @@ def group() -> None:
 def add(name: str, queue: str | None, state_dir: Path | None, **limits: Any) -> None:
     """Make a group. Its members submit to its queue."""
     with connect(state_dir) as client:
-        _tell(client.accounts.add_group(name, queue, limits_from(LimitsBody(), **limits)))
+        _print_group(client.accounts.add_group(name, queue, limits_from(LimitsBody(), **limits)))
 
 
 @group.command("ls")
@@ -68,7 +68,7 @@ def change(name: str, state_dir: Path | None, **limits: Any) -> None:
         known = next((each for each in client.accounts.groups() if each.name == name), None)
         if known is None:
             raise NotFoundError(f"no group {name!r}", "list them with `pond group ls`")
-        _tell(client.accounts.limit_group(name, limits_from(known.limits, **limits)))
+        _print_group(client.accounts.limit_group(name, limits_from(known.limits, **limits)))
 
 
 @group.command("invite")
@@ -81,7 +81,7 @@ def invite(name: str, user: str, role: str, withdraw: bool, state_dir: Path | No
     """Invite USER into GROUP; with `pond group accept` they become a member."""
     with connect(state_dir) as client:
         accounts = client.accounts
-        _tell(accounts.withdraw_invitation(name, user) if withdraw else accounts.invite_member(name, user, role))
+        _print_group(accounts.withdraw_invitation(name, user) if withdraw else accounts.invite_member(name, user, role))
 
 
 @group.command("accept")
@@ -90,7 +90,7 @@ def invite(name: str, user: str, role: str, withdraw: bool, state_dir: Path | No
 def accept(name: str, state_dir: Path | None) -> None:
     """Accept the invitation to GROUP and become a member; `pond whoami` lists invitations."""
     with connect(state_dir) as client:
-        _tell(client.accounts.accept_invitation(name))
+        _print_group(client.accounts.accept_invitation(name))
 
 
 @group.command("decline")
@@ -111,7 +111,7 @@ def decline(name: str, state_dir: Path | None) -> None:
 def add_member(name: str, user: str, role: str, state_dir: Path | None) -> None:
     """Add USER to GROUP (admins only), or change the role of a member."""
     with connect(state_dir) as client:
-        _tell(client.accounts.put_member(name, user, role))
+        _print_group(client.accounts.put_member(name, user, role))
 
 
 @group.command("remove-member")
@@ -121,10 +121,10 @@ def add_member(name: str, user: str, role: str, state_dir: Path | None) -> None:
 def remove_member(name: str, user: str, state_dir: Path | None) -> None:
     """Remove USER from GROUP; their jobs stay the group's."""
     with connect(state_dir) as client:
-        _tell(client.accounts.drop_member(name, user))
+        _print_group(client.accounts.drop_member(name, user))
 
 
-def _tell(known: GroupInfo) -> None:
+def _print_group(known: GroupInfo) -> None:
     members = _members(known.members) or "nobody"
     invited = f"; invited: {_members(known.invited)}" if known.invited else ""
     click.echo(f"{known.name}: queue {known.queue}, {members}{invited}; {limits_text(known.limits)}")

@@ -66,7 +66,7 @@ def add(
     body = limits_from(LimitsBody(), **limits)
     user = NewUser.model_construct(name=name, admin=admin, service=service, group=group_name, role=role, limits=body)
     with connect(state_dir) as client:
-        _tell_invitation(client.accounts.add_user(user), client.address.url)
+        _print_invitation(client.accounts.add_user(user), client.address.url)
 
 
 @group.command("ls")
@@ -114,7 +114,7 @@ def passwd(name: str | None, stdin: bool, state_dir: Path | None) -> None:
     """Change your password; with NAME, print an invitation for that user to set one."""
     with connect(state_dir) as client:
         if name is not None:
-            _tell_invitation(client.accounts.invite(name), client.address.url)
+            _print_invitation(client.accounts.invite(name), client.address.url)
             return
         secrets = SecretInput(stdin)
         me = client.accounts.whoami()
@@ -144,7 +144,7 @@ def unbind(name: str, state_dir: Path | None) -> None:
     click.echo(f"{ended.user} is no longer {ended.subject} at {ended.issuer}")
 
 
-def _tell_invitation(invitation: Invitation, url: str) -> None:
+def _print_invitation(invitation: Invitation, url: str) -> None:
     user = invitation.user
     if invitation.warning:
         say(invitation.warning)

@@ -47,32 +47,32 @@ def command(
     with connect(state_dir) as client:
         name = "" if job is None else client.find(job).id
 
-        def told() -> list[EventInfo]:
+        def infos() -> list[EventInfo]:
             if name:
                 return client.events(name)
             return client.happenings(limit=limit) if node is None else client.node_events(node, limit)
 
         def look() -> Listing:
-            found = told()
+            found = infos()
             names = [one.about for one in found]
             return Listing(EventList(events=found), names, lambda wide: _table(found, wide, with_about=not name))
 
         if follow:
-            _follow(client, name, told())
+            _follow(client, name, infos())
         else:
             show_listing(look, output, watch)
 
 
-def _table(told: list[EventInfo], wide: bool, *, with_about: bool) -> None:
+def _table(infos: list[EventInfo], wide: bool, *, with_about: bool) -> None:
     about = [Column("ABOUT")] if with_about else []
     columns = [Column("TIME"), *about, Column("WHAT", gives_way=True)]
-    show(columns, [[_time(one), *([one.about] if with_about else []), one.text] for one in told], fitted=not wide)
+    show(columns, [[_time(one), *([one.about] if with_about else []), one.text] for one in infos], fitted=not wide)
 
 
-def _follow(client: Client, job: str, told: list[EventInfo]) -> None:
+def _follow(client: Client, job: str, infos: list[EventInfo]) -> None:
     """Print line by line what comes; a server that is away for a while is waited for."""
     patience = Patience(client)
-    seq = _print(told, 0)
+    seq = _print(infos, 0)
     while True:
         try:
             over = bool(job) and client.job(job).state in ENDED
@@ -87,12 +87,12 @@ def _follow(client: Client, job: str, told: list[EventInfo]) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def _print(told: list[EventInfo], seq: int) -> int:
+def _print(infos: list[EventInfo], seq: int) -> int:
     """Print these; returns how far that goes, at least ``seq``."""
-    for one in told:
+    for one in infos:
         click.echo(f"{_time(one)}  {one.about}  {one.text}")
     sys.stdout.flush()
-    return told[-1].seq if told else seq
+    return infos[-1].seq if infos else seq
 
 
 def _time(one: EventInfo) -> str:

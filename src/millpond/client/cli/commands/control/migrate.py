@@ -31,8 +31,8 @@ def command(jobs: tuple[str, ...], to: tuple[str, ...], restart: bool, state_dir
     is restart-migrated: it gets its notice, ends, and starts there. Work that does not save itself on notice
     (checkpoint in the job file) is restarted with --restart only.
     """
-    return act_on(jobs, state_dir, partial(Client.migrate, to=to, restart=restart), _tell)
+    return act_on(jobs, state_dir, partial(Client.migrate, to=to, restart=restart), _outcome)
 
 
-def _tell(job: JobInfo) -> str:
+def _outcome(job: JobInfo) -> str:
     return job.migration or job.state

@@ -62,7 +62,7 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
         case "yaml":
             click.echo(yaml_text(account), nl=False)
         case _:
-            for line in _told(account, time.time()):
+            for line in _account_lines(account, time.time()):
                 click.echo(line)
             for line in account.last_lines:
                 click.echo(drawn(line))
@@ -79,7 +79,7 @@ def _show_trials(found: TrialList) -> None:
         click.echo(f"and {len(found.trials) - len(shown)} more; -o json has all of them", err=True)
 
 
-def _told(account: JobAccount, now: float) -> Iterator[str]:
+def _account_lines(account: JobAccount, now: float) -> Iterator[str]:
     """The job in a line, its steps up to the first that is not done, and what stands in its way."""
     job = account.job
     yield f"{job.id}: {job.state} ({job.kind} of {job.user or 'somebody'} in queue {job.queue}, GPUs: {job.gpus})"

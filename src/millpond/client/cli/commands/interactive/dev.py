@@ -144,7 +144,7 @@ def _require_serve(client: Client, job: JobInfo) -> None:
 
 def _show_link(client: Client, job: JobInfo, alone: bool = False) -> int:
     """Print the link as soon as there is something to see behind it, and how editors open it."""
-    give_up_at, told = time.monotonic() + SERVES_WITHIN_S, False
+    give_up_at, announced = time.monotonic() + SERVES_WITHIN_S, False
     while not client.serves(job.id):
         job = client.job(job.id)
         if job.state in ENDED:
@@ -153,10 +153,10 @@ def _show_link(client: Client, job: JobInfo, alone: bool = False) -> int:
         if job.state == "suspended":
             say(f"{job.id} is suspended; `pond resume {job.id}` has it go on")
             return 1
-        if not told:
+        if not announced:
             _require_serve(client, job)
             say(f"waiting until {job.id} answers")
-            told = True
+            announced = True
         if time.monotonic() > give_up_at:
             say(f"{job.id} does not answer yet; see `pond logs {job.id}`, then `pond dev open {job.id}`")
             return 1

@@ -81,7 +81,7 @@ def add(image: str, reference: str, state_dir: Path | None, **words: str | None)
     """
     name, tag = _parts(image)
     with connect(state_dir) as client:
-        _tell(client.images.add(name, tag, reference, say, **_given(words)))
+        _print_image(client.images.add(name, tag, reference, say, **_given(words)))
 
 
 @group.command("build")
@@ -94,7 +94,7 @@ def build(image: str, folder: Path, state_dir: Path | None, **words: str | None)
     """Send FOLDER, build an image from it on the server's machine, and follow that. Ctrl-C ends it."""
     name, tag = _parts(image)
     with connect(state_dir) as client:
-        _tell(client.images.build(name, tag, folder, say, **_given(words)))
+        _print_image(client.images.build(name, tag, folder, say, **_given(words)))
 
 
 @group.command("save")
@@ -107,7 +107,7 @@ def save(job: str, image: str, task: int, state_dir: Path | None, **words: str |
     """Make an image of what a job's container has become: while it runs, or within an hour after its end."""
     name, tag = _parts(image)
     with connect(state_dir) as client:
-        _tell(client.images.save(name, tag, client.find(job).id, say, task=task, **_given(words)))
+        _print_image(client.images.save(name, tag, client.find(job).id, say, task=task, **_given(words)))
 
 
 @group.command("pull")
@@ -116,7 +116,7 @@ def save(job: str, image: str, task: int, state_dir: Path | None, **words: str |
 def pull(image: str, state_dir: Path | None) -> None:
     """Pull an image to the nodes before a job needs it."""
     with connect(state_dir) as client:
-        _tell(client.images.pull(*_parts(image), say))
+        _print_image(client.images.pull(*_parts(image), say))
 
 
 @group.command("push")
@@ -140,7 +140,7 @@ def push(image: str, reference: str, login: str | None, state_dir: Path | None) 
 def change(image: str, state_dir: Path | None, **words: str | None) -> None:
     """Change the description or the visibility of an image."""
     with connect(state_dir) as client:
-        _tell(client.images.change(*_parts(image), **_given(words)))
+        _print_image(client.images.change(*_parts(image), **_given(words)))
 
 
 @group.command("rm")
@@ -166,5 +166,5 @@ def _given(words: dict[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in words.items() if value is not None}
 
 
-def _tell(image: ImageInfo) -> None:
+def _print_image(image: ImageInfo) -> None:
     click.echo(f"{image.reference} {image.digest}")

@@ -88,8 +88,8 @@ def _failure(code: int, log: Path, begin: int) -> MillpondError:
     with log.open("rb") as stream:
         stream.seek(begin)
         lines = stream.read().decode(errors="replace").strip().splitlines()
-    told = max((number for number, line in enumerate(lines) if line.startswith("pond: ")), default=len(lines) - 1)
-    last = "\n".join(line.removeprefix("pond: ").strip() for line in lines[told:])
+    last_said = max((number for number, line in enumerate(lines) if line.startswith("pond: ")), default=len(lines) - 1)
+    last = "\n".join(line.removeprefix("pond: ").strip() for line in lines[last_said:])
     last = last or f"the server ended at once with exit code {code}"
     if code == UnavailableError.exit_code:
         return UnavailableError(last)

@@ -48,8 +48,8 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
             cluster = page.cluster
     missing = "; ".join(f"{number} {reason}" for reason, number in left_out.items())
     if not rows:
-        told = f" (left out: {missing})" if missing else ""
-        raise NotFoundError(f"no job that ended is there to be written{told}", "see `pond ps --all`")
+        remark = f" (left out: {missing})" if missing else ""
+        raise NotFoundError(f"no job that ended is there to be written{remark}", "see `pond ps --all`")
     write_text(file, _trace(rows))
     say(f"{formats.count(len(rows), 'job')} in {file}" + (f"; left out: {missing}" if missing else ""))
     if file != "-":

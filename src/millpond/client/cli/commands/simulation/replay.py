@@ -66,9 +66,9 @@ def command(write_jobs: str | None, json_file: str | None, **options: Any) -> in
 
 def compile_kernels(scenario: Scenario) -> None:
     """Have all kernels ready; that they are being compiled, which happens once on a machine, is shown as it goes on."""
-    from millpond.simulation.kernel_warmup import told_of_kernels, warm_up
+    from millpond.simulation.kernel_warmup import kernel_progress, warm_up
 
-    with _compilation() as count, told_of_kernels(count):
+    with _compilation() as count, kernel_progress(count):
         warm_up(scenario.seeded())
 
 
@@ -92,7 +92,7 @@ def _pack(scenario: Scenario, done: list[int]) -> dict[str, Any]:
     from millpond.simulation.scenario import read_packing
 
     packing = read_packing(scenario)
-    _tell_skipped(packing.pods.skipped)
+    _print_skipped(packing.pods.skipped)
     compile_kernels(scenario)
     total = len(packing.order)
     with _progress("pods, shapes known", total, done) as progress:
@@ -115,7 +115,7 @@ def _queue(scenario: Scenario, done: list[int], write_jobs: str | None) -> dict[
         text = io.StringIO()
         native.write(world.workload, text)
         write_text(write_jobs, text.getvalue())
-    _tell_skipped(world.workload.skipped)
+    _print_skipped(world.workload.skipped)
     compile_kernels(scenario)
     with _progress("jobs", len(world.workload.jobs), done) as progress:
         result = replay(world, scenario.seeded(), progress)
@@ -124,7 +124,7 @@ def _queue(scenario: Scenario, done: list[int], write_jobs: str | None) -> dict[
     return queueing_summary(scenario, world, result, time.process_time())
 
 
-def _tell_skipped(skipped: tuple[str, ...]) -> None:
+def _print_skipped(skipped: tuple[str, ...]) -> None:
     if skipped:
         more = [f"and {len(skipped) - SKIPPED_SHOWN} more"] if len(skipped) > SKIPPED_SHOWN else []
         say("\n".join([f"left out {len(skipped)} bad rows:", *skipped[:SKIPPED_SHOWN], *more]))

@@ -96,11 +96,11 @@ def _show(client: Client, spec: JobSpec, document: dict[str, Any], target: str |
         return False
     if (members := spec.members) is not None:
         click.echo(f"{formats.count(len(members), 'job')} like this one:", err=err)
-    click.echo("\n".join(told(client.plan(document), time.time())), err=err)
+    click.echo("\n".join(plan_lines(client.plan(document), time.time())), err=err)
     return True
 
 
-def told(plan: PlanInfo, now: float) -> Iterator[str]:
+def plan_lines(plan: PlanInfo, now: float) -> Iterator[str]:
     """A plan in lines for people."""
     if plan.starts_now:
         places = [f"task {task.task} on {task.node}{_cards(len(task.devices))}" for task in plan.tasks]
