@@ -1,7 +1,7 @@
 """How functions and results travel: one line of JSON that anybody can read, then a pickle for its receiver alone.
 
-The server passes both on and looks into neither. Whoever unpickles has either sent the function itself, or was sent it
-to run it.
+The server passes both on and looks into neither. The side that unpickles has either sent the function itself, or was
+sent it to run it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the environment of a template on the machine where its jobs run: once, and kept.
 
 Sent along with the job that makes it, and run there as ``python3 -c TEXT FOLDER PACKAGE...``, by whatever Python 3 the
-machine has; so it imports nothing but the standard library. The folder is relative to the home of whoever runs it.
+machine has; so it imports nothing but the standard library. The folder is relative to the home of the user who runs it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(folder: str, packages: list[str]) -> int:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.with_suffix(".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # somebody else may be making it: it is there afterwards
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be making it: it is there afterwards
             if _is_whole(place):
                 print(f"the environment is there: {place}")
                 return 0

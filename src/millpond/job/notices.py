@@ -17,7 +17,7 @@ from types import FrameType
 from millpond.model.errors import InvalidInputError
 
 _PATIENCE_S = 2.0
-"""How long a write that is under way may keep callbacks waiting: whoever reads the output may have stopped."""
+"""How long a write that is under way may keep callbacks waiting: the reader of the output may have stopped."""
 _AGAIN_S = 0.01
 
 
@@ -112,5 +112,5 @@ def _is_printing() -> bool:
         except RuntimeError:
             return True
         except (OSError, ValueError):
-            pass  # nobody reads it, or it is closed: no reason not to save
+            pass  # it has no reader, or is closed: no reason not to save
     return False

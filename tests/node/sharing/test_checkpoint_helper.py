@@ -105,7 +105,7 @@ def test_a_return_without_room_waits_on_the_host(
         answer = mover.swap_in(TASK, 20.0)
         assert (answer.outcome, answer.reason) == (
             MoveOutcome.TIMEOUT,
-            "its device has no room for it; somebody took it meanwhile",
+            "its device has no room for it; another task took it meanwhile",
         )
     assert mover.whereabouts(TASK, 60.0) is Whereabouts.SWAPPED
     assert mover.swap_in(TASK, 20.0).ok

@@ -110,7 +110,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 def test_an_idle_place_is_warned_in_its_log_and_history_and_then_gives_its_card_back(scene: Scene) -> None:
     assert scene.after(3_000) == "running"
     warning = (
-        "nobody has used it for a while; unless somebody does, it is suspended in 10 minutes: its device memory moves "
+        "it has not been used for a while; unless it is, it is suspended in 10 minutes: its device memory moves "
         "to the host, and its cards are free"
     )
     assert scene.files.log.read_text() == f"working\n\nmillpond: {warning}\n"

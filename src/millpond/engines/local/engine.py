@@ -79,7 +79,7 @@ class LocalEngine:
     def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision]) -> None:
         """Go on where an earlier engine stopped. To be called once, before the first ``apply``. Returns at once.
 
-        Tasks that run and that nobody expects are ended, as the core counts what they hold as free.
+        Tasks that run and are not expected are ended, as the core counts what they hold as free.
 
         Args:
             expected: tasks that hold something by the core's account; those that are over are reported, each once.
@@ -131,7 +131,7 @@ class LocalEngine:
         self._loop.close()
 
     def _device_changed(self, node: str, device: Device) -> None:
-        """Whoever is on a device that fails is told which and why, before being told to end."""
+        """Note to the jobs on a device that fails which and why, before they are asked to end."""
         text = f"card {device.index} of {node} has failed: {device.health_detail}"
         failed = device.health is DeviceHealth.FAULTY
         with contextlib.suppress(OSError):  # a full disk is said elsewhere
@@ -141,7 +141,7 @@ class LocalEngine:
         self._outbox.health(node, device)
 
     def _unmappable(self, node: str) -> None:
-        """What the driver was believed to do it has refused: nobody counts on it from now on."""
+        """The driver has refused what it was believed to do: that is not counted on from now on."""
         self._outbox.joined(self._health.without_remaps(node))
 
     def _program_erred(self, node: str, device: Device, text: str) -> None:

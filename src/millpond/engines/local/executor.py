@@ -220,7 +220,7 @@ class Executor:
         before = self._ending.get(task)
         if before is not None and before.why:  # what it died of first is what its owner is told
             request = replace(before, grace_s=min(before.grace_s, grace_s))
-        self._ending[task] = request  # before it hears of it: nobody may halt it any more
+        self._ending[task] = request  # before the task gets notice: it may not be frozen any more
         self.sharing.let_launch(task)
         self.live.request_stop(live, request)
 
@@ -292,7 +292,7 @@ class Executor:
             self._outbox.ended(record.id, verdict)
 
     def _notify_pack(self, task: TaskId, how: str) -> None:
-        """Whoever shares the fate of a task hears of its failure: theirs may follow, and would not be their own."""
+        """Report the failure of a task to all that fail with it: theirs may follow, and would not be their own."""
         for mate in sorted(self.sharing.mates(task), key=lambda each: (each.job, each.task)):
             self._outbox.note(
                 mate.job,

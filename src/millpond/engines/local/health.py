@@ -113,7 +113,8 @@ class HealthWatch:
     def _discover(self, ours: OwnProcesses) -> tuple[dict[str, Device], set[str]]:
         """All devices by UUID, and the vendors that cannot tell about theirs: those stay as they are.
 
-        A tool that hangs is no reason to end what runs; and whatever somebody else's vendor raises is said, not fatal.
+        A tool that hangs is no reason to end what runs; and what the vendor of another package raises is reported, not
+        fatal.
         """
         seen: dict[str, Device] = {}
         silent = set()

@@ -70,7 +70,7 @@ class Outbox:
         )
 
     def ask_to_suspend(self, job: str) -> None:
-        """A job should leave its devices until somebody lets it go on."""
+        """A job should leave its devices until it is resumed on request."""
         self._put(lambda at: SuspendRequested(at, job, by="the rule for escapes from slices"))
 
     def health(self, node: str, device: Device) -> None:
@@ -86,7 +86,7 @@ class Outbox:
         self._put(lambda at: Noted(at, job, text))
 
     def fail(self, defect: BaseException) -> None:
-        """The engine cannot go on; whoever asks for events next learns so."""
+        """The engine cannot go on; the next request for events raises."""
         _log.error("the local engine failed", exc_info=defect)
         self._defect = self._defect or defect
         self._wake()

@@ -19,7 +19,7 @@ LONGEST_S: Final = 0.25
 class Pace:
     """Lets starts in, the first come first, a few at once for each processor.
 
-    Hundreds at once would all be late, and with them whoever asks the server something meanwhile. One at a time, the
+    Hundreds at once would all be late, and with them all requests to the server meanwhile. One at a time, the
     scheduler would have to take note of each by itself. Lives on one loop.
 
     Args:

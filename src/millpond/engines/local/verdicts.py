@@ -79,7 +79,7 @@ def verdict_on(record: RunRecord) -> EndVerdict:
 
 
 def _own_end(record: RunRecord) -> EndVerdict:
-    """What the exit code of a program says that nobody had told to end."""
+    """What the exit code says of a program that was not asked to end."""
     code = record.exit_code
     if code == 0:
         return EndVerdict(Outcome.SUCCESS, 0)

@@ -15,7 +15,7 @@ _FROM_OUTSIDE = "APPTAINERENV_"
 
 @dataclass(frozen=True, slots=True)
 class Apptainer:
-    """Apptainer; its containers are ordinary processes in namespaces of their own, as whoever starts them.
+    """Apptainer; its containers are ordinary processes in namespaces of their own, with the uid that starts them.
 
     Attributes:
         program: its path.

@@ -78,7 +78,7 @@ class Runtime(Protocol):
 
     @property
     def as_caller(self) -> bool:
-        """Whether its containers run as whoever starts it, and as nobody else."""
+        """Whether its containers run with the uid that starts it, and with no other."""
 
     def run(self, container: Container) -> list[str]:
         """Runs a container in the foreground and exits with its exit code."""
@@ -93,7 +93,7 @@ class Runtime(Protocol):
         """Ends a container; empty where that follows from the end of its processes."""
 
     def was_out_of_memory(self, name: str) -> list[str]:
-        """Prints ``true`` when the kernel ended the container for want of memory; empty where nobody can tell."""
+        """Prints ``true`` when the kernel ended the container for want of memory; empty where that is not known."""
 
     def end_of(self, name: str) -> list[str]:
         """Prints when a container ended, as a JSON string; empty where nothing is left behind."""

@@ -78,7 +78,7 @@ class RuntimeImages(Protocol):
         """Send an image to a registry; returns with which reference that gives exactly it.
 
         Args:
-            login: how to be let in; None: as nobody, whatever the server's own account may.
+            login: how to be let in; None: anonymously, whatever the server's own account may.
 
         Raises:
             InvalidInputError: the registry does not take it.
@@ -137,7 +137,7 @@ class OciImages:
         identity, size, digests = inspected[0].split(maxsplit=2)
         digest = f"sha256:{identity.removeprefix('sha256:')}"
         exact = tuple(whole(each) for each in json.loads(digests) or ())
-        # Podman finds what has that digest in whatever repository; in this one it may be for nobody, or something else.
+        # Podman finds what has that digest in whatever repository; in this one it may be absent, or something else.
         if "@" in reference and _exactly(reference) not in exact:
             return None
         return LocalImage(digest, int(size), digest, exact)
@@ -435,4 +435,4 @@ def _hash_of(path: Path) -> str:
 
 
 def _nobody(_line: str) -> None:
-    """Nobody follows."""
+    """Progress is not shown."""

@@ -1,4 +1,4 @@
-"""Containers of ended tasks: kept for a while, as somebody may want to look into one or to save it, then dropped."""
+"""Containers of ended tasks: kept for a while, so that a user can look into one or save it, then removed."""
 
 from __future__ import annotations
 

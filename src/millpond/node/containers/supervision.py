@@ -34,7 +34,7 @@ def lay_out(plan: ContainerPlan) -> None:
 
 
 def tidy_up(plan: ContainerPlan) -> None:
-    """Remove the files with what is nobody else's business."""
+    """Remove the files that other users must not read."""
     Path(plan.variables).unlink(missing_ok=True)
     shutil.rmtree(plan.scratch, ignore_errors=True)  # what a runtime protects in it goes with the job
 

@@ -7,14 +7,14 @@ from millpond.node.devices.vendor import Fact, HealthStream, PowerControl
 
 
 class DefaultVendor:
-    """The part of ``vendor.DeviceVendor`` that may be left out; whoever knows more says more."""
+    """The part of ``vendor.DeviceVendor`` that may be left out; a vendor that knows more overrides it."""
 
     def links(self) -> tuple[DeviceLink, ...]:
         """Nothing is known of how devices are joined."""
         return ()
 
     def facts(self) -> tuple[Fact, ...]:
-        """Nothing to tell whoever looks after the machine."""
+        """No facts for the administrator."""
         return ()
 
     def watch(self) -> HealthStream | None:

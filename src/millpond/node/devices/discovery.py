@@ -1,7 +1,7 @@
 """Which vendors of devices this installation knows: the entry points of the group ``millpond.devices``.
 
 Each names a class like ``vendor.DeviceVendor`` that is made without arguments. One that cannot be loaded, or has not
-got what a vendor must have, is reported and left out: somebody else's mistake must not keep a server from its cards.
+got what a vendor must have, is reported and left out: a fault of another package must not keep a server from its cards.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class FakeVendor(DefaultVendor):
 
 
 class FakeReports:
-    """What pretended drivers have reported and nobody has heard yet."""
+    """What pretended drivers have reported and no listener has taken yet."""
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[HealthEvent] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""Whether somebody else than our tasks is on a device."""
+"""Whether processes other than the server's tasks use a device."""
 
 from __future__ import annotations
 

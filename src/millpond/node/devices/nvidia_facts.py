@@ -1,4 +1,4 @@
-"""What whoever looks after a machine with NVIDIA cards wants to know of driver and cards."""
+"""Facts about driver and cards for the administrator of a machine with NVIDIA cards."""
 
 from __future__ import annotations
 

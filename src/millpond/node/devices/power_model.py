@@ -23,7 +23,7 @@ class CardPower:
     limit_w: float
 
     def draw_w(self, use_milli: int, occupied: bool) -> float:
-        """What it draws at a use of 0 to 1000; ``occupied``: somebody has a context on it."""
+        """What it draws at a use of 0 to 1000; ``occupied``: a process has a context on it."""
         idle = self.bare_w + (self.context_w if occupied else 0.0)
         return idle + (self.limit_w - idle) * use_milli / 1000
 

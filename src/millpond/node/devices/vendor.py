@@ -29,7 +29,7 @@ class Availability(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnProcesses:
-    """What our own tasks use now; everything else on a device is somebody else's.
+    """What our own tasks use now; everything else on a device is foreign.
 
     Attributes:
         pids: all processes of our tasks.
@@ -45,7 +45,7 @@ NOTHING_OURS = OwnProcesses()
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something about a vendor's driver or devices that whoever looks after the machine wants to know.
+    """A fact about a vendor's driver or devices for the machine's administrator.
 
     Attributes:
         remedy: what would mend it; empty where nothing is wrong.
@@ -57,7 +57,7 @@ class Fact:
 
 
 class HealthStream(Protocol):
-    """What a driver reports while somebody listens."""
+    """What a driver reports to its listener."""
 
     def wait(self, timeout_s: float) -> tuple[HealthEvent, ...]:
         """The next events; none when the time is over. Blocks, so it wants a thread of its own."""
@@ -132,7 +132,7 @@ class DeviceVendor(Protocol):
         """Whether what was moved to host memory can come back on another device of the same model."""
 
     def power(self) -> PowerControl | None:
-        """The knobs of the devices; None where there are none. Nobody turns them unless the configuration says so."""
+        """The knobs of the devices; None where there are none. They stay as they are unless configured."""
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """Variables that let a process see exactly these devices, in this order; with none, none at all."""

@@ -5,11 +5,11 @@ Both hierarchies are used, each for the controllers that it has: version 2 (one 
 (``Controllers.groups``); the task's supervisor makes them, puts the task in, and removes them when it is over. The
 supervisor itself stays outside, so that what befalls the task does not befall it. Standard library only.
 
-A manager of a machine expects nobody to rearrange its groups. Unless told otherwise we therefore use a group only where
-it was handed to us: systemd marks what ``Delegate=yes`` gives away with an extended attribute. The installed service
-has a unit for that which is not the server's (``TASKS_UNIT``; systemd 252 does not mark a user's): a group of version 2
-that has been divided takes no process any more, so systemd could not start a server again in a group below which tasks
-still run.
+A manager of a machine expects its groups to be left alone. Unless configured otherwise the server therefore uses a
+group only where it was handed to us: systemd marks what ``Delegate=yes`` gives away with an extended attribute. The
+installed service has a unit for that which is not the server's (``TASKS_UNIT``; systemd 252 does not mark a user's): a
+group of version 2 that has been divided takes no process any more, so systemd could not start a server again in a group
+below which tasks still run.
 
 Source: Linux documentation, admin-guide/cgroup-v2.rst and cgroup-v1/; https://systemd.io/CGROUP_DELEGATION.
 """
@@ -62,7 +62,7 @@ class Amounts:
         cpu_milli: its share of the CPUs where others want them too.
         memory_mib: 0 is no bound.
         processes: the most it may have, threads included; 0 is no bound.
-        cpu_is_bound: it gets no more CPU time than that, even where nobody else wants it.
+        cpu_is_bound: it gets no more CPU time than that, even on idle CPUs.
     """
 
     cpu_milli: int
@@ -206,7 +206,7 @@ def remove(folders: Sequence[str]) -> None:
     left = [Path(folder) for folder in folders]
     for folder in left:
         with contextlib.suppress(OSError):
-            _write(folder / "pids.max", "0")  # whoever forks faster than we kill does so no longer
+            _write(folder / "pids.max", "0")  # stops what forks faster than it is killed
     while left and time.monotonic() < give_up:
         left = [folder for folder in left if not _removed(folder)]
         if left:
@@ -319,7 +319,7 @@ def _is_root(folder: Path) -> bool:
 
 
 def _strangers(folder: Path) -> list[int]:
-    """Processes beside us in a group of version 2 that are not our own; in that of the tasks' unit nobody is."""
+    """Processes beside us in a group of version 2 that are not our own; in that of the tasks' unit there are none."""
     if _is_root(folder) or folder.name == TASKS_UNIT:
         return []
     ours = {os.getpid(), *descendants(os.getpid())}

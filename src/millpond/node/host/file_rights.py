@@ -1,4 +1,4 @@
-"""Looking at files with somebody's rights from a process of root with several threads.
+"""Looking at files with a user's rights from a process of root with several threads.
 
 A thread of its own takes the rights on and ends with them, so no other thread ever has them, and none has to give them
 back. Source: setfsuid(2), credentials(7), capabilities(7) (a file-system user id that is not 0 has no capability that
@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def with_rights_of(identity: MachineAccount | None, work: Callable[[], T]) -> T:
-    """What ``work`` returns, or raises, when it touches files as somebody else.
+    """What ``work`` returns, or raises, when it touches files as another user.
 
     Args:
         identity: whose rights; None: our own, in this thread.

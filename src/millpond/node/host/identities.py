@@ -107,7 +107,7 @@ def account_named(name: str) -> MachineAccount:
 
 
 def numbered(name: str, number: int, state_dir: Path) -> MachineAccount:
-    """A user whose number nobody else has; its home is made if it is not there.
+    """A user with a number of its own; its home is made if it is not there.
 
     Raises:
         OSError: it cannot be made.

@@ -16,7 +16,7 @@ from millpond.node.host.cgroups import for_tasks
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 WHOLE_MACHINE = Path("/proc/vmstat")
-"""Counts kills in all groups, those too that are gone again by the time that somebody asks."""
+"""Counts kills in all groups, those too that are gone again by the time of a query."""
 
 
 def limit_bytes(cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> int | None:

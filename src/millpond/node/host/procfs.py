@@ -36,7 +36,7 @@ def descendants(*pids: int) -> list[int]:
     """All living processes below these, nearest first.
 
     One that ends while we look may hide another, so who must find every single one looks again until none is left.
-    Where the kernel lists each thread's children (``CONFIG_PROC_CHILDREN``, proc(5)) nobody else is looked at: a
+    Where the kernel lists each thread's children (``CONFIG_PROC_CHILDREN``, proc(5)) no other process is looked at: a
     machine full of processes makes nothing slower. Elsewhere it takes one look at all there are.
     """
     return _walk(pids, _children_of) if _lists_children() else below(pids, children())
@@ -71,8 +71,8 @@ def is_halted(pid: int) -> bool:
     """Whether no thread of a process runs its program before it is continued; true of one that is over.
 
     A thread has stopped (SIGSTOP, or a debugger), or it waits in the kernel and stops on its way back. The latter can
-    last: whoever has called vfork(2) waits for a child that was halted before it could become another program. Shells
-    start commands that way, and so does Python's ``subprocess``.
+    last: a process that has called vfork(2) waits for a child that was halted before it could become another program.
+    Shells start commands that way, and so does Python's ``subprocess``.
     """
     try:
         threads = [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]

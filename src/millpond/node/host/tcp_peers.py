@@ -1,6 +1,6 @@
 """Which process is at the other end of a connection to a port of this machine.
 
-A port belongs to whoever binds it first, so the number that a task was told says nothing about who listens there. A
+A port belongs to the process that binds it first, so the number that a task was given does not say who listens there. A
 connection is judged once it stands and before anything is sent on it: what accepted it, or whatever may still do so, is
 held open by the task's processes, or it is not the task's.
 
@@ -42,7 +42,7 @@ def is_held_by(connection: socket.socket, processes: Iterable[int]) -> bool:
         OSError: the kernel does not tell.
     """
     (_, ours), (_, port) = connection.getsockname(), connection.getpeername()
-    # First who listens: a connection that nobody has accepted after that waits with one of those.
+    # First who listens: a connection not accepted after that waits with one of those.
     listeners = set(_listeners(port))
     accepted = _inode_of_peer(port, ours)
     if accepted is None:
@@ -63,7 +63,7 @@ def _listeners(port: int) -> Iterator[int]:
 
 
 def _inode_of_peer(port: int, ours: int) -> int | None:
-    """The inode of the other end; 0 while nobody has accepted it, None when it is gone."""
+    """The inode of the other end; 0 while it is not accepted, None when it is gone."""
     wanted = _SOCKET.pack(port, ours, _LOOPBACK, _LOOPBACK)
     return next((inode for _, inode, _ in _ask(socket.AF_INET, _ESTABLISHED, wanted, 0)), None)
 

@@ -1,4 +1,4 @@
-"""A network for the tasks of one gang alone: nothing but a loopback, which nobody else of the machine can connect to.
+"""A network for the tasks of one gang alone: nothing but a loopback, closed to all other processes of the machine.
 
 Imported by the supervisor: standard library only. Source: unshare(2), setns(2), user_namespaces(7), netdevice(7).
 """
@@ -104,7 +104,7 @@ def enter_that_of(pid: int) -> None:
 @functools.cache
 def trouble() -> str:
     """What keeps tasks from having networks of their own here; empty when nothing does."""
-    # A process of its own, as leaving cannot be undone, and whoever asks has several threads.
+    # A process of its own, as leaving cannot be undone, and the caller has several threads.
     command = [sys.executable, "-P", "-s", "-m", __name__]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)

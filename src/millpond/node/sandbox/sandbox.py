@@ -8,8 +8,8 @@ What is mounted is found at its own path, after all links, and nowhere else. Hid
 that may be around them is mounted; only what the server itself gives a task is then put into them. So nothing that a
 job names shows what is hidden, whatever way its path takes.
 
-The network is that of whoever makes the sandbox (``private_network``), and so is ``/dev/shm`` unless a request says
-otherwise: the tasks of a gang speak over both.
+The network is that of the process that makes the sandbox (``private_network``), and so is ``/dev/shm`` unless a request
+says otherwise: the tasks of a gang speak over both.
 
 Source of the options: bwrap(1).
 """
@@ -49,8 +49,8 @@ class SandboxRequest:
         mounts: what the server lets it have. Of two, one within the other, the inner one counts there.
         installed: absolute paths that the job names in its variables and its command, unchecked. They stay visible in
             directories that are otherwise private, and nowhere else.
-        identity: whom it runs as; None: as whoever makes the sandbox. Only root can make it for others.
-        account: how it shares the account of whoever makes the sandbox; None: the account is its user's own.
+        identity: whom it runs as; None: as the process that makes the sandbox. Only root can make it for others.
+        account: how it shares the account of the process that makes the sandbox; None: the account is its user's own.
         memory_mib: the most that each of its private directories holds; 0: as the kernel has it.
         own_shared_memory: ``/dev/shm`` is one of its private directories; it always is in another's account.
     """
@@ -155,7 +155,7 @@ class Sandbox:
         found = private_directories()
         if (request.own_shared_memory or request.account is not None) and _SHARED_MEMORY.is_dir():
             found = (*found, _SHARED_MEMORY)
-        # Older versions know no --perms, and need none where the task is whoever makes the sandbox.
+        # Older versions know no --perms, and need none where the task has the uid that makes the sandbox.
         options = [] if request.identity is None else ["--perms", "1777"]
         if self.bounds_size and request.memory_mib:
             options += ["--size", str(request.memory_mib * 2**20)]
@@ -208,7 +208,7 @@ def _named(
 
 
 def _followed(path: Path, known: dict[str, str | None]) -> Path | None:
-    """Where a path leads after all links; None where one cannot be read, as of a process of somebody else.
+    """Where a path leads after all links; None where one cannot be read, as of another user's process.
 
     Args:
         known: what was found out about others, as what a job names has most folders in common; added to.
@@ -262,7 +262,7 @@ def _on_the_way(layers: Sequence[_Layer], empty: Set[Path]) -> list[_Layer]:
 
 
 def _becoming(identity: MachineAccount | None) -> list[str]:
-    """What turns root into somebody else, for good: no program can give it any right back."""
+    """What turns root into another user, for good: no program can give it any right back."""
     if identity is None:
         return []
     groups = ",".join(map(str, identity.groups))

@@ -56,7 +56,7 @@ class ExecSessions:
         flags = fcntl.fcntl(self._listener, fcntl.F_GETFL)
         fcntl.fcntl(self._listener, fcntl.F_SETFL, flags | fcntl.FASYNC)
         self._listener.listen(_BACKLOG)
-        unlisted.replace(path)  # only now: whoever finds the socket is heard
+        unlisted.replace(path)  # only now: a client that finds the socket is served
 
     @property
     def sessions(self) -> Collection[int]:
@@ -68,7 +68,7 @@ class ExecSessions:
         while True:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # nobody more, or no room for more open files
+            except OSError:  # no more clients, or no room for more open files
                 return
             with connection:
                 if len(self._sessions) < MOST_AT_ONCE:
@@ -81,7 +81,7 @@ class ExecSessions:
             session.returncode = 0  # collected by the supervisor already
 
     def end(self) -> None:
-        """Take nobody more, and tell those who are there to leave."""
+        """Accept no more clients, and ask those connected to leave."""
         self._listener.close()
         for pid in self._sessions:
             with contextlib.suppress(ProcessLookupError):
@@ -96,7 +96,7 @@ class ExecSessions:
         return {**self._place["env"], **moved}
 
     def _begin(self, connection: socket.socket) -> None:
-        place = os.memfd_create("place")  # the task's variables are nobody else's business
+        place = os.memfd_create("place")  # no other user may read the task's variables
         try:
             os.write(place, json.dumps({**self._place, "env": self._env()}).encode())
             os.lseek(place, 0, os.SEEK_SET)

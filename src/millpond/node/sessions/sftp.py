@@ -1,4 +1,4 @@
-"""Files of a task for an SFTP client, served from the task's own place: what it may not reach, nobody reaches here.
+"""Files of a task for an SFTP client, served from the task's own place: what it may not reach, no client reaches.
 
 A session (``session``) enters the task's sandbox and becomes this server, so it needs no program there, is frozen and
 killed with the task, and has the rights of a command that runs beside it. Relative paths begin in the task's directory.

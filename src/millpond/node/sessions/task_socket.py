@@ -5,8 +5,8 @@ either listens on its port in a private network (``node.sandbox.private_network`
 its own. Neither asks the program to check anything. The door's own socket lies where only the server gets.
 
 The process is a child of the supervisor and lives as long as the command, and keeps its private network, if it has one.
-Whoever connects names a port of that network first (``port_asked``). They are told ``OPEN`` by one byte once a program
-has taken the connection, so that nobody takes a door for a program that listens; else the connection ends. Standard
+The client names a port of that network first (``port_asked``). It gets ``OPEN``, one byte, once a program
+has taken the connection, so that the socket is not taken for a program that listens; else the connection ends. Standard
 library only.
 """
 
@@ -179,7 +179,7 @@ def _let_in(visitor: socket.socket, plan: TaskSocketPlan, behind: int) -> None:
 
 
 def _asked(visitor: socket.socket) -> int:
-    """The port that somebody wants.
+    """The port that the client names.
 
     Raises:
         OSError, struct.error: they leave before they say so.

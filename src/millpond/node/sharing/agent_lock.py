@@ -35,7 +35,7 @@ class AgentLock:
         """Take it, and write down who has it; nothing happens if it is ours already. Any thread.
 
         Raises:
-            AnotherAgentError: somebody else has it.
+            AnotherAgentError: another agent has it.
             OSError: it cannot be made.
         """
         with self._guard:
@@ -46,7 +46,7 @@ class AgentLock:
                     os.pwrite(self._file, f"{who}\n".encode(), 0)
 
     def _locked(self) -> int:
-        # Opened without O_CREAT first: the kernel lets nobody create over a file of somebody else's in /tmp.
+        # Opened without O_CREAT first: the kernel refuses to create over another user's file in /tmp.
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -65,7 +65,7 @@ class AgentLock:
         return file
 
     def holder(self) -> str:
-        """Who has it, by their own account; empty when nobody has."""
+        """The holder, by its own account; empty when it is free."""
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -73,7 +73,7 @@ class AgentLock:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return os.read(file, 1000).decode(errors="replace").strip() or "somebody who does not say who it is"
+            return os.read(file, 1000).decode(errors="replace").strip() or "an unknown holder"
         finally:
             os.close(file)
         return ""

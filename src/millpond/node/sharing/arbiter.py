@@ -1,9 +1,9 @@
 """Who may be on a device now, within what the core has granted.
 
 Where the grants on a device fit into its memory, everybody stays. Where they do not (a pool that over-commits memory),
-whoever goes first on the device gets room by the swap of those who come after, who return when there is room again. The
-core is told totals; who holds a grant never changes here. Each request ends by its deadline, done or refused with the
-numbers.
+a task of higher precedence on the device gets room by the swap of those after it, which return when there is room
+again. The core is told totals; who holds a grant never changes here. Each request ends by its deadline, done or refused
+with the numbers.
 
 Any number of threads may ask. The lock guards the books only and is never held while a task is moved.
 """
@@ -55,12 +55,12 @@ class Arbiter:
 
     @property
     def anybody_displaced(self) -> bool:
-        """Whether somebody made room for another and waits to return."""
+        """Whether a task made room for another and waits to return."""
         with self._changed:
             return any(entry.displaced for entry in self.ledger)
 
     def turn(self, task: TaskId) -> threading.Lock:
-        """Whoever halts a task, lets it go on or moves it holds this meanwhile."""
+        """Held while a task is frozen, thawed or moved."""
         with self._changed:
             return self._time_slicing.setdefault(task, threading.Lock())
 
@@ -130,7 +130,7 @@ class Arbiter:
         return came
 
     def _at_rest(self, task: TaskId, deadline: float) -> LedgerEntry | MoveResult:
-        """A task's entry once nobody moves it, or why there is none."""
+        """A task's entry once it is not being moved, or why there is none."""
         while (entry := self.ledger.get(task)) is not None and entry.residence in _MOVING:
             if not self._wait(deadline):
                 return MoveResult(MoveOutcome.TIMEOUT, "it is being moved at this moment")
@@ -172,7 +172,7 @@ class Arbiter:
                     trouble[victim.task] = f"{victim.task.job} could not leave: {answer.reason}"
 
     def _victim(self, entry: LedgerEntry, missing: dict[str, int], besides: Container[TaskId]) -> LedgerEntry | None:
-        """Who leaves next, if those who come after hold enough in all; None: nobody's leaving would help."""
+        """Who leaves next, if those who come after hold enough in all; None: no departure would help."""
         after = [
             other
             for other in self.ledger.on(missing)
@@ -265,6 +265,6 @@ class Arbiter:
             account = self.ledger.account(device)
             parts.append(
                 f"device {device} lacks {mib} MiB: {account.resident_mib} of its {account.capacity_mib} MiB are in "
-                "use, and nobody who comes after could make enough room"
+                "use, and those after it hold too little to make room"
             )
         return MoveResult(MoveOutcome.TIMEOUT, "; ".join([*parts, *trouble.values()]))

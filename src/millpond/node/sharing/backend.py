@@ -37,7 +37,7 @@ class MoveResult:
     """An outcome, and for people why it is not ``OK``.
 
     Attributes:
-        ended: lost because the task had ended by itself; whoever watches it tells how.
+        ended: lost because the task had ended by itself; its watcher reports how.
         unmappable: the driver refuses to bring anything back on other devices than it was taken off.
     """
 
@@ -95,7 +95,7 @@ class SliceUsage:
         pids: processes of the task that the hold knows of.
         busy_ns: device time so far.
         denials: requests for memory that were refused.
-        tampered: somebody has changed what only the agent may.
+        tampered: words were changed that only the agent may change.
     """
 
     pids: frozenset[int] = frozenset()

@@ -252,7 +252,7 @@ class CheckpointMover:
             raise _GaveUpError(MoveResult(MoveOutcome.UNSUPPORTED, f"the driver cannot {name} it ({error}); {why}"))
         if error == _NO_ROOM and name == "restore":
             raise _GaveUpError(
-                MoveResult(MoveOutcome.TIMEOUT, "its device has no room for it; somebody took it meanwhile")
+                MoveResult(MoveOutcome.TIMEOUT, "its device has no room for it; another task took it meanwhile")
             )
         slow = "; it has work on the device that does not end" if error == _NOT_READY else ""
         raise _GaveUpError(MoveResult(MoveOutcome.TIMEOUT, f"the driver would not {name} it ({error}){slow}"))

@@ -1,6 +1,6 @@
 """On which devices tasks belong, where that has changed since they started: written down before anything is done.
 
-Whoever takes a task's memory back to other devices than it came from notes both first. So an agent that finds a task on
+Before a task's memory goes back to other devices than it came from, both are noted. So an agent that finds a task on
 its device in spite of such a note knows that it has arrived, and one that finds it on the host where to bring it.
 """
 

@@ -1,7 +1,7 @@
 """Maps of cards for the CUDA driver: on which card each comes back what was taken off it.
 
 A map has to name every card that the driver has, once on each side, and not only those that a process used (cuda-python
-pull request 1983; cuda-checkpoint issue 35). Cards whose place somebody else takes go where there is room left.
+pull request 1983; cuda-checkpoint issue 35). Cards whose place is taken go where there is room left.
 """
 
 from __future__ import annotations

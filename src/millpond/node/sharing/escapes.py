@@ -6,7 +6,7 @@ the same. What it says is compared with what the gates count: a process on the d
 with more device memory than its slice.
 
 Programs that start are seen by the driver a moment before or after their gate counts them, so only what two looks in a
-row find is an escape. That somebody changed the gate's own words needs no second look.
+row find is an escape. Changed words of the gate need no second look.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EscapeKind(StrEnum):
     OVERDRAWN = "overdrawn"
     """It has more device memory than its slice."""
     TAMPERED = "tampered"
-    """Somebody changed what its gate goes by; the agent has put it right."""
+    """The control words of its gate were changed; the agent has restored them."""
 
 
 @dataclass(frozen=True, slots=True)

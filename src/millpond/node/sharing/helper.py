@@ -173,7 +173,7 @@ class _Connection:
         return answer
 
     def end(self) -> None:
-        """Kill it: whoever waits hears that it hung."""
+        """Kill it: what waits for it raises that it hung."""
         self._process.kill()
         with contextlib.suppress(OSError, ValueError):
             self._orders.close()

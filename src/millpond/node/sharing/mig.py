@@ -143,7 +143,7 @@ def _create(nvml: Nvml, card: Any, placed: Sequence[Placed]) -> None:
             made.append(instance)
             nvml.module.nvmlGpuInstanceCreateComputeInstance(instance, each.profile.number)
     except nvml.error as error:
-        for instance in made:  # made here a moment ago: nobody can be on them yet
+        for instance in made:  # made here a moment ago: nothing can run on them yet
             nvml.ask("nvmlGpuInstanceDestroy", instance)
         raise UnavailableError(
             f"the driver refuses ({error})", "run the server as root, or divide it by hand"

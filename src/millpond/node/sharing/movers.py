@@ -91,7 +91,7 @@ class VendorMover:
 
 
 class _Immovable:
-    """For devices whose memory nobody here can move."""
+    """For devices whose memory cannot be moved on this machine."""
 
     def __init__(self, vendor: str) -> None:
         self._answer = MoveResult(

@@ -175,7 +175,7 @@ class MpsEnforcer:
             folder = pack.folder / name
             folder.mkdir(mode=0o700, exist_ok=True)
             if folder.is_symlink() or folder.stat().st_uid not in (os.geteuid(), pack.owner[0]):
-                raise UnavailableError(f"{folder} belongs to somebody else", "remove it")
+                raise UnavailableError(f"{folder} belongs to another user", "remove it")
             if folder.stat().st_uid != pack.owner[0]:
                 os.chown(folder, *pack.owner)
         if self._command(pack, "get_server_list"):

@@ -1,4 +1,4 @@
-"""After a restart: what is true is looked up, and what somebody left half done is brought to an end.
+"""After a restart: what is true is looked up, and what was left half done is completed.
 
 An agent can be killed at any moment, also while it moves a task. The next one believes neither its predecessor nor
 itself: it asks the driver and the processes where each task is, and compares that with what was wanted of it, which was
@@ -75,7 +75,7 @@ def reconcile(
 
 
 def _gone(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
-    """No process of it lives: it is about to begin, or has just ended. Whoever watches it knows, and releases it."""
+    """No process of it lives: it is about to begin, or has just ended. Its watcher knows, and releases it."""
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
     return ""
 

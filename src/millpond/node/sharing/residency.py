@@ -1,6 +1,6 @@
 """Carries out what the core decides about tasks on shared devices: they arrive, leave their devices, go on, end.
 
-Each step first notes what is wanted, then does it, so that whoever comes after a crash can finish it
+Each step first notes what is wanted, then does it, so that it can be finished after a crash
 (``recover``). Answers come by their deadlines; nothing here runs on an engine's loop.
 """
 
@@ -59,7 +59,7 @@ class ResidencyManager:
 
     @property
     def anybody_displaced(self) -> bool:
-        """Whether somebody made room and waits to return."""
+        """Whether a task made room and waits to return."""
         return self.arbiter.anybody_displaced
 
     def arrive(self, entry: LedgerEntry, deadline_s: float) -> MoveResult:

@@ -25,7 +25,7 @@ _FIRST_VICTIM = 500
 _SCORE = "/proc/self/oom_score_adj"
 _SCORE_BYTES = 16
 _ANSWERED = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}))
-"""Put together once, as whoever has just been forked pays for each page that it touches."""
+"""Put together once, as a process that was just forked pays for each page that it touches."""
 
 Streams = tuple[int | None, int, int]
 """Open files that a process reads from (None: nothing), writes to, and writes errors to."""
@@ -36,7 +36,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 def become_task(limits: ProcessLimits, network: int | None = None, answer: signal.Handlers = signal.SIG_DFL) -> None:
     """In the child, before the command: die with the supervisor, be the kernel's first choice, hear all signals.
 
-    Also those that whoever started the server had ignored: a shell does that to what it runs in the background.
+    Also those that the parent of the server had ignored: a shell does that to what it runs in the background.
 
     Args:
         network: a process in the network that it is to be in.
@@ -125,7 +125,7 @@ def _set_score(score: int, text: bytes) -> None:
 
 @contextlib.contextmanager
 def acting_as(identity: Identity | None) -> Iterator[None]:
-    """Touch files with somebody's rights only. The process must have one thread only.
+    """Touch files with a user's rights only. The process must have one thread only.
 
     Args:
         identity: whose; None: our own.
@@ -146,7 +146,7 @@ def acting_as(identity: Identity | None) -> Iterator[None]:
 
 
 def become_for_good(identity: Identity | None) -> None:
-    """Be somebody else from now on, without a way back."""
+    """Become another user, without a way back."""
     if identity is not None:
         os.setgroups(identity.groups)
         os.setresgid(identity.gid, identity.gid, identity.gid)

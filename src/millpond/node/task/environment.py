@@ -62,7 +62,7 @@ def outer_environment(script: str, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def script_path(handle: int) -> str:
-    """Where whoever inherits a descriptor finds its file."""
+    """Where a process that inherits a descriptor finds its file."""
     return f"/proc/self/fd/{handle}"
 
 

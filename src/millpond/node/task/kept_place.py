@@ -4,7 +4,7 @@ A sandbox and a container end with their first program. So that of a task whose 
 (``held``), which runs the program and stays when that has failed by itself: it reports the exit code through a named
 pipe in the attempt's own folder and waits there until all is killed. Notices go to the whole process group: the program
 hears them as ever, and the shell learns that an end was asked for, after which nothing is kept. The pipe is the job's
-own; whoever tampers with it ends, or keeps, their own task alone. Where the shell is killed with its program (want of
+own; a task that tampers with it ends, or keeps, itself alone. Where the shell is killed with its program (want of
 memory, a sandbox that fails), there is nothing left to keep.
 
 That a place is kept stands in the task's record. Whichever engine lives is told by a datagram (``announce``).
@@ -73,7 +73,7 @@ class FailureReport:
         identity: whom the shell runs as; None: as we do.
 
     Raises:
-        OSError: there is no room for it, or somebody else's file in its place.
+        OSError: there is no room for it, or another user's file in its place.
     """
 
     def __init__(self, path: Path, identity: Identity | None) -> None:

@@ -107,7 +107,7 @@ class LaunchSpec:
 
     @property
     def shutdown_grace_s(self) -> float:
-        """The grace of a task that is told to end by nobody of ours, as when the machine shuts down."""
+        """The grace of a task that is asked to end from outside, as when the machine shuts down."""
         return min(self.grace_s, LONGEST_FAREWELL_S)
 
     @property

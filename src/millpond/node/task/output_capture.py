@@ -4,7 +4,7 @@ Both streams go into one file in the order in which they are read, so the log re
 index beside it (``log_index``) tells the streams apart and says when each piece came. A mark is written when the stream
 changes, and else at most a hundred times a second.
 
-Within the moment that the supervisor needs to wake up, nobody sees which text was written before which: what came to
+Within the moment that the supervisor needs to wake up, it cannot be seen which text was written first: what came to
 the stream that was written to first then stands before what came to the other. What goes to one stream keeps its order.
 
 The kernel announces output with SIGIO (``O_ASYNC``), so that the supervisor has one thing to wait for: signals. An

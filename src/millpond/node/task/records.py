@@ -131,14 +131,14 @@ class RunRecord:
         held_by: what keeps it to its slices.
         hold_reason: why nothing does.
         escapes: what becomes of it when it uses a device beyond its slice.
-        ended_for: why it had to end although nobody had asked for it; empty: that was not so.
+        ended_for: why it had to end without a request; empty: that was not so.
         ended_as: as what its end then counts (``model.states.Outcome``).
         notice_signal: what tells it to end.
         saves: the notice makes it save its work.
         sandboxed: it runs apart from everybody else's (``node.sandbox.sandbox``).
         pid: the command's process, also its process group; None before it runs.
         notice_at: when it was told to end; None when it was not.
-        stop_requested: told so by an engine, not by somebody from outside.
+        stop_requested: the engine asked for the end, not a signal from outside.
         exit_code: as a shell shows it; None while it runs and when it never ran.
         kept_at, kept_until: since when, and up to when, its place is kept although its program has failed.
         forced: it had to be killed when the grace was over.

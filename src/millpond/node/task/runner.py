@@ -48,7 +48,7 @@ class StopRequest:
 
     Attributes:
         grace_s: from the notice to the kill.
-        why: why it cannot go on, where nobody who submitted or schedules wants its end.
+        why: why it cannot go on, where neither its user nor the scheduler asked for the end.
         outcome: as what its end then counts (``model.states.Outcome``).
     """
 

@@ -43,7 +43,7 @@ from millpond.node.task.task_start import TaskStartup
 BLOCKED = frozenset(
     {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGIO}
 )
-"""Signals that must not end a supervisor. Whoever starts one blocks them from its first instant on."""
+"""Signals that must not end a supervisor. Its parent blocks them from its first instant on."""
 
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD, signal.SIGIO)
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -187,7 +187,7 @@ class _Supervisor:
     def _counts(self, stopped: bool) -> bool:
         """Whether the end of the task is not its own doing.
 
-        Whoever ends all processes of a machine ends the command as well, which may be quicker than we are.
+        What ends all processes of a machine ends the command as well, and may be quicker than the supervisor.
         """
         if self._status is None or self._deadline is not None:
             return stopped
@@ -231,7 +231,7 @@ class _Supervisor:
         self._record.update(self._end_by(code), kept_at=now, kept_until=now + keep_s)
         try:
             write_json(self._path, self._record)
-        except OSError:  # a full disk: nobody would learn of it
+        except OSError:  # a full disk: the end would not be recorded
             self._kept_until = time.monotonic()
         else:
             announce(self._path, self._record)
@@ -280,7 +280,7 @@ class _Supervisor:
         """Kill all that is left below; new ones may appear while we look, hence again and again.
 
         Of a container, what is inside goes first: what its runtime has around it then puts things in order and ends.
-        Whoever visits the task gets what was printed until now: a session whose command is gone says so and ends.
+        Clients beside the task get what was printed until now: a session whose command is gone says so and ends.
         """
         container = self._container
         if container is not None and self._status is None:

@@ -133,7 +133,7 @@ class TaskStartup:
         return child.pid
 
     def _require_place(self) -> None:
-        """Check what whoever starts the command for us would find out too late, with the task's own rights.
+        """Check with the task's own rights what would fail too late when the command is started.
 
         What the server made for the task is reached in the sandbox alone.
 
@@ -192,7 +192,7 @@ def _require_program(program: str, env: dict[str, str]) -> None:
 
 
 def _give_to(identity: Identity, folder: str) -> None:
-    """Make a folder and all in it somebody's, without ever following a link.
+    """Give a folder and all in it to a user, without following a link.
 
     A file with several names stays whose it is: the job's own program may have given another's file a name in here.
     """

@@ -162,7 +162,7 @@ def _link_data(workspace: Workspace, mount: DataMount, folder: Path) -> None:
 
 
 def lay_out_dataset(blobs: Path, datasets: Path, snapshot: str) -> Path:
-    """The dataset's folder, laid out by whoever needs it first.
+    """The dataset's folder, laid out on first use.
 
     Raises:
         OSError: the disk is full, or a content is not there or damaged.

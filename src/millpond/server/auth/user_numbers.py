@@ -18,7 +18,7 @@ class UserNumbers:
         self._numbers = store.numbers()
 
     def of(self, user: str, numbers: range, is_taken: Callable[[int], bool]) -> int:
-        """The number under which a user's tasks run: the same ever after, and nobody else's.
+        """The number under which a user's tasks run: it never changes, and no other user has it.
 
         Args:
             numbers: those that may be given.

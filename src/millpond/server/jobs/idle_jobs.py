@@ -177,7 +177,7 @@ class IdleWatch:
         means = f", as it cannot be suspended ({why})" if why else ""
         means += f": {_MEANS[leave]}" if job.gpu_milli else ""
         notice = lasting(self._rules.warn_before_s)
-        text = f"nobody has used it for a while; unless somebody does, it is {leave.value} in {notice}{means}"
+        text = f"it has not been used for a while; unless it is, it is {leave.value} in {notice}{means}"
         self._loop.notify([Noted(now, job.id, text)])
         for task in job.tasks:
             self._write(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, task.task)).log, text)

@@ -20,7 +20,7 @@ def sharing(state_dir: Path) -> Finding:
     if holder and not holder.endswith(f"state directory {state_dir.resolve()}"):
         remedy = "stop it, or submit to it; a server with this state directory refuses slices and swapping meanwhile"
         return Finding(what, Grade.LIMITED, f"done by another server ({holder})", remedy)
-    return Finding(what, Grade.OK, f"done by {holder}" if holder else "done by nobody at the moment")
+    return Finding(what, Grade.OK, f"done by {holder}" if holder else "done by no server at the moment")
 
 
 def escapes(state_dir: Path) -> list[str]:

@@ -90,7 +90,7 @@ class Updating:
             case "promote":
                 await asyncio.to_thread(self._revisions.promote, address)
             case "undo" if self._revisions.coming(address) is not None:
-                await asyncio.to_thread(self._revisions.withdraw, address, "somebody withdrew it")
+                await asyncio.to_thread(self._revisions.withdraw, address, "withdrawn on request")
             case "undo":
                 await self._go_back(job, address)
         self._rollouts.changed(address)

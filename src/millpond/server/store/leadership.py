@@ -85,7 +85,7 @@ class Leadership:
     def take_lock(self) -> bool:
         """Ask for the lock; false when another server has it. Does not wait.
 
-        Whoever has it shows every second, from a thread of its own, that it is there.
+        The leader shows every second, from a thread of its own, that it is alive.
 
         Raises:
             DBAPIError: the database does not answer.

@@ -89,7 +89,7 @@ class Machines:
 
 
 def _closed(node: str, request: CloseRequest, by: str, now: float) -> NodeClosed:
-    """What closes a machine as somebody wishes."""
+    """What closes a machine on request."""
     begin = now if request.begin is None else request.begin
     is_planned = request.begin is not None
     return NodeClosed(

@@ -24,7 +24,7 @@ Look = Callable[[str], JobInfo | None]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Somebody who reads about jobs.
+    """A user who reads about jobs.
 
     Attributes:
         owners: whose jobs they may see; None: all users'.

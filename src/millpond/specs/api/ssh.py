@@ -52,7 +52,7 @@ class PublicKey:
         """
         if "PRIVATE KEY" in text:
             raise InvalidInputError(
-                "this is a private key, which nobody else should have", "send the file that ends in .pub; replace it"
+                "this is a private key, which must stay secret", "send the file that ends in .pub; replace it"
             )
         kind, _, rest = text.strip().partition(" ")
         blob, _, comment = rest.strip().partition(" ")

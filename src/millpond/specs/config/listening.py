@@ -84,5 +84,5 @@ class ListenRules:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether requests are encrypted when they reach this server, or somebody in front of it."""
+        """Whether requests are encrypted when they reach this server, or a proxy in front of it."""
         return self.certificate is not None or bool(self.trusted_proxies)

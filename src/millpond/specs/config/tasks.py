@@ -13,7 +13,7 @@ from millpond.specs.errors import BadValueError
 from millpond.specs.validation import Strict
 
 FIRST_NUMBER, LAST_NUMBER = 200_000, 265_535
-"""Numbers that useradd(8) gives to nobody by default."""
+"""Numbers that useradd(8) does not give by default."""
 _LEAST_NUMBER, _MOST_NUMBER = 1_000, 2**32 - 3
 
 

@@ -16,7 +16,7 @@ Topic = Literal["job.started", "job.preempted", "job.succeeded", "job.failed", "
 
 
 class WebhookFile(Strict):
-    """Somebody to be told what happens to jobs.
+    """A receiver of what happens to jobs.
 
     Attributes:
         name: of the receiver.

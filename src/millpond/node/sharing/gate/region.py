@@ -83,7 +83,7 @@ class GateUsage:
         used_bytes: of the processes that live.
         launches, busy_ns, denials: since the slice was made, with those of processes that ended.
         unmeasured: launches whose time was estimated.
-        turn_timeouts: turns that were taken because nobody passed them on, or that never came.
+        turn_timeouts: turns that were taken because they were not passed on, or that never came.
         waited_ns: for which launches were held back.
     """
 

@@ -52,7 +52,7 @@ class OidcAdmission:
         if self._rules.allowed and not (self._rules.allowed & person.values):
             raise NotAllowedError(
                 f"{person.name or person.subject!r} is in none of the groups that may log in here",
-                "ask whoever looks after your groups at the provider, or an admin of this server",
+                "ask the administrator of your groups at the provider, or an admin of this server",
             )
         identity = self._identities.find(person.issuer, person.subject)
         changes = []
@@ -80,7 +80,7 @@ class OidcAdmission:
         except ConflictError as error:
             # A person who may choose their name at the provider must not get an account by choosing its owner's.
             raise ConflictError(
-                f"an account {person.name!r} exists already, and nobody has said that it is yours",
+                f"an account {person.name!r} exists already, and it is not bound to you",
                 f"if it is, ask an admin for: pond user bind {person.name} {person.subject}",
             ) from error
 

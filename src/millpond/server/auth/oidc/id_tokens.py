@@ -135,7 +135,7 @@ class IdTokens:
             return claims
         more = self._provider.userinfo(tokens.access_token)
         if more and more.get("sub") != claims["sub"]:
-            raise _refused("the provider tells about somebody else")
+            raise _refused("the provider describes another user")
         return {**more, **claims}
 
     def _described(self, subject: str, claims: Mapping[str, Any]) -> Person:

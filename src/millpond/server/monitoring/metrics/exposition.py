@@ -105,9 +105,9 @@ def _nodes(nodes: Sequence[NodeInfo]) -> Iterator[Metric]:
     figures = (
         ("schedulable", "Whether new work may start there", lambda node: float(node.schedulable)),
         ("cpus", "CPUs that may be handed out", lambda node: node.cpu_capacity_milli / _MILLI),
-        ("free_cpus", "Of them, those that nobody holds", lambda node: node.free_cpu_milli / _MILLI),
+        ("free_cpus", "Of them, those that are free", lambda node: node.free_cpu_milli / _MILLI),
         ("memory_bytes", "Memory", lambda node: node.memory_mib * _MIB),
-        ("free_memory_bytes", "Of it, what nobody holds", lambda node: node.free_memory_mib * _MIB),
+        ("free_memory_bytes", "Of it, what is free", lambda node: node.free_memory_mib * _MIB),
     )
     for name, text, figure in figures:
         values = [((node.name, node.pool), float(figure(node))) for node in nodes]
@@ -123,7 +123,7 @@ def _devices(devices: Sequence[DeviceStatus]) -> Iterator[Metric]:
     yield _gauge("millpond_device_memory_bytes", "Its memory", _DEVICE, memory)
     sampled = (
         ("use_ratio", "Part of the last moment in which it was computing", "use_milli", 1 / _MILLI),
-        ("memory_used_bytes", "Memory in use, whoever uses it", "memory_used_mib", _MIB),
+        ("memory_used_bytes", "Memory in use, by tasks and others", "memory_used_mib", _MIB),
         ("power_watts", "Power that it draws", "power_w", 1.0),
         ("temperature_celsius", "Its temperature", "temperature_c", 1.0),
     )

@@ -112,7 +112,7 @@ class SshAuthorizer:
     def _entered(self, question: dict[str, Any]) -> None:
         bearer = self._bearer(question)
         if bearer is None:
-            raise NotLoggedInError("this key stands for nobody any more")
+            raise NotLoggedInError("this key belongs to no user any more")
         caller, key = bearer
         self._security.logins.throttle.forgive(_knocking(question)[0])
         self._security.keys.used(key)
@@ -129,7 +129,7 @@ class SshAuthorizer:
         """
         bearer = self._bearer(question)
         if bearer is None:
-            raise NotLoggedInError("this key stands for nobody any more", "register one with `pond ssh-key add`")
+            raise NotLoggedInError("this key belongs to no user any more", "register one with `pond ssh-key add`")
         caller, name, task = bearer[0], question["job"], 0
         info = self._named(caller, name)
         if info is None:

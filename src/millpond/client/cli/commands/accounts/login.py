@@ -46,7 +46,7 @@ def login(
     """
     address, authority = _address(url), absolute(ca)
     if address.startswith("http:") and not is_on_this_machine(address):
-        say(f"the way to {address} is not encrypted: whoever listens there can read the password")
+        say(f"the way to {address} is not encrypted: who listens on the way can read the password")
     if oidc:
         if user or invited or stdin:
             raise InvalidInputError("--oidc asks for nothing here", "leave out --user, --invitation and --stdin")

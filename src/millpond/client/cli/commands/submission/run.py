@@ -130,7 +130,7 @@ def _reads_input(spec: dict[str, Any], wanted: bool | None, detach: bool) -> boo
         InvalidInputError: it was asked for, and no client would pass it on.
     """
     if wanted and detach:
-        raise InvalidInputError("--stdin with --detach: nobody would be there to pass it on", "leave one of them out")
+        raise InvalidInputError("--stdin with --detach: a detached client cannot pass it on", "leave one of them out")
     if wanted is not None or detach or not is_redirected():
         return bool(wanted)
     several = any(spec.get(field) not in (None, usual) for field, usual in _ONE_TASK.items())
