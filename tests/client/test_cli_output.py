@@ -17,7 +17,7 @@ from millpond.client.cli.printing.waiting_line import WaitingLine
 
 def printed(chunks, labelled):
     stream, told = io.StringIO(), []
-    output = Output((stream, stream), labelled, tell=told.append)
+    output = Output((stream, stream), labelled, notify=told.append)
     for chunk in chunks:
         output.write(chunk)
     output.finish()

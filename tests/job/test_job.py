@@ -75,7 +75,7 @@ def test_metrics_that_cannot_be_written_are_lost_with_a_warning_and_end_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MILLPOND_METRICS", str(tmp_path / "no folder/m"))
-    monkeypatch.setattr("millpond.job.metrics._told", False)
+    monkeypatch.setattr("millpond.job.metrics._warned", False)
     job.report(loss=1)
     job.report(loss=1)
     assert capsys.readouterr().err.count("metrics are lost") == 1

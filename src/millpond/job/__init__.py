@@ -1,4 +1,4 @@
-"""What a program may ask and tell while it runs as a task: its place, its metrics, whether it should stop.
+"""What a program may ask and report while it runs as a task: its place, its metrics, whether it should stop.
 
 Everything works outside a job too (rank 0 of 1, reports are printed), so that a script runs unchanged on a laptop.
 Standard library alone, as it is imported by programs that care how long their start takes.

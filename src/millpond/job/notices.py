@@ -35,7 +35,7 @@ _callbacks: list[tuple[Callable[[], object], bool]] = []
 
 
 def should_stop() -> bool:
-    """Whether the task was told to leave. Ask once per step, save when it is so, and return.
+    """Whether the task was asked to leave. Ask once per step, save when it is so, and return.
 
     From the first call on the notice no longer ends the program by itself.
 
@@ -47,7 +47,7 @@ def should_stop() -> bool:
 
 
 def on_checkpoint(save: Callable[[], object], *, leave: bool = True) -> None:
-    """Have ``save`` called when the task is told to leave; then the program exits with code 0.
+    """Have ``save`` called when the task is asked to leave; then the program exits with code 0.
 
     It is called in the main thread between two instructions of Python, wherever that is. Work that is consistent only
     between steps is better saved where ``should_stop`` is asked.

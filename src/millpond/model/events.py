@@ -253,7 +253,7 @@ class TimeLimitChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class Noted(Event):
-    """Something worth telling in a job's history, of which no decision depends."""
+    """A note in a job's history, of which no decision depends."""
 
     job: str
     text: str

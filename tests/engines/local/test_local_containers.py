@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from local_bench import Bench, eventually
-from test_local_visits import Visitor
+from test_local_sessions import Visitor
 
 from millpond.model.decisions import Resume, Suspend
 from millpond.model.events import Confirmed, Ended, Kept

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from local_bench import Bench, eventually
-from test_local_visits import Visitor
+from test_local_sessions import Visitor
 
 from millpond.model.events import Confirmed, Ended, Event, Kept
 from millpond.model.states import Outcome

@@ -22,7 +22,7 @@ def walk() -> Walk:
     """A node on which nothing goes wrong, and an agent that knows nothing yet."""
     walk = Walk(Random(1), {})
     walk.host_mib = 80_000
-    walk.residency = walk._new_steward()
+    walk.residency = walk._new_residency()
     return walk
 
 

@@ -40,7 +40,7 @@ def test_nobody_gets_an_account_by_choosing_its_owners_name(oidc: OidcWorld, per
     for taken in ("max", "olga", "amy"):
         page = oidc.log_in(**person | {"preferred_username": taken})
         assert page.status_code == 409
-        assert heading(page) == f"An account '{taken}' exists already, and nobody has said that it is yours"
+        assert heading(page) == f"An account '{taken}' exists already, and it is not bound to you"
         assert f"pond user bind {taken} {person['sub']}" in page.text
         assert "millpond_session" not in page.headers.get("set-cookie", "")
 

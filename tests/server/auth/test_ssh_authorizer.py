@@ -92,7 +92,7 @@ def test_a_removed_key_and_a_disabled_user_open_nothing_any_more(gate: Gate) -> 
     assert gate.world.client("sam").delete(f"{API}/ssh-keys/{listed['id']}").status_code == 404
     assert gate.world.client("max").delete(f"{API}/ssh-keys/{listed['id']}").status_code == 200
     assert gate.ask("know", key=public_key("max")) == {"known": False}
-    assert "stands for nobody" in gate.ask("visit", job=job, key=public_key("max"))["error"]
+    assert "belongs to no user" in gate.ask("visit", job=job, key=public_key("max"))["error"]
     gate.world.client("olga").patch(f"{API}/users/sam", json={"disabled": True})
     assert gate.ask("know", key=public_key("sam")) == {"known": False}
 

@@ -133,18 +133,18 @@ def test_a_hostile_receiver_of_webhooks_is_given_up_in_time(
     if pieces in (endless_head, silence):
         monkeypatch.setattr(delivery_worker, "ANSWER_WITHIN_S", 0.2)
     clock = Clock()
-    outbox = SimpleNamespace(address=lambda notices: telling.address(notices), wake=lambda: None)
+    outbox = SimpleNamespace(address=lambda notices: worker.address(notices), wake=lambda: None)
     server = Server(tmp_path, World(), clock, dependencies=LoopDependencies(clock=clock, webhooks=outbox))
     vault = Vault(server.store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, server.clock)
     with answering(pieces) as port:
         hook = Webhook("team", f"http://127.0.0.1:{port}/", ("job.cancelled",))
-        telling = WebhookDeliveryWorker(server.store, lambda: {"team": hook}, vault, server.clock)
+        worker = WebhookDeliveryWorker(server.store, lambda: {"team": hook}, vault, server.clock)
         server.submit("a")
         server.turn(1)
         server.loop.stop_job("a", "ada")
         server.turn(3)
-        telling.deliver_due()
+        worker.deliver_due()
         (delivery,) = server.store.deliveries.latest(10)
         assert (delivery.state == "delivered") is (pieces is endless_body), "its status came, the rest is not read"
-        telling.close()
+        worker.close()
     server.store.close()

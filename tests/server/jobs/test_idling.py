@@ -126,7 +126,7 @@ def test_an_idle_place_is_warned_in_its_log_and_history_and_then_gives_its_card_
 def test_without_host_memory_for_it_an_idle_place_is_ended_and_its_warning_says_so(tmp_path: Path) -> None:
     scene = Scene(tmp_path, swap_mib=0)
     scene.after(3_000)
-    (warning,) = [text for text in scene.history() if "nobody has used it" in text]
+    (warning,) = [text for text in scene.history() if "it has not been used" in text]
     assert "it is ended in 10 minutes, as it cannot be suspended (" in warning
     assert "host memory" in warning
     assert warning.endswith(": with notice and grace")
@@ -139,7 +139,7 @@ def test_a_place_that_loses_its_room_in_host_memory_is_warned_again_before_it_is
     without = replace(scene.server.world.nodes[0], swap_mib=0)
     scene.server.loop.notify([NodeJoined(scene.clock.now, without)])
     assert scene.after(600) == "running"
-    assert sum("nobody has used it" in text for text in scene.history()) == 2
+    assert sum("it has not been used" in text for text in scene.history()) == 2
     assert scene.after(599) == "running"
     assert scene.after(1) == "cancelled"
 

@@ -308,8 +308,8 @@ def test_a_sweep_whose_metric_nobody_tells_says_so_at_the_first_end_and_once(api
     told = [event["text"] for event in api.client.get(f"{JOBS}/{job}/events").json()["events"]]
     how = "report it with millpond.job.report(**{'val/loss': 0.5}), or print a line such as 'loss: 0.5'"
     assert told[1:] == [
-        f"{job}.0 has succeeded and told no val/loss; {how}",
-        "succeeded: 3/3 done; no trial told val/loss",
+        f"{job}.0 has succeeded and reported no val/loss; {how}",
+        "succeeded: 3/3 done; no trial reported val/loss",
     ]
 
 

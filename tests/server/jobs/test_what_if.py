@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from server_world import Clock, Server, World, node
 
-from millpond.client.cli.commands.submission.apply import told
+from millpond.client.cli.commands.submission.apply import plan_lines
 from millpond.model.events import PoolChanged, QueueChanged
 from millpond.model.nodes import Node, Pool
 from millpond.model.resources import Amount
@@ -51,14 +51,14 @@ class Planner:
         assert json.dumps(core.scheduler.snapshot()) == before
         return made
 
-    def told(self, **fields: object) -> list[str]:
-        return list(told(self.plan(**fields), self.clock.now))
+    def plan_lines(self, **fields: object) -> list[str]:
+        return list(plan_lines(self.plan(**fields), self.clock.now))
 
 
 def test_a_job_that_fits_is_told_where_it_runs(tmp_path: Path) -> None:
     planner = Planner(tmp_path)
     planner.submit("other", gpus=1)
-    assert planner.told(gpus=2) == ["starts now: task 0 on n1 (2 cards)", "queue default: 1 -> 3 cards in use"]
+    assert planner.plan_lines(gpus=2) == ["starts now: task 0 on n1 (2 cards)", "queue default: 1 -> 3 cards in use"]
     planned = planner.plan(gpus=2)
     planner.submit("real", gpus=2)
     info = planner.server.loop.job_cache.get("real")
@@ -76,7 +76,7 @@ def test_a_part_of_a_card_that_nothing_would_keep_it_to_is_told(vendor: str, tol
 def test_a_job_that_waits_is_told_why_and_until_when_and_what_would_help(tmp_path: Path) -> None:
     planner = Planner(tmp_path)
     planner.submit("other", gpus=3, time_limit="1h")
-    waits, starts, *rest = planner.told(gpus=2)
+    waits, starts, *rest = planner.plan_lines(gpus=2)
     assert waits.startswith("waits: ")
     assert starts.startswith("starts in ")
     assert rest[0].startswith("would start now: ")
@@ -88,7 +88,7 @@ def test_a_job_of_a_higher_class_is_told_whom_it_would_preempt(tmp_path: Path) -
     planner.submit("low", gpus=4, priority="low")
     made = planner.plan(gpus=4, priority="high")
     assert (made.starts_now, [(victim.job, victim.how) for victim in made.victims]) == (False, [("low", "preempt")])
-    assert planner.told(gpus=4, priority="high") == [
+    assert planner.plan_lines(gpus=4, priority="high") == [
         "starts when those have left who make room for it:",
         "  preempts low of ada",
         "queue default: 4 -> 4 cards in use",
@@ -101,7 +101,7 @@ def test_a_queue_that_takes_back_its_guarantee_is_told_from_whom_and_the_other_w
     assert planner.plan(queue="theirs", gpus=2).borrowed_gpu_milli == 0
     made = planner.plan(queue="theirs", gpus=3)
     assert made.borrowed_gpu_milli == 1_000
-    assert "borrows 1 card: beyond the guarantee, and the first to leave" in planner.told(queue="theirs", gpus=3)
+    assert "borrows 1 card: beyond the guarantee, and the first to leave" in planner.plan_lines(queue="theirs", gpus=3)
     planner.submit("borrower", queue="theirs", gpus=4)
     assert [victim.job for victim in planner.plan(queue="ours", gpus=2).victims] == ["borrower"]
 

@@ -1,6 +1,6 @@
 """Live connections into a job: a command beside a task, or a port of it. One WebSocket each.
 
-``node.sessions.session`` and ``server.sessions.websockets`` tell what the messages are.
+``node.sessions.session`` and ``server.sessions.websockets`` define the messages.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Announcements:
     """A socket in the state directory. It is there before any record is read, so that nothing is missed in between.
 
     Args:
-        on_kept: told, on the loop, which task should be looked at.
+        on_kept: called, on the loop, with the one that task should be looked at.
 
     Raises:
         OSError: no socket can be made there.

@@ -23,7 +23,7 @@ class Background:
         def work() -> None:
             try:
                 result = act()
-            except Exception as error:  # handed on: the engine's caller is told
+            except Exception as error:  # handed on to the engine's caller
                 failure = {"message": "a defect in the background", "exception": error}
                 self.call(self._loop.call_exception_handler, failure)
             else:

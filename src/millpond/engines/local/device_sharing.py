@@ -45,7 +45,7 @@ class SharingCallbacks:
         on_escape: a task uses a device beyond its slice.
         on_unmappable: the driver of a node brings nothing back on other devices.
         on_displaced: a task has made room for a job; with no job named, it is back.
-        is_ending: whether a task has been told to end; any thread asks.
+        is_ending: whether a task has been asked to end; any thread asks.
     """
 
     on_lost: Callable[[TaskId, str], None]
@@ -182,7 +182,7 @@ class DeviceSharing:
         return self._slices.mates(task)
 
     def let_launch(self, task: TaskId) -> None:
-        """Open the gate of a task that has been told to end: it may need its device for that."""
+        """Open the gate of a task that has been asked to end: it may need its device for that."""
         self._slices.hold_launches(task, False)
 
     def hindrance(self) -> str:

@@ -1,7 +1,7 @@
 """Carries decisions out. Lives on the engine's loop: one thread, nothing here blocks.
 
-Decisions about a job whose start is still pending wait for its answer, so that what the core is told always comes in an
-order it can follow.
+Decisions about a job whose start is still pending wait for its answer, so that what the core receives always comes in
+an order it can follow.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Executor:
         found = list(self.own_records())
         for record in found:
             if record.id in starting:
-                self.live.attach(record, expected=False)  # looked at now, told of when its start is repeated
+                self.live.attach(record, expected=False)  # looked at now, reported when its start is repeated
             elif record.id not in expected:
                 self._end_unexpected(record)
         self._recovering = list(unanswered)
@@ -218,7 +218,7 @@ class Executor:
         task = live.record.id
         request = StopRequest(grace_s, why, outcome.value if why else "")
         before = self._ending.get(task)
-        if before is not None and before.why:  # what it died of first is what its owner is told
+        if before is not None and before.why:  # the first cause of its end is what its owner reads
             request = replace(before, grace_s=min(before.grace_s, grace_s))
         self._ending[task] = request  # before the task gets notice: it may not be frozen any more
         self.sharing.let_launch(task)
@@ -230,13 +230,13 @@ class Executor:
         if grace_s > 0 and task not in self._ending and self.sharing.suspension.is_swapped(task):
             self._outbox.note(
                 task.job,
-                f"task {task.task} is told to end while its device memory is in host memory: what it asks of its "
+                f"task {task.task} is asked to end while its device memory is in host memory: what it asks of its "
                 f"device waits, and it is killed after {seconds_text(grace_s)}; "
                 "resume a job first that has to save its work",
             )
 
     def _lost(self, task: TaskId, reason: str) -> None:
-        """It cannot go on; its end is told when it has come."""
+        """It cannot go on; its end is reported when it has come."""
         live = self.live.get(task)
         if live is not None:
             self._end(live, 0.0, reason)

@@ -33,12 +33,12 @@ _LOST: Final = "the driver does not list it any more"
 
 @dataclass(frozen=True, slots=True)
 class HealthListener:
-    """Who is told what is found.
+    """Callbacks for what is found.
 
     Attributes:
-        changed: told the node's name and the device, for each change of health.
-        erred: told the node's name, the device and what a program on it did.
-        failed: told a defect; the watch has ended.
+        changed: called with the node's name and the device, for each change of health.
+        erred: called with the node's name, the device and what a program on it did.
+        failed: called with a defect; the watch has ended.
     """
 
     changed: Callable[[str, Device], None]
@@ -111,7 +111,7 @@ class HealthWatch:
                 self._show(node, now)
 
     def _discover(self, ours: OwnProcesses) -> tuple[dict[str, Device], set[str]]:
-        """All devices by UUID, and the vendors that cannot tell about theirs: those stay as they are.
+        """All devices by UUID, and the vendors that cannot report theirs: those stay as they are.
 
         A tool that hangs is no reason to end what runs; and what the vendor of another package raises is reported, not
         fatal.
@@ -196,7 +196,7 @@ class HealthWatch:
     def _pass(self) -> float:
         try:
             self.look()
-        except Exception as error:  # handed on: the engine's caller is told
+        except Exception as error:  # handed on to the engine's caller
             self._listener.failed(error)
             return UNTIL_WOKEN
         return self._interval_s
@@ -209,6 +209,6 @@ class HealthWatch:
             except UnavailableError as error:
                 log.warning("%s", error)
                 return  # the regular looks remain
-            except Exception as error:  # handed on: the engine's caller is told
+            except Exception as error:  # handed on to the engine's caller
                 self._listener.failed(error)
                 return

@@ -36,7 +36,7 @@ class LiveTasks:
 
     Args:
         state_dir: absolute; where records and logs lie.
-        on_end: told each end, with what the record says now.
+        on_end: called with each end, with what the record says now.
     """
 
     def __init__(

@@ -89,7 +89,8 @@ class Moves:
 
 
 def _failure(answers: Sequence[MoveResult], lost_too: bool = False) -> Refusal | None:
-    """Why it did not come about for all of them. Tasks that are lost are ended, and their end is told by itself; a job
+    """Why it did not come about for all of them. Tasks that are lost are ended, and their end is reported separately; a
+    job
     that is to go on needs them."""
     for answer in answers:
         if not answer.ok and (lost_too or answer.outcome is not MoveOutcome.LOST):

@@ -82,7 +82,7 @@ class Outbox:
         self._put(lambda at: NodeJoined(at, node))
 
     def note(self, job: str, text: str) -> None:
-        """Something to tell in a job's history."""
+        """A note for a job's history."""
         self._put(lambda at: Noted(at, job, text))
 
     def fail(self, defect: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Where the tasks of a gang meet, and what each is told about its place among them."""
+"""Where the tasks of a gang meet, and what each learns about its place among them."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class StartState(Enum):
     """How far a start is."""
 
     SETTLING = auto()
-    """Some task's record does not tell yet whether it runs."""
+    """Some task's record does not say yet whether it runs."""
     CONFIRMED = auto()
     """All tasks run or have run."""
     UNDOING = auto()
@@ -76,7 +76,7 @@ class PendingStart:
         refusal: why it fails, as soon as it does.
         ended: records of tasks that were over before the start was answered.
         deferred: decisions about the same job that wait for the answer.
-        ports: where its tasks are told to serve, by task.
+        ports: where its tasks are to serve, by task.
 
     Args:
         on_answer: called once, when the state is ``CONFIRMED`` or ``REFUSED``.
@@ -215,7 +215,7 @@ class PendingStart:
         return limits
 
     def _look(self, task: TaskId, spawned: runner.Spawned) -> None:
-        """A supervisor closed its end of the pipe: the record tells how the start went."""
+        """A supervisor closed its end of the pipe: the record says how the start went."""
         self._site.loop.remove_reader(spawned.settled)
         os.close(spawned.settled)
         self._settle(task, self._take_charge(task, spawned))

@@ -1,1 +1,1 @@
-"""Tasks in containers: what a container runtime of this machine is told, one file for each."""
+"""Tasks in containers: the commands of a container runtime of this machine, one file for each."""

@@ -1,7 +1,7 @@
-"""One task in a container, as any runtime has to be told of it, and what a runtime must be able to do.
+"""One task in a container, as any runtime gets it, and what a runtime must be able to do.
 
 What a task finds at a path outside a container, it finds at the same path inside: its working directory, its files, its
-data. So nothing that Millpond tells a program has to be translated. Everything else of the machine is not there.
+data. So no path that Millpond gives a program has to be translated. Everything else of the machine is not there.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def container_name(record: Path, decision: int) -> str:
 
 
 def state_mark(state_dir: Path) -> str:
-    """Tells the containers of one state directory from those of another."""
+    """Distinguishes the containers of one state directory from those of another."""
     return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:24]
 
 

@@ -167,7 +167,7 @@ def _answer(command: list[str], env: Mapping[str, str]) -> str:
 
 
 def _within(info: Any, *path: str) -> Any:
-    """A value in a program's answer; None where this version of it does not tell."""
+    """A value in a program's answer; None where this version of it lacks it."""
     for name in path:
         info = info.get(name) if isinstance(info, dict) else None
     return info

@@ -42,7 +42,7 @@ class LocalImage:
         size: bytes.
         place: by what a runtime starts it, the same as long as it is here.
         exact: references with which registries gave exactly it, or may have: ``REPOSITORY@sha256:...``. Of what has
-            just been fetched the one with which its registry gives it, where that can be told.
+            just been fetched the one with which its registry gives it, where that is known.
     """
 
     digest: str
@@ -91,7 +91,7 @@ class RuntimeImages(Protocol):
     def drop(self, name: str) -> None:
         """Let go of a name; the image goes when nothing else holds it.
 
-        One that is not there is let be, and so is one that a container is made of: ``names`` tells of it later.
+        One that is not there is let be, and so is one that a container is made of: ``names`` lists it later.
         """
 
     def names(self, prefix: str) -> list[str]:

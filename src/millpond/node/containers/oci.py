@@ -1,4 +1,4 @@
-"""What podman and docker are told alike. Source of the options: podman-run(1), docker-run(1)."""
+"""The options that podman and docker share. Source of the options: podman-run(1), docker-run(1)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OciProgram(ABC):
 
     @abstractmethod
     def own_options(self, container: Container) -> list[str]:
-        """What only this program is told."""
+        """The options of this program alone."""
 
     def run(self, container: Container) -> list[str]:
         """See ``Runtime``. The image's own entry point stands aside: a job says what it runs."""

@@ -1,8 +1,8 @@
 """Why an image could not be fetched from a registry, or not sent to one: it has none, lets others only, or is not to be
 reached now.
 
-Runtimes tell this in words alone. They pass on those of registries (OCI Distribution Specification 1.1, "Error codes",
-whose messages each registry writes itself) and those of Go's network library, seen with podman 4.3.1 and
+Runtimes report this in words alone. They pass on those of registries (OCI Distribution Specification 1.1, "Error
+codes", whose messages each registry writes itself) and those of Go's network library, seen with podman 4.3.1 and
 docker-registry 2.8.2. What is not among the words below counts as a trouble of now: it is tried again, and named.
 """
 

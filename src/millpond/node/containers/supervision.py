@@ -63,7 +63,7 @@ def kill(plan: ContainerPlan) -> None:
 
 
 def was_out_of_memory(plan: ContainerPlan) -> bool:
-    """Whether the kernel ended the container for want of memory, as far as its runtime can tell."""
+    """Whether the kernel ended the container for want of memory, as far as its runtime knows."""
     if Path(plan.scratch, _OUT_OF_MEMORY).exists():
         return True
     return bool(plan.out_of_memory) and _ask(plan, plan.out_of_memory).strip() == "true"
@@ -75,7 +75,7 @@ def _ask(plan: ContainerPlan, command: list[str]) -> str:
             command, env=plan.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIDYING_S
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""  # it cannot be asked, and the task's end must be told all the same
+        return ""  # it cannot be asked, and the task's end must be reported all the same
     return done.stdout
 
 

@@ -101,7 +101,7 @@ def _sample(
 
 
 def _value(section: Any, name: str) -> float | None:
-    """A figure with its unit, or a bare one; what the card does not tell is N/A."""
+    """A figure with its unit, or a bare one; what the card does not report is N/A."""
     figure = section.get(name) if isinstance(section, dict) else None
     if isinstance(figure, dict):
         figure = figure.get("value")

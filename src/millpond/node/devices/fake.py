@@ -143,7 +143,7 @@ class FakeVendor(DefaultVendor):
         )
 
     def watch(self) -> HealthStream | None:
-        """What ``report`` is told."""
+        """The function that ``report`` calls."""
         return self._reports
 
     def swaps(self) -> bool:

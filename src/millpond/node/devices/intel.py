@@ -26,7 +26,7 @@ class IntelVendor(ToolVendor):
         return [self._reading(entry) for entry in self._ask("discovery")["device_list"]]
 
     def facts(self) -> tuple[Fact, ...]:
-        """The driver's version, which the tool tells of each device."""
+        """The driver's version, which the tool reports for each device."""
         listed = self._ask("discovery")["device_list"]
         versions = {self._ask("discovery", entry["device_id"]).get("driver_version", "unknown") for entry in listed}
         return (Fact("driver", ", ".join(sorted(versions)) or "of an unknown version"),)

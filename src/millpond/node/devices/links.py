@@ -15,7 +15,7 @@ _BOARD_DEVICES = 8
 def placed(devices: Sequence[Device], links: Sequence[DeviceLink]) -> tuple[Device, ...]:
     """The devices with the numbers of the PCIe switch and the CPU socket they hang on.
 
-    Only links over PCIe tell that; where none is known, devices stay as they are.
+    Only links over PCIe show that; where none is known, devices stay as they are.
     """
     buses = [link for link in links if link.link >= Link.PCIE_SWITCH]
     if not buses:

@@ -49,7 +49,7 @@ class MooreThreadsVendor(DefaultVendor):
         return Availability(count > 0, f"{count} found by the Moore Threads driver")
 
     def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
-        """All cards; the library tells nothing of processes or faults."""
+        """All cards; the library reports no processes or faults."""
         return tuple(
             Device(
                 uuid, index, self.name, self._model(card), self._sample(uuid, card).memory_mib or 0, experimental=True
@@ -58,7 +58,7 @@ class MooreThreadsVendor(DefaultVendor):
         )
 
     def sample(self) -> tuple[DeviceSample, ...]:
-        """What the library tells of each."""
+        """What the library reports of each."""
         return tuple(self._sample(uuid, card) for _, uuid, card in self._cards())
 
     def links(self) -> tuple[DeviceLink, ...]:

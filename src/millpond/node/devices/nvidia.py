@@ -1,4 +1,4 @@
-"""NVIDIA cards, as the driver's management library (NVML) tells of them.
+"""NVIDIA cards, as the driver's management library (NVML) reports them.
 
 A card in MIG mode cannot be handed out itself; each instance that has been cut out of it is a device of its own, whole,
 with the memory it has. Instances are taken as they are found, and never made or destroyed here.
@@ -90,7 +90,7 @@ class NvidiaVendor:
         return nvidia_links(nvml, {text(nvml.ask("nvmlDeviceGetUUID", handle)): handle for handle in self._handles()})
 
     def facts(self) -> tuple[Fact, ...]:
-        """Driver, MIG, persistence mode, and whether processes can be told apart."""
+        """Driver, MIG, persistence mode, and whether processes can be distinguished."""
         return facts_of(self._nvml(), list(self._handles())) if self.available().usable else ()
 
     def watch(self) -> HealthStream | None:

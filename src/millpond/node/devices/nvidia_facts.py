@@ -17,7 +17,7 @@ REMAP_SINCE = 580
 
 
 def facts_of(nvml: Nvml, cards: Sequence[Any]) -> tuple[Fact, ...]:
-    """Driver, swapping, migrating, MIG, persistence mode, and whether processes can be told apart."""
+    """Driver, swapping, migrating, MIG, persistence mode, and whether processes can be distinguished."""
     facts_of_cards = (_persistence(nvml, cards), _mig(nvml, cards), _processes(nvml, cards))
     return (_driver(nvml), *_lost(nvml, cards), *_swapping(nvml), *facts_of_cards)
 

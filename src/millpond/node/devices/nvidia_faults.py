@@ -96,7 +96,7 @@ class NvmlEvents:
 
     Args:
         event_set: the driver's, with the cards registered.
-        uuids: of these cards, by ``identity`` of their handles: a card that is lost does not even tell its name.
+        uuids: of these cards, by ``identity`` of their handles: a card that is lost does not even report its name.
     """
 
     def __init__(self, nvml: Nvml, event_set: Any, uuids: Mapping[object, str]) -> None:

@@ -43,7 +43,7 @@ def _link(
     if mine[_SOME_GPU] and others[_SOME_GPU]:
         return Link.NVLINK_SINGLE
     level = nvml.ask("nvmlDeviceGetTopologyCommonAncestor", *handles)
-    if level is None:  # virtual machines hide the bus; some tell at least which memory is near
+    if level is None:  # virtual machines hide the bus; some report at least which memory is near
         places = [nvml.ask("nvmlDeviceGetNumaNodeId", handle) for handle in handles]
         return Link.SOCKET if places[0] is not None and places[0] == places[1] else Link.CROSS_SOCKET
     if level > _SAME_SOCKET:

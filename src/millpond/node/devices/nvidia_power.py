@@ -26,7 +26,7 @@ class NvidiaPower:
         self._cards = cards
 
     def limits(self, device: str) -> PowerLimits | None:
-        """What a card lets itself be told; None when it is not one of these."""
+        """What can be set on a card; None when it is not one of these."""
         card = self._cards.get(device)
         if card is None:
             return None

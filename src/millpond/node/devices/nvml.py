@@ -55,7 +55,7 @@ class Nvml:
             return None
 
     def must(self, function: str, *arguments: Any) -> Any:
-        """The same where silence and trouble differ: None when it cannot be told here.
+        """The same where silence and trouble differ: None when it is not known here.
 
         Raises:
             NVMLError: something is wrong with the device.

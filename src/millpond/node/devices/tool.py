@@ -41,7 +41,7 @@ class ToolMissingError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class ToolReading:
-    """What a tool tells of one device.
+    """What a tool reports of one device.
 
     Attributes:
         sample: how it fares; its ``device`` is the UUID.
@@ -123,7 +123,7 @@ class ToolVendor(DefaultVendor, ABC):
         return tuple(self._device(reading, ours) for reading in self._look())
 
     def sample(self) -> tuple[DeviceSample, ...]:
-        """What the tool tells of each.
+        """What the tool reports of each.
 
         Raises:
             UnavailableError: it fails.

@@ -67,7 +67,7 @@ class PowerControl(Protocol):
     """The knobs of devices whose power can be set."""
 
     def limits(self, device: str) -> PowerLimits | None:
-        """What a device (by UUID) lets itself be told; None when it has no power of its own."""
+        """What can be set on a device (by UUID); None when it has no power of its own."""
 
     def cap(self, device: str, watts: float) -> None:
         """Let it draw so much at the most.
@@ -106,14 +106,14 @@ class DeviceVendor(Protocol):
         """All devices with their present health, by index. Empty where ``available`` says no.
 
         Raises:
-            UnavailableError: it cannot be told now; what was known of them stays.
+            UnavailableError: it is not known now; what was known of them stays.
         """
 
     def sample(self) -> tuple[DeviceSample, ...]:
-        """How all devices fare; what one does not tell is None.
+        """How all devices fare; what one does not report is None.
 
         Raises:
-            UnavailableError: it cannot be told now.
+            UnavailableError: it is not known now.
         """
 
     def links(self) -> tuple[DeviceLink, ...]:

@@ -42,7 +42,7 @@ class MachineAccount:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs are told of whom they run as."""
+        """The variables that say as whom programs run."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
 
@@ -66,7 +66,7 @@ class SharedAccount:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs are told of it."""
+        """The variables that programs get about it."""
         return {"HOME": self.home}
 
 

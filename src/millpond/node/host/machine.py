@@ -27,7 +27,7 @@ class Machine:
     Attributes:
         nodes: one real node, or several pretended ones.
         vendors: who answers for the devices, by ``Device.vendor``.
-        notes: what a person should be told about it, such as why no GPU was found.
+        notes: remarks on it for the user, such as why no GPU was found.
     """
 
     nodes: tuple[Node, ...]

@@ -1,4 +1,4 @@
-"""Processes as ``/proc`` tells of them. Imported by the supervisor, hence quick to import: standard library only.
+"""Processes as ``/proc`` lists them. Imported by the supervisor, hence quick to import: standard library only.
 
 A process id alone names nothing for long, as numbers come round again; id, start time and boot together do.
 Source of the fields: proc(5), ``/proc/pid/stat``.

@@ -39,7 +39,7 @@ def is_held_by(connection: socket.socket, processes: Iterable[int]) -> bool:
         connection: established, and nothing sent on it yet.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not report it.
     """
     (_, ours), (_, port) = connection.getsockname(), connection.getpeername()
     # First who listens: a connection not accepted after that waits with one of those.

@@ -2,7 +2,7 @@
 
 Run by the supervisor (``exec_sessions``) as ``python -m millpond.node.sessions.session FD`` with the task's ``env``,
 ``workdir``, ``node.sandbox.sandbox`` (process id of its outermost process, or null), ``network`` (a process in the
-network of its own that it has, or null), ``container`` (what its runtime is told, or null) and
+network of its own that it has, or null), ``container`` (what its runtime needs, or null) and
 ``identity`` (whom it runs as, or null) as JSON on standard input. The socket keeps the bounds of messages. A message
 that begins with ``{`` is JSON: first the visitor's order (``argv``, ``tty``, ``rows``, ``columns``), then
 ``{"rows": .., "columns": ..}`` when the window changes and ``{"eof": true}`` at the end of the input; from here at

@@ -67,7 +67,7 @@ def folder_behind(state_dir: Path, name: str) -> Path:
 
 
 def port_asked(port: int) -> bytes:
-    """What is said at a door first: which port is wanted; 0 is where the program was told to serve."""
+    """What is said at a door first: which port is wanted; 0 is where the program is to serve."""
     return _PORT.pack(port)
 
 
@@ -192,7 +192,7 @@ def _program(port: int, plan: TaskSocketPlan, behind: int) -> socket.socket:
     """A connection to the task's program, or to another one in its private network.
 
     Args:
-        port: 0 is where the program was told to serve.
+        port: 0 is where the program is to serve.
         behind: the folder of the program's socket, opened; -1 where it listens on a port.
 
     Raises:

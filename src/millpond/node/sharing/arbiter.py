@@ -2,7 +2,7 @@
 
 Where the grants on a device fit into its memory, everybody stays. Where they do not (a pool that over-commits memory),
 a task of higher precedence on the device gets room by the swap of those after it, which return when there is room
-again. The core is told totals; who holds a grant never changes here. Each request ends by its deadline, done or refused
+again. The core gets totals; who holds a grant never changes here. Each request ends by its deadline, done or refused
 with the numbers.
 
 Any number of threads may ask. The lock guards the books only and is never held while a task is moved.
@@ -29,9 +29,9 @@ class NodeContext:
 
     Attributes:
         clock: seconds, monotonic.
-        on_lost: told each task that did not survive being moved, and why; it has to be ended.
-        on_displaced: told who has made room for which job, and with no job named, who is back.
-        available_mib: by node, tells the host memory that can be had at this moment; none for a pretended node.
+        on_lost: called with each task that did not survive being moved, and why; it has to be ended.
+        on_displaced: called with who has made room for which job, and with no job named, who is back.
+        available_mib: by node, returns the host memory that is available at this moment; none for a pretended node.
     """
 
     clock: Callable[[], float]

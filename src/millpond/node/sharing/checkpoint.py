@@ -39,7 +39,7 @@ class ProcessState(StrEnum):
     CHECKPOINTED = "checkpointed"
     FAILED = "failed"
     MOVING = "moving"
-    """It is being checkpointed or restored at this moment (newer drivers tell)."""
+    """It is being checkpointed or restored at this moment (newer drivers report it)."""
 
 
 class DriverError(Exception):
@@ -231,7 +231,7 @@ class CheckpointMover:
             if state is None or state is then:
                 return  # it has ended, or the driver did it and failed to say so
             outcome = MoveOutcome.LOST if state in (ProcessState.FAILED, ProcessState.MOVING) else MoveOutcome.TIMEOUT
-            raise _GaveUpError(MoveResult(outcome, f"the driver hung when told to {name} it")) from None
+            raise _GaveUpError(MoveResult(outcome, f"the driver hung when asked to {name} it")) from None
 
     def _judge(self, name: str, pid: int, error: str, elsewhere: bool) -> None:
         state = self._state(pid)

@@ -68,7 +68,7 @@ class WatchedSlice:
 
 
 def seen(samples: Iterable[DeviceSample], held: Iterable[WatchedSlice]) -> list[Escape]:
-    """What one look at the devices tells; nothing of devices whose driver does not name processes."""
+    """What one look at the devices shows; nothing of devices whose driver does not name processes."""
     rows = {sample.device: sample.processes for sample in samples if sample.processes is not None}
     found = []
     for each in held:
@@ -88,7 +88,7 @@ def seen(samples: Iterable[DeviceSample], held: Iterable[WatchedSlice]) -> list[
 
 
 class EscapeWatch:
-    """Remembers what was seen, and tells each escape once."""
+    """Remembers what was seen, and reports each escape once."""
 
     def __init__(self) -> None:
         self._suspected: set[tuple[TaskId, EscapeKind]] = set()

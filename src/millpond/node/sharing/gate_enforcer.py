@@ -2,7 +2,7 @@
 (``backend.SliceEnforcer``).
 
 The library is built once on each machine, by its own compiler. Each slice has a folder with three files: what the agent
-lays down, what the task counts, and what neighbours on the card tell each other (``gate.region``).
+lays down, what the task counts, and what neighbours on the card show each other (``gate.region``).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from millpond.node.sharing.checkpoint import DriverError, DriverHungError, Drive
 _START_S = 60.0
 """Without persistence the driver sets up every device anew."""
 _MARGIN_S = 2.0
-"""Beyond what the driver itself was told to wait."""
+"""Beyond the time that the driver itself was given."""
 _STATES = {
     "CU_PROCESS_STATE_RUNNING": ProcessState.RUNNING,
     "CU_PROCESS_STATE_LOCKED": ProcessState.LOCKED,

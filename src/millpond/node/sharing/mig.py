@@ -1,6 +1,6 @@
 """Cards divided by their own hardware (MIG): where instances go, and making them where the configuration says so.
 
-Each profile may lie at some places of the card only, which the driver tells; instances must not overlap. So a layout
+Each profile may lie at some places of the card only, which the driver lists; instances must not overlap. So a layout
 can be impossible although its sum fits, and the order of making decides: places are chosen for all instances at once.
 
 Instances are made on cards in MIG mode that have none at all; nothing is ever removed, and no card's mode is changed.
@@ -73,7 +73,7 @@ def plan(wanted: Sequence[str], offered: Sequence[Profile]) -> tuple[Placed, ...
 
 
 def divide(layout: MigLayout, nvml: Nvml) -> tuple[str, ...]:
-    """Divide all cards that are in MIG mode and empty, if the layout says so; tells what was done, or would be."""
+    """Divide all cards that are in MIG mode and empty, if the layout says so; returns what was done, or would be."""
     cards = (nvml.ask("nvmlDeviceGetHandleByIndex", index) for index in range(nvml.ask("nvmlDeviceGetCount") or 0))
     notes = [_divide(layout, nvml, card) for card in cards if card is not None and instances_of(nvml, card) == []]
     return tuple(notes)

@@ -70,7 +70,7 @@ class VendorMover:
         """Where a task really is.
 
         Args:
-            wanted_away: it was to be swapped; of a pretended device nothing else tells.
+            wanted_away: it was to be swapped; of a pretended device nothing else shows it.
         """
         if isinstance(self._way(task), CheckpointMover):
             return self._checkpoints.whereabouts(task, deadline_s)

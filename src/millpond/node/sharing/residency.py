@@ -26,7 +26,7 @@ LOOK_S = 5.0
 
 
 class FindingMover(Mover, Protocol):
-    """A mover that can tell where a task is."""
+    """A mover that knows where a task is."""
 
     def whereabouts(self, task: TaskId, wanted_away: bool, deadline_s: float) -> Whereabouts:
         """Where a task really is; ``wanted_away``: it was to be swapped."""

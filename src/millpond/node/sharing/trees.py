@@ -30,7 +30,7 @@ class TaskTrees:
         record_of: of a task that runs; None for any other.
         desired_states: what the core wants of them.
         gate: keeps a task's programs from giving the device more to do, or lets them.
-        is_ending: a task has been told to end and must hear it: it is halted no more.
+        is_ending: a task has been asked to end and must hear it: it is halted no more.
         pause: waits so many seconds.
     """
 
@@ -72,7 +72,7 @@ class TaskTrees:
                 return False
             self.pause(_LOOK_AGAIN_S)
         if record is None or self.is_ending(task):
-            self.go_on(task)  # lest it was told to end while we halted it
+            self.go_on(task)  # lest it was asked to end while we halted it
             return False
         return True
 

@@ -7,7 +7,7 @@ hears them as ever, and the shell learns that an end was asked for, after which 
 own; a task that tampers with it ends, or keeps, itself alone. Where the shell is killed with its program (want of
 memory, a sandbox that fails), there is nothing left to keep.
 
-That a place is kept stands in the task's record. Whichever engine lives is told by a datagram (``announce``).
+That a place is kept stands in the task's record. The living engine is notified by a datagram (``announce``).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def held(argv: Sequence[str], report: Path, notice_signal: str) -> list[str]:
 
     Args:
         report: the pipe of its ``FailureReport``.
-        notice_signal: name of what tells ``argv`` to end.
+        notice_signal: name of the signal that asks ``argv`` to end.
     """
     script = _HOLDER.format(notice=int(signal.Signals[notice_signal]))
     return ["/bin/sh", "-c", script, "sh", str(report), *argv]
@@ -110,7 +110,7 @@ class FailureReport:
 
 
 def announce(record: Path, task: Mapping[str, Any]) -> None:
-    """Tell the engine, if one lives, that a place is kept; one that comes later finds it in the record.
+    """Notify the engine, if one lives, that a place is kept; one that comes later finds it in the record.
 
     Args:
         record: path of the task's record.

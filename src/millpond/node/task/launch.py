@@ -46,7 +46,8 @@ class LaunchSpec:
         command: what every task runs, unless its role has a command of its own.
         workdir: absolute; where it runs, unless it was sent (``workspace.snapshot``).
         env: variables of the job; those that Millpond sets itself win.
-        checkpoint_signal: what tells the program to save its work, such as ``SIGUSR1``; empty means a plain SIGTERM,
+        checkpoint_signal: the signal that asks the program to save its work, such as ``SIGUSR1``; empty means a plain
+        SIGTERM,
             after which nothing counts as saved.
         grace_s: seconds between notice and the end by force.
         role_commands: commands by role, for jobs whose roles differ.
@@ -102,7 +103,7 @@ class LaunchSpec:
 
     @property
     def notice_signal(self) -> str:
-        """The signal that tells a task to end."""
+        """The signal that asks a task to end."""
         return self.checkpoint_signal or "SIGTERM"
 
     @property

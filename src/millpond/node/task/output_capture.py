@@ -1,8 +1,8 @@
 """How a task's output gets into its log: the supervisor reads a pipe for each stream and notes what came from which.
 
 Both streams go into one file in the order in which they are read, so the log reads as a terminal would show it; the
-index beside it (``log_index``) tells the streams apart and says when each piece came. A mark is written when the stream
-changes, and else at most a hundred times a second.
+index beside it (``log_index``) distinguishes the streams and says when each piece came. A mark is written when the
+stream changes, and else at most a hundred times a second.
 
 Within the moment that the supervisor needs to wake up, it cannot be seen which text was written first: what came to
 the stream that was written to first then stands before what came to the other. What goes to one stream keeps its order.

@@ -133,11 +133,11 @@ class RunRecord:
         escapes: what becomes of it when it uses a device beyond its slice.
         ended_for: why it had to end without a request; empty: that was not so.
         ended_as: as what its end then counts (``model.states.Outcome``).
-        notice_signal: what tells it to end.
+        notice_signal: what asks it to end.
         saves: the notice makes it save its work.
         sandboxed: it runs apart from everybody else's (``node.sandbox.sandbox``).
         pid: the command's process, also its process group; None before it runs.
-        notice_at: when it was told to end; None when it was not.
+        notice_at: when it was asked to end; None when it was not.
         stop_requested: the engine asked for the end, not a signal from outside.
         exit_code: as a shell shows it; None while it runs and when it never ran.
         kept_at, kept_until: since when, and up to when, its place is kept although its program has failed.
@@ -205,7 +205,7 @@ class RunRecord:
 
     @property
     def over(self) -> bool:
-        """Whether the record tells the end."""
+        """Whether the record has the end."""
         return self.ended_at is not None
 
     @property
@@ -240,7 +240,7 @@ def read_record(files: TaskFiles) -> RunRecord | None:
 
 
 def write_home(files: TaskFiles, grants: Sequence[Grant], left: Sequence[str], env: Mapping[str, str]) -> None:
-    """Note where a task belongs from now on; its record, which its supervisor writes, tells it too then.
+    """Note where a task belongs from now on; its record, which its supervisor writes, has it too then.
 
     Args:
         env: by which programs find these devices; what is run beside the task later has it

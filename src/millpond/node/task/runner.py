@@ -34,7 +34,7 @@ class Spawned:
     Attributes:
         pid: its process.
         handle: becomes readable when it ends (a pidfd); to be let go of by ``reap``.
-        settled: reaches its end once the task's record tells how the start went.
+        settled: reaches its end once the task's record says how the start went.
     """
 
     pid: int

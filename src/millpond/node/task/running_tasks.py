@@ -33,7 +33,7 @@ def leave(record: Path) -> None:
 def entered(state_dir: Path) -> list[Path]:
     """The records of all that run, in a fixed order; of one that was killed, too.
 
-    They are told by the names of the links, as links in a copy of a state directory lead into the original.
+    They are known by the names of the links, as links in a copy of a state directory lead into the original.
     """
     entries = (entry.name.split("@") for entry in sorted((state_dir / _FOLDER).glob("*@*@*")))
     return [state_dir / "jobs" / job / attempt / f"{task}.json" for job, attempt, task in entries]

@@ -1,8 +1,9 @@
-"""What the unit for tasks runs when the machine goes down: every task is told to end, and has its time for that.
+"""What the unit for tasks runs when the machine goes down: every task is asked to end, and has its time for that.
 
 Without it systemd signals all processes at once, just before it kills them: a command would hear
-SIGTERM where its job asked for another signal to save its work. The supervisors are told instead, which tell their
-commands as always. It ends when they have; systemd sees to it that it does not wait for ever. Standard library only.
+SIGTERM where its job asked for another signal to save its work. The supervisors get the signal instead and pass it to
+their commands as always. It ends when they have; systemd sees to it that it does not wait for ever. Standard library
+only.
 
 Source: systemd.service(5), ``ExecStop=``.
 """
@@ -22,7 +23,7 @@ from millpond.node.task.forkserver import SUPERVISOR
 
 
 def main(environment: Mapping[str, str] = os.environ, cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
-    """Tell them, and wait until the last one has ended."""
+    """Notify them, and wait until the last one has ended."""
     if "MAINPID" not in environment:
         return 0  # not a stop of the unit: the process that keeps its group was killed, which concerns no task
     ends = select.poll()

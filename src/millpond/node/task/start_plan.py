@@ -77,7 +77,7 @@ class TaskSocketPlan:
 
     Attributes:
         path: of the socket.
-        port: where the program was told to serve; None: nowhere.
+        port: where the program is to serve; None: nowhere.
         program: path of the program's own socket; None: it listens on the port.
         network: path of the file by which a gang finds its private network; None: it has none.
     """
@@ -114,7 +114,7 @@ class TaskStartPlan:
         env: all its variables.
         wrapped: the command that runs it in a sandbox or a container; None: it runs in neither.
         kill_counter: the file that counts kills for want of memory where the task has no control group.
-        shutdown_grace_s: grace of a task that is told to end without a wish of an engine.
+        shutdown_grace_s: grace of a task that is asked to end without a request of an engine.
         input: path of the ring of its standard input (``node.task.input``); None: it reads none.
         workspace: files to be laid out first (``Workspace.plain``); None: none.
         identity: whom the command runs as; None: as the supervisor does.

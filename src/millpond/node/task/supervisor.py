@@ -1,8 +1,8 @@
 """The small process that stands above each task, so that its end is known even when no server lives to see it.
 
 It outlives the server. It starts the command in a session of its own, adopts whatever the command leaves behind, waits,
-and writes how it ended. It is told to end the task by SIGTERM: it then gives notice to the command's process group and,
-when the grace is over, kills everything below itself. Beside the task's record (``task-0.json``) lie its output
+and writes how it ended. It is asked to end the task by SIGTERM: it then gives notice to the command's process group
+and, when the grace is over, kills everything below itself. Beside the task's record (``task-0.json``) lie its output
 (``.log``) with an index of it (``.index``, see ``capture``), the wish to stop it (``.stop``: ``{"grace_s": 30}``, see
 ``runner.StopRequest``), a lock (``.lock``) that is held while the task lives, and a socket (``.sock``) for commands to
 be run beside it (``node.sessions.exec_sessions``); record and lock together make sure that one decision never starts a
@@ -10,7 +10,7 @@ task twice. Room for the wish, and for the end of the record, is kept from the s
 be ended on a full disk.
 
 Forked by ``node.task.forkserver`` with a plan on standard input (``start_plan``). Standard output is closed as soon as
-the record tells whether the command runs. Standard library only.
+the record says whether the command runs. Standard library only.
 
 While it lives, ``STATE/running`` holds a link to its record (``node.task.running_tasks``).
 """
@@ -218,7 +218,7 @@ class _Supervisor:
         return self._startup.failure.take()
 
     def _keep(self, code: int) -> None:
-        """The command has failed: its place stays for a while, or until we are told to end."""
+        """The command has failed: its place stays for a while, or until we are asked to end."""
         from millpond.node.task.kept_place import announce  # its failure is the only one to pay for it
 
         assert self._plan.keep is not None
@@ -237,7 +237,7 @@ class _Supervisor:
             announce(self._path, self._record)
 
     def _give_notice(self) -> None:
-        """Tell the task to end; told again, only shorten the grace."""
+        """Ask the task to end; when asked again, only shorten the grace."""
         request = read_json(self._path.with_suffix(".stop"))
         deadline = time.monotonic() + float(self._plan.shutdown_grace_s if request is None else request["grace_s"])
         if self._deadline is not None:

@@ -62,7 +62,7 @@ class TaskStartup:
         """Start the command, in a session of its own; returns its process, a child of ours.
 
         Raises:
-            OSError, ValueError, subprocess.SubprocessError: it cannot be started; ``account`` tells the record why.
+            OSError, ValueError, subprocess.SubprocessError: it cannot be started; ``account`` notes in the record why.
         """
         plan = self._plan
         wrapped, container, keep = plan.wrapped, plan.container, plan.keep

@@ -10,7 +10,7 @@ task sees of the state directory:
 - ``data/NAME``: a link to the host path or to the dataset. A dataset is laid out once (``STATE/datasets/DIGEST/``),
   write-protected, for all jobs. A sandbox has both read-only.
 - ``output/``: what the job leaves behind; a link where the job file names a host path.
-- ``task-N.metrics``, ``task-N.result``: what a task tells of itself (``job``).
+- ``task-N.metrics``, ``task-N.result``: what a task reports of itself (``job``).
 """
 
 from __future__ import annotations

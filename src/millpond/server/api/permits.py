@@ -10,7 +10,7 @@ the audit log what the request is about.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -207,8 +207,18 @@ def check_permits(app: FastAPI) -> None:
 
 
 def routes_of(app: FastAPI) -> list[DeclaredRoute]:
-    """The declared routes of an application."""
-    return [route for route in app.routes if isinstance(route, DeclaredRoute)]
+    """The declared routes of an application, with those of included routers, which newer FastAPI keeps apart."""
+    return _declared_in(app.routes)
+
+
+def _declared_in(routes: Sequence[Any]) -> list[DeclaredRoute]:
+    found: list[DeclaredRoute] = []
+    for route in routes:
+        if isinstance(route, DeclaredRoute):
+            found.append(route)
+        else:
+            found += _declared_in(getattr(getattr(route, "original_router", route), "routes", None) or ())
+    return found
 
 
 def _all(dependant: Dependant) -> list[Dependant]:

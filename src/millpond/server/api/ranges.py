@@ -86,7 +86,7 @@ def sent_span(content_range: str, headers: Headers) -> Span:
 
 
 def _span(asked: str, size: int) -> _Span | None:
-    """What part of a file is meant: the whole where that cannot be told, None where the file has no such part."""
+    """What part of a file is meant: the whole where that is not known, None where the file has no such part."""
     found = _SPAN.fullmatch(asked)
     if found is None or not any(found.groups()):
         return _Span(0, size)

@@ -59,7 +59,7 @@ class Act:
         return self.verb in (Verb.SUBMIT_JOBS, Verb.CHANGE_JOBS)
 
     def entry(self, status: int) -> AuditEntry | None:
-        """The entry for the audit log, once the answer is known; None when there is nothing to tell."""
+        """The entry for the audit log, once the answer is known; None when there is nothing to log."""
         if self.verb in ("", Verb.SEND_FILES):
             return None
         # A user in several groups is no single group's matter: only admins read of them and of what they do.

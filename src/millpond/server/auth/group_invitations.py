@@ -1,7 +1,7 @@
 """Invitations into groups: a lead offers a place, the user takes it or not, and no user is a member unasked.
 
-A lead may invite any name: whether there is such a user is not told. An invitation counts for 14 days, and only as long
-as the user who made it may still choose the group's members.
+A lead may invite any name: whether there is such a user is not disclosed. An invitation counts for 14 days, and only as
+long as the user who made it may still choose the group's members.
 """
 
 from __future__ import annotations

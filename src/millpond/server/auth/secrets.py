@@ -44,7 +44,7 @@ def digest_of(token: str) -> str:
 
 
 def is_same(digest: str, other: str) -> bool:
-    """Whether two digests are equal, in a time that does not tell how far they agree."""
+    """Whether two digests are equal, in a time that does not depend on how far they agree."""
     return hmac.compare_digest(digest, other)
 
 

@@ -1,7 +1,7 @@
 """Guessing made slow: after some failed logins, an account and an address have to wait, longer each time.
 
 An attempt counts as failed until it has succeeded, so that many attempts at once do not slip through together. Waiting
-is told, not slept: a request that comes too early is refused and costs nothing.
+is reported, not slept: a request that comes too early is refused and costs nothing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 _CONNECTED: Final = "connection.connect_tcp.complete"
 _CONNECTS: Final = "connection.connect_tcp.started"
 _ENCRYPTED: Final = "connection.start_tls.complete"
-"""Events of httpcore, as it tells them to a ``trace`` (an extension of a request)."""
+"""Events of httpcore, as it passes them to a ``trace`` (an extension of a request)."""
 
 
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
@@ -31,7 +31,7 @@ class AddressScope(StrEnum):
 
     MACHINE = "machine"
     LINK = "link"
-    """The same wire; also where clouds tell a machine its secrets (169.254.169.254)."""
+    """The same wire; also where clouds serve a machine its secrets (169.254.169.254)."""
     PRIVATE = "private"
     WORLD = "world"
 

@@ -15,7 +15,7 @@ def seen_from_outside(app: ASGIApp, listening: ListenRules) -> ASGIApp:
     """The application as those outside see it.
 
     Requests that come through a trusted proxy bear the address and the scheme that it names; what other clients say
-    about that is ignored. Where people reach the server by HTTPS, browsers are told to stay with it.
+    about that is ignored. Where people reach the server by HTTPS, browsers are instructed to stay with it.
     """
     if listening.public_url.startswith("https:"):
         app = _StayEncrypted(app)

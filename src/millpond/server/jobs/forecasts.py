@@ -1,7 +1,7 @@
 """How long jobs will run, by what those that ended took: learnt and asked outside the scheduler's thread.
 
 Here a forecast is read by people and decides who waits, so nothing is said on slight grounds: only jobs of the same
-kind, queue, user and name tell how long one takes, and the fewer of them have ended, the longer the cautious length.
+kind, queue, user and name predict how long one takes, and the fewer of them have ended, the longer the cautious length.
 Services run until they are stopped: nothing is learnt from them, and nothing said of them.
 
 A forecast reaches the core as an event right behind the submission, so that a replay needs no forecaster.

@@ -21,7 +21,7 @@ REASONS_IN_A_LIST: Final = 20
 
 
 class Reasons:
-    """Tells reasons."""
+    """Finds reasons."""
 
     def __init__(self, components: ServerComponents, queries: CoreQueries) -> None:
         self._loop, self._lookup = components.loop, components.lookup

@@ -124,7 +124,7 @@ class _Keyed:
 
     @property
     def digest(self) -> str:
-        """Tells apart documents that came with the same key."""
+        """Distinguishes documents that came with the same key."""
         return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()
 
     def own_key(self, caller: Caller, file: JobFile) -> str:

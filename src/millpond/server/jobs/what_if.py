@@ -1,6 +1,6 @@
 """What would become of a job if it were submitted now: the real scheduler, on a copy, in a child process.
 
-The copy is a snapshot of the core. The child hands the job in, has one cycle decided and tells what concerns the job;
+The copy is a snapshot of the core. The child submits the job, has one cycle decided and returns what concerns the job;
 nothing of it reaches the real core. Run as ``python -m millpond.server.jobs.what_if`` with a request on standard input.
 """
 
@@ -56,7 +56,7 @@ async def plan_apart(snapshot: str, job: Job, now: float) -> PlanInfo:
 
 
 def plan(scheduler: Scheduler, job: Job, now: float) -> PlanInfo:
-    """Hand a job in and tell what becomes of it in one cycle; the scheduler is a copy and is changed."""
+    """Submit a job and return what becomes of it in one cycle; the scheduler is a copy and is changed."""
     before = scheduler.queue_view(job.queue)
     scheduler.handle(JobSubmitted(now, job))
     decisions = scheduler.decide(now)

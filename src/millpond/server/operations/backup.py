@@ -147,7 +147,7 @@ def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> Bac
         fresh.mkdir(mode=0o700, parents=True)
         try:
             manifest = _unpack(archive, fresh, key)
-            # An earlier version's database does not tell whose it is.
+            # An earlier version's database does not name its server.
             write_json(fresh / IDENTITY_FILE, {"restored": True}, durable=True)
             with contextlib.suppress(FileNotFoundError):
                 state_dir.rmdir()

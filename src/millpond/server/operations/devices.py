@@ -60,7 +60,7 @@ class _VendorCheck:
             facts = self.vendor.facts()
         except Exception as error:  # as above
             yield self._finding(
-                "driver", f"it does not tell ({error})", f"check what the tools of {self.vendor.title} say"
+                "driver", f"it does not report it ({error})", f"check what the tools of {self.vendor.title} say"
             )
             return
         for fact in facts:

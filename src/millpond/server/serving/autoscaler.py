@@ -111,7 +111,7 @@ class Autoscaler:
     Args:
         file_of: the job file of a job.
         measured: by the proxy.
-        use_milli: how much each of some devices (by UUID) computes; those that can tell.
+        use_milli: how much each of some devices (by UUID) computes; those that report it.
         clock: seconds since 1970.
 
     Attributes:
@@ -199,7 +199,7 @@ class Autoscaler:
             self._sizing.pursue(job, Goal(min(usual, most), "so its file says for this hour"), drain_s)
 
     def _device_use(self, job: JobInfo, scale: Scale, seen: _Seen) -> float | None:
-        """How much the devices of a service compute, averaged over the last looks; None when nothing tells."""
+        """How much the devices of a service compute, averaged over the last looks; None when nothing reports it."""
         if scale.device_use is None:
             return None
         held = {grant.uuid for task in job.tasks if task.state == TaskState.RUNNING for grant in task.devices}

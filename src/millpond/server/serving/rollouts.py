@@ -130,7 +130,7 @@ class Rollouts:
         for revision in (coming, present):
             info = self._loop.job_cache.get(revision.job)
             if info is not None:
-                # Nothing of it runs now, or its file cannot be read, which its step tells.
+                # Nothing of it runs now, or its file cannot be read, which its step reports.
                 with suppress(MillpondError):
                     places = places_of(info, self._state_dir)
                     serve = stored_job(revision.document).file.serve or Serve()
@@ -146,7 +146,7 @@ class Rollouts:
             self._unsettled.discard(service)
 
     def _warn(self, service: str, trouble: str) -> None:
-        """Tell the log what keeps a service waiting, once."""
+        """Log what keeps a service waiting, once."""
         if self._troubles.get(service) != trouble:
             self._troubles[service] = trouble
             log.warning("the rollout of %s waits: %s", service, trouble)

@@ -178,7 +178,7 @@ def _is_behind_door(record: RunRecord, port: int) -> bool:
 
 
 def _knock(record: RunRecord, port: int) -> bytes:
-    """What the door of a task is told first."""
+    """What is sent first to the door of a task."""
     return port_asked(0 if port == record.port else port)
 
 
@@ -187,7 +187,7 @@ def _require_own(connection: socket.socket, record: RunRecord, state_dir: Path) 
 
     Raises:
         ForeignListenerError: it does not.
-        OSError: the kernel does not tell.
+        OSError: the kernel does not report it.
     """
     if not is_held_by(connection, _processes_of(record, state_dir)):
         port = connection.getpeername()[1]

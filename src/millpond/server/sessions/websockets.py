@@ -1,7 +1,7 @@
 """Commands beside tasks and ports of tasks, for clients at a WebSocket.
 
 Text messages are JSON and say something about the stream, binary messages are the stream; ``node.sessions.session``
-tells which there are for a command. For a port the stream is bare, and only ``{"eof": true}`` and ``{"error": ..}``
+says which there are for a command. For a port the stream is bare, and only ``{"eof": true}`` and ``{"error": ..}``
 occur.
 """
 
@@ -107,10 +107,10 @@ async def relay_command(client: WebSocket, connection: socket.socket, on_input: 
 
 
 def way_to_port(state_dir: Path, task: TaskId, port: int) -> TaskRoute:
-    """How a port of a task is reached, at which its own programs listen; 0 is where it was told to serve.
+    """How a port of a task is reached, at which its own programs listen; 0 is where it is to serve.
 
     Raises:
-        ConflictError: it was told nothing, or runs no more, or was started by a version that gave it a network of which
+        ConflictError: it was given none, or runs no more, or its network is one of which
             only that place is reached.
     """
     record = read_record(TaskFiles.of(state_dir, task))

@@ -209,7 +209,7 @@ def make_limiter(mode: GroupMode, machine: Machine) -> Limiter:
 
 
 def pretend(machine: Machine, tenants: Callable[[], Iterable[Tenant]]) -> None:
-    """Tell pretended cards what there is to pretend on them."""
+    """Give pretended cards the tasks that they pretend."""
     vendor = machine.vendors.get(VENDOR)
     if isinstance(vendor, FakeVendor):
         vendor.tenants = tenants

@@ -45,7 +45,7 @@ class ServerFacts:
 
 
 class About:
-    """Tells what the server is and how many jobs it has."""
+    """Reports what the server is and how many jobs it has."""
 
     def __init__(self, identity: ServerFacts, components: ServerComponents, machines: Machines) -> None:
         self._identity = identity

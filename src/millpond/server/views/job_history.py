@@ -123,7 +123,7 @@ def _confirmed_text(decision: Decision | None, confinement: Confinement) -> str:
                 return running
             return f"{running}; nothing keeps it to its part of the card: {confinement.slices_reason}"
         case Stop():
-            return "told to end"
+            return "asked to end"
         case Suspend(mode=SuspendMode.FREEZE):
             return "halted; its device memory is on its cards still"
         case Suspend():

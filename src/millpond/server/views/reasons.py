@@ -60,5 +60,5 @@ def last_of_array(info: JobInfo, array: ArrayInfo, trials: TrialList | None, seq
     if trials is not None and trials.metric and trials.trials:
         best = trials.trials[0]
         best_text = f"the best is trial {best.index} with {best.value:.6g}" if best.value is not None else ""
-        text += f"; {best_text or f'no trial told {trials.metric}'}"
+        text += f"; {best_text or f'no trial reported {trials.metric}'}"
     return EventInfo(seq=seq, at=info.ended_at or 0.0, what="Ended", decided=False, text=text, data={}, about=info.id)

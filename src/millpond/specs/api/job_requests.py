@@ -39,7 +39,7 @@ class InputInfo(Body):
 
     Attributes:
         received: bytes that were taken so far.
-        open: it takes more; not, once it was told the end, has closed it, or has ended.
+        open: it takes more; not, once it got the end, has closed it, or has ended.
     """
 
     received: int

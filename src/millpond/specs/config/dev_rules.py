@@ -20,7 +20,7 @@ class DevFile(Strict):
         warn_before: so long before, its user is warned.
         on_idle: ``suspend``: it gives its cards back, by swapping where the node can, else by an end with notice and
             grace; ``freeze``: it is halted and keeps its device memory on its cards; ``stop``: it is ended.
-        open_pages: ``touched``: what people do in open pages is use, as far as it can be told from what pages do by
+        open_pages: ``touched``: what people do in open pages is use, as far as it can be seen from what pages do by
             themselves; ``ignore``: whatever pages do, only opening them is.
         longest: how far a time limit can be extended; left out: as far as one likes.
     """

@@ -20,7 +20,7 @@ class WebhookFile(Strict):
 
     Attributes:
         name: of the receiver.
-        url: that is told.
+        url: that is notified.
         format: of the body: Millpond's own, or what Slack or Feishu expect.
         on: what of; default: everything.
         queues: only of jobs of these; default: of all.

@@ -1,4 +1,4 @@
-"""What an id tells of its job: an array's member, or a service's revision.
+"""What an id says of its job: an array's member, or a service's revision.
 
 The member 17 of ``train-abcde`` is the job ``train-abcde.17``; no other id ends in a dot and digits alone. The second
 revision of ``chat-abcde`` is ``chat-abcde.r2``, and its first is ``chat-abcde`` itself.

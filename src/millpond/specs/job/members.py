@@ -30,7 +30,7 @@ def member_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
     """The job file of one member.
 
     Its command has the index for ``{index}`` and the parameters of a trial for ``{name}``, quoted where it is a line
-    for the shell; its variables tell the same.
+    for the shell; its variables say the same.
 
     Args:
         document: the array's, as it was accepted.

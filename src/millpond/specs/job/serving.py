@@ -127,7 +127,7 @@ class Serve(Strict):
 
     Attributes:
         path: what the program sees of ``/proxy/JOB/x``: ``/x`` (``rest``) or all of it (``whole``), for programs that
-            were told their base path.
+            get their base path.
         ready: path below ``/proxy/JOB`` that answers with success once the program can serve; left out: it can as soon
             as it takes connections.
         listen: where the program listens: on a port of the network that the job is in; on one, in a private network

@@ -107,12 +107,12 @@ class Space(Strict):
 
 
 class SweepMetric(Strict):
-    """The number by which trials are compared; what ``millpond.job.report`` tells of it, or what the trial prints.
+    """The number by which trials are compared; what ``millpond.job.report`` reports of it, or what the trial prints.
 
     Attributes:
         name: as the trials report it.
         goal: whether less or more of it is better.
-        printed: how a printed line tells it, with ``{value}`` for the number: ``val loss: {value}``. Default: the name,
+        printed: how a printed line gives it, with ``{value}`` for the number: ``val loss: {value}``. Default: the name,
             then ``=`` or ``:``.
         printed_step: likewise for the step, with ``{step}``. Without one in the line, lines with a value are counted.
     """
@@ -130,7 +130,7 @@ class SweepMetric(Strict):
         return {"name": value} if isinstance(value, str) else value
 
     def described(self) -> str:
-        """Its name, and how a trial tells it."""
+        """Its name, and how a trial reports it."""
         line = (self.printed or f"{self.name}={{value}}").replace("{value}", "0.5")
         argument = f"{self.name}=0.5" if self.name.isidentifier() else f"**{{{self.name!r}: 0.5}}"
         return f"{self.name}; report it with millpond.job.report({argument}), or print a line such as {line!r}"

@@ -54,7 +54,7 @@ class Header(Strict):
     """What a template says about itself.
 
     Attributes:
-        environment: packages, as pip is told them, that have what it needs; it is made where the job runs.
+        environment: packages, as pip takes them, that have what it needs; it is made where the job runs.
     """
 
     about: str

@@ -50,7 +50,7 @@ def best_text(found: TrialList) -> str:
         return ""
     if best.value is None:
         has_ended = any(trial.state == "succeeded" for trial in found.trials)
-        return f"unknown, as no trial has told {found.metric}" if has_ended else ""
+        return f"unknown, as no trial has reported {found.metric}" if has_ended else ""
     parameters = ", ".join(f"{name}={_parameter(value)}" for name, value in best.parameters.items())
     return f"trial {best.index}: {found.metric} {_number(best.value)} at step {_number(best.step)}, with {parameters}"
 

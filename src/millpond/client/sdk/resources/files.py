@@ -258,7 +258,7 @@ def _given(**params: int | None) -> dict[str, int]:
 def _part_of(place: Path, file: OutputFile) -> Path:
     """Where a file grows until it is whole; parts of other versions are removed.
 
-    A server that tells no versions has each file fetched from its beginning.
+    A server that gives no versions has each file fetched from its beginning.
     """
     mark = digest_of(file.version.encode())[:12]
     part = place.with_name(f".{place.name}.{mark}.part")

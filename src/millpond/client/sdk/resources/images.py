@@ -94,7 +94,7 @@ class ImagesClient:
         return self._ask(ImageInfo, "DELETE", _place(name, tag))
 
     def _last(self, path: str, body: Any, notify: Notify) -> ImageInfo:
-        """What the last step tells."""
+        """The result of the last step."""
         rest = b""
         for data in self._post(path, body, SILENCE_S):
             *lines, rest = (rest + data).split(b"\n")

@@ -50,7 +50,7 @@ class Inputs:
         """Send all that ``read`` gives, up to its end (no bytes); returns early when the task takes nothing more.
 
         Args:
-            read: gives at most so many bytes, and None after ``HEARD_EVERY_S`` without any: the server is told that
+            read: gives at most so many bytes, and None after ``HEARD_EVERY_S`` without any: the server learns that
                 more will come.
 
         Raises:

@@ -61,7 +61,7 @@ def follow(connection: Streaming, patience: Patience, path: str, params: Mapping
             continue
         except (httpx2.TransportError, UnavailableError) as error:
             failure = error
-            if answered.is_set():  # with nothing to tell: it was there until now
+            if answered.is_set():  # with nothing to report: it was there until now
                 patience.found()
         patience.lost(failure)
 
@@ -72,7 +72,7 @@ def read(
     """The pieces of one request: whole lines only; what a loss cut off is asked for again.
 
     Args:
-        on_answer: called when something has come, be it nothing to tell yet.
+        on_answer: called when something has come, even if there is nothing to report yet.
     """
     rest = b""
     for data in connection.stream(path, params, SILENCE_S):

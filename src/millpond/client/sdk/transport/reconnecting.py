@@ -34,7 +34,7 @@ class Patience:
     """Tries to find a lost server again.
 
     Args:
-        sleep, clock: how to wait and to tell time in seconds.
+        sleep, clock: how to wait, and the time in seconds.
     """
 
     def __init__(

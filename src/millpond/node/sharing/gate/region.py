@@ -187,7 +187,7 @@ class GateRegion:
         self._announce()
 
     def usage(self) -> GateUsage:
-        """What the task's processes count, with their pids as the kernel tells them here."""
+        """What the task's processes count, with their pids as the kernel shows them here."""
         usage = self._usage()
         alive = [(self._holder(index), slot) for index, slot in enumerate(usage.slot) if slot.pid]
         return GateUsage(
@@ -242,7 +242,7 @@ class GateRegion:
         os.ftruncate(self._files[CONTROL], len(wanted))
 
     def _announce(self) -> None:
-        """Tells the neighbours that the slice is there, and its class."""
+        """Show the neighbours that the slice is there, and its class."""
         card = os.open(self._card_folder / CARD, os.O_RDWR | os.O_CLOEXEC)
         present = self.settings.share_class.rank + 1
         os.pwrite(card, struct.pack("<I", present), _member_at(self._control.member))

@@ -92,7 +92,7 @@ def drop_member(group: str, user: str, access: MemberChanger, security: Security
 
 @router.put("/{group}/invitations/{user}")
 def invite(group: str, user: InvitedName, body: Membership, access: MemberChanger, security: SecurityOf) -> GroupInfo:
-    """Invite a user into a group; they become a member when they accept. Whether there is such a user is not told."""
+    """Invite a user into a group, who becomes a member by accepting. Whether there is such a user is not disclosed."""
     security.invitations.invite(group, user, UserRole(body.role), access.caller.user)
     access.note(f"{user} is invited as {body.role}")
     return _group_info(security, access, group)

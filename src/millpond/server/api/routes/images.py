@@ -107,7 +107,7 @@ def push(
 ) -> StreamingResponse:
     """Send an image of the catalogue to a registry; ``exact`` of the last line is as what that has it now.
 
-    Who may is who may say who sees it. The registry is told what the secret says, never what the server's account may.
+    Who may is who may say who sees it. The registry gets what the secret holds, never what the server's account may.
     """
     access.note(f"sent to {body.reference}")
     entry = service.images.entry(name, tag)

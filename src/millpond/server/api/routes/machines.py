@@ -25,7 +25,7 @@ from millpond.specs.api.server import HealthInfo, ServerInfo
 from millpond.specs.api.usage import Grouping, UsageList
 
 MostEvents = Annotated[int, Query(ge=1, le=10_000, description="How many.")]
-MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier looks to tell of each.")]
+MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier looks to list of each.")]
 
 health = APIRouter(tags=["health"], responses=REFUSALS)
 router = api_router(tags=["cluster"])
@@ -150,5 +150,5 @@ async def deliveries(
     access: Annotated[Access, may(Verb.READ_DELIVERIES)],
     limit: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 100,
 ) -> DeliveryList:
-    """What was or is to be told to webhooks, and what came of it."""
+    """What was or is to be sent to webhooks, and what came of it."""
     return DeliveryList(deliveries=await service.books.deliveries(limit))

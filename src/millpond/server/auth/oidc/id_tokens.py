@@ -128,7 +128,7 @@ class IdTokens:
             return _decoded(library, token, self._provider.keys(fresh=True))
 
     def _completed(self, claims: dict[str, Any], tokens: OidcTokens) -> Mapping[str, Any]:
-        """The claims with those that the provider tells only when it is asked for them."""
+        """The claims with those that the provider gives on request only."""
         rules = self._rules
         wanted = [rules.user_claim, *([rules.groups_claim] if rules.asks_for_groups else [])]
         if all(name in claims for name in wanted):

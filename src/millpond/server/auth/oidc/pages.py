@@ -84,7 +84,7 @@ def answered(allowed: bool, begun: Begun) -> Response:
     """They have said yes or no."""
     what = begun.label or "the program"
     if not allowed:
-        return _shown("Refused", f"<p>{escape(what)} was told so. You can close this window.</p>")
+        return _shown("Refused", f"<p>{escape(what)} was notified. You can close this window.</p>")
     return _shown("Done", f"<p>{escape(what)} goes on by itself. You can close this window.</p>")
 
 

@@ -114,7 +114,7 @@ class Programs:
         return handover
 
     def refuse(self, login: str, why: MillpondError) -> None:
-        """It will not be allowed; its program, if it still waits, is told why."""
+        """It will not be allowed; its program, if it still waits, gets the reason."""
         begun = self._begun.get(login)
         if begun is None:
             return

@@ -172,7 +172,8 @@ class SignOn:
         Args:
             said: the parameters that it sent them with.
             browser: what the browser's cookie holds.
-            know: told that it is a login we began, and then who they are as soon as that is known; for the audit log,
+            know: called with the fact that it is a login we began, and then who they are as soon as that is known; for
+            the audit log,
                 which must not fill with returns from logins that never began.
 
         Raises:

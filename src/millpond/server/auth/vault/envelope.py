@@ -170,7 +170,7 @@ class _Chunks:
 
 
 def _check(secret: bytes) -> str:
-    """Tells a wrong key from a damaged file; it says no more about a passphrase than any chunk does."""
+    """Distinguishes a wrong key from a damaged file; it says no more about a passphrase than any chunk does."""
     return hmac.new(secret, b"check", hashlib.sha256).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
 """Secrets of users, groups and the server itself: kept encrypted, handed to tasks and signatures, never shown.
 
-The key lies in a file of the state directory, not in the database: neither alone tells anything. Each secret is sealed
-together with its owner and its name, so that none can be passed off as another.
+The key lies in a file of the state directory, not in the database: neither alone discloses anything. Each secret is
+sealed together with its owner and its name, so that none can be passed off as another.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class TrialReading:
         return Point(step, number if math.isfinite(number) else None)
 
     def _next_step(self, given: float | None) -> float:
-        """The step that was told, or how many values came so far."""
+        """The step that was reported, or how many values came so far."""
         self._count += 1
         return given if given is not None and math.isfinite(given) else float(self._count)
 
@@ -131,7 +131,7 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """How a line tells a number: the text before it, and the number with what follows.
+    """How a line gives a number: the text before it, and the number with what follows.
 
     The text is looked for as text; what follows never gives back what it has taken. So a line takes no longer than it
     is long, whatever stands in it.
@@ -151,7 +151,7 @@ class _Wanted:
         return _Wanted(before, re.compile(f"({NUMBER}){dot}{re.escape(after)}"))
 
     def in_line(self, text: str) -> float | None:
-        """The number that a line tells; None: none.
+        """The number that a line gives; None: none.
 
         Args:
             text: with single blanks, one of them at each end.
@@ -169,7 +169,7 @@ class _Wanted:
 
 
 def printed_series(state_dir: Path, run: TaskId, metric: SweepMetric, last: int) -> tuple[MetricSeries | None, bool]:
-    """What the output of a trial's first task tells of its metric, None where that is nothing, and whether older
+    """What the output of a trial's first task reports of its metric, None where that is nothing, and whether older
     points are left out.
 
     Args:

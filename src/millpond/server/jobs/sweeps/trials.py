@@ -32,14 +32,14 @@ WAITING = "waiting"
 
 @dataclass(slots=True)
 class Trial:
-    """What one trial has told.
+    """What one trial has reported.
 
     Attributes:
         best, best_step: its value nearest to the goal, and where.
         last, last_step: its latest value.
         rungs: its value at each rung that it came to; None where that was not finite.
         stopped: why it is to be stopped; empty when it is not.
-        settled: it has ended, and everything it told is here.
+        settled: it has ended, and everything it reported is here.
     """
 
     best: float | None = None
@@ -51,7 +51,7 @@ class Trial:
     settled: bool = False
 
     def note(self, point: Point, sweep: SweepFile) -> list[int]:
-        """It told this; returns the rungs that it has now come to."""
+        """Note a reported value; returns the rungs that the trial has reached."""
         assert sweep.metric is not None, "without a metric nothing is read"
         self.last, self.last_step = point.value, point.step
         if point.value is not None and (self.best is None or sweep.metric.better(point.value, self.best)):
@@ -73,7 +73,7 @@ class _Sweep:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no trial has told anything."""
+        """Whether no trial has reported anything."""
         return all(trial.last_step is None for trial in self.trials.values())
 
 
@@ -122,7 +122,7 @@ class Trials:
                     changed[job] = trial
                     succeeded += [job] * (trial.settled and info.state == JobState.SUCCEEDED)
             if succeeded and before_any_end and sweep.is_silent:
-                self._note(array, f"{succeeded[0]} has succeeded and told no {sweep.file.metric.described()}")
+                self._note(array, f"{succeeded[0]} has succeeded and reported no {sweep.file.metric.described()}")
             if changed:
                 self._store.write_trials(array, {job: asdict(trial) for job, trial in changed.items()})
             return {job: trial.stopped for job, trial in sweep.trials.items() if trial.stopped and not trial.settled}
@@ -182,7 +182,7 @@ class Trials:
         return found
 
     def _read(self, sweep: _Sweep, trial: Trial, info: JobInfo) -> bool:
-        """Read what a trial told since the last time; says whether anything is new."""
+        """Read what a trial reported since the last time; says whether anything is new."""
         assert sweep.file.metric is not None, "without a metric nothing is read"
         attempt = max(info.attempt, 1)
         read_attempt, reading = sweep.readings.get(info.id, (0, None))

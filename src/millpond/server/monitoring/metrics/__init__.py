@@ -1,1 +1,1 @@
-"""What the server tells a Prometheus of itself, its jobs and its devices."""
+"""What the server exports to Prometheus about itself, its jobs and its devices."""

@@ -86,7 +86,7 @@ class Telemetry:
         return tuple(self._rings.get(device, ()))
 
     def use_milli(self, devices: Collection[str]) -> dict[str, int]:
-        """How much of the last moment each of these devices was computing, 0 to 1000; those that can tell."""
+        """How much of the last moment each of these devices was computing, 0 to 1000; those that report it."""
         found = {device: self.latest(device) for device in devices}
         return {
             device: last.sample.use_milli

@@ -101,7 +101,7 @@ class SliceMeter:
         return min(1000, round((busy_ns - before[1]) * 1000 / ((now - before[0]) * _NS_PER_S)))
 
     def _by_processes(self) -> Iterator[tuple[SliceKey, int | None, int | None]]:
-        """What the driver tells of each process, added up by task."""
+        """What the driver reports of each process, added up by task."""
         records = list(self._sources.records())
         supervisors = {record.supervisor_pid: record for record in records}
         for device in {device for record in records for device in record.devices}:

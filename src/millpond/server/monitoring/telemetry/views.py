@@ -28,7 +28,7 @@ def device_statuses(
 
     Args:
         slices: by UUID of the device.
-        history: how many earlier looks are told of each.
+        history: how many earlier looks are listed of each.
     """
     for node in nodes:
         for use in node.devices:

@@ -1,1 +1,1 @@
-"""Telling other programs what happens to jobs: signed, retried, and written down."""
+"""Notifying other programs of what happens to jobs: signed, retried, and written down."""

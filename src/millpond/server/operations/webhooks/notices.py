@@ -1,4 +1,4 @@
-"""What there is to tell: a job started, was preempted, or ended. One that has failed and whose place is kept is told of
+"""What is sent: a job started, was preempted, or ended. One that has failed and whose place is kept is sent
 at once, and not again when the place is given back. Of arrays the end alone, of their members nothing: ten thousand of
 them would be as many messages."""
 

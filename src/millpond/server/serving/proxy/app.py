@@ -179,7 +179,7 @@ class Proxy:
         return answer
 
     def _holding(self, scope: Scope, granted: AccessToken | None) -> Callable[[], bool]:
-        """Tells whether what opened a job still does: the cookie, or the token."""
+        """Returns whether what opened a job still does: the cookie, or the token."""
         if granted is not None:
             return lambda: self._caller_of(granted) is not None
         bearer = scope["state"]["act"].caller

@@ -117,7 +117,7 @@ class Readiness:
         self._answers: dict[TaskId, _Answer] = {}
 
     async def ready_ones(self, places: Sequence[TaskEndpoint], path: str | None) -> list[TaskEndpoint]:
-        """Those of the replicas that are ready; all of them where no ``path`` tells."""
+        """Those of the replicas that are ready; all of them where no ``path`` is given."""
         if path is None:
             return list(places)
         now = self._clock()

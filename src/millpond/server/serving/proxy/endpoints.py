@@ -45,7 +45,7 @@ def places_of(job: JobInfo, state_dir: Path) -> list[TaskEndpoint]:
     found = [place for task in job.tasks if (place := _place(job, task, state_dir)) is not None]
     if not found:
         suspended = JobState(job.state) == JobState.SUSPENDED
-        hint = f"pond resume {job.id} has it go on" if suspended else f"pond why {job.id} tells more"
+        hint = f"pond resume {job.id} has it go on" if suspended else f"pond why {job.id} says more"
         raise NotRunningError(f"job {job.id} is {job.state}", job.reason or hint)
     return found
 

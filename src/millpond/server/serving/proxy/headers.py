@@ -46,7 +46,7 @@ _NOT_FROM_PROGRAMS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ProxyCaller:
-    """What a program is told about who calls it.
+    """What a program learns about its caller.
 
     Attributes:
         address: of the client, or empty.
@@ -137,7 +137,7 @@ def _foreign_cookies(value: bytes) -> list[bytes]:
 
 
 def _below(prefix: bytes, location: bytes) -> bytes:
-    """Where a redirect leads; programs that were told where they are shown may name that by themselves."""
+    """Where a redirect leads; programs that know where they are shown may name that by themselves."""
     leaves = not location.startswith(b"/") or location.startswith(b"//")
     named = location == prefix or location.startswith(prefix + b"/")
     return location if leaves or named else prefix + location

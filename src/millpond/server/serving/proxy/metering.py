@@ -18,7 +18,7 @@ class Load:
         requests_per_s: finished in all.
         latency_s: mean from a request's arrival to the end of its answer; 0 when none was finished.
         open_requests: now, in all.
-        device_use_milli: mean part of the time in which its devices were computing; None when nothing tells.
+        device_use_milli: mean part of the time in which its devices were computing; None when nothing reports it.
     """
 
     requests_per_s: float

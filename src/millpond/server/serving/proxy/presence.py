@@ -1,6 +1,6 @@
 """Whether a person is present: what of an open page's traffic is a person's doing, and what the page sends by itself.
 
-Pages poll, renew and store things for as long as they are open. What they do so can be told apart for certain where
+Pages poll, renew and store things for as long as they are open. What they do so can be distinguished for certain where
 browsers or protocols say it, and where a page says the same again and again; the rest counts as a person's doing.
 
 Sources: W3C Fetch Metadata Request Headers; Jupyter's kernel messages (jupyter-client, *Messaging*) and terminals
@@ -39,17 +39,17 @@ class Doing(Enum):
     THE_PAGES = auto()
     """Read in the background."""
     EITHERS = auto()
-    """Written by a page: its body tells, see ``Polls``."""
+    """Written by a page: its body decides, see ``Polls``."""
 
 
 def doing_of(scope: Scope) -> Doing:
-    """What the head of a request tells.
+    """What the head of a request says.
 
     Browsers say what they want an answer for, but not over plain HTTP from elsewhere than their own machine. There a
     page is what they would rather have as HTML. Programs say nothing of the kind: their calls count as a person's.
     """
     if scope["type"] == "websocket":
-        return Doing.THE_PAGES  # what is said there tells, see ``Conversation``
+        return Doing.THE_PAGES  # what is said there decides, see ``Conversation``
     headers = Headers(scope=scope)
     wanted_for = headers.get("sec-fetch-dest")
     if wanted_for is None:
@@ -111,7 +111,7 @@ _BY_THEMSELVES: Final = (
         re.compile(rb"[^?]*/api/kernels/[^?]*/channels(\?|\Z)"),
         re.compile(rb'"msg_type":\s*"(kernel_info|comm_info|history|debug)_request"'),
     ),
-    # Pages tell terminals how large they are.
+    # Pages send terminals their size.
     (re.compile(rb"[^?]*/terminals/websocket/"), re.compile(rb'\A\s*\[\s*"set_size"')),
     (re.compile(rb"[^?]*\?.*EIO="), re.compile(rb"\A[23]\Z")),
     (re.compile(rb""), re.compile(rb"\A\s*(ping|pong)?\s*\Z", re.IGNORECASE)),
@@ -125,7 +125,7 @@ _TOUCHED: Final = re.compile(rb"\$accept(EditorPropertiesChanged|TerminalInterac
 class Conversation:
     """What a client says on one WebSocket.
 
-    A window of VS Code tells its extensions when it was not touched for half a minute, and when it was. All
+    A window of VS Code notifies its extensions when it was not touched for half a minute, and when it was. All
     else that it says, it says untouched too: it renews its connection, looks at its tunnels, stores its state every few
     seconds. Until then, what it says of cursors and keys counts.
 

@@ -44,7 +44,7 @@ class RequestQueue:
 
     Args:
         wake: has a job that is at rest get a replica; says whether it was at rest.
-        on_woken: told of a job that was woken, after how many seconds, and how many requests had waited.
+        on_woken: called with a job that was woken, after how many seconds, and how many requests had waited.
         clock: seconds, from any instant.
     """
 
@@ -79,7 +79,7 @@ class RequestQueue:
                     return
                 if self._clock() >= overdue_at:
                     cause = f"{job} had no ready replica within {lasting(rule.longest)}"
-                    raise NotRunningError(cause, f"try again later; pond why {job} tells what it waits for")
+                    raise NotRunningError(cause, f"try again later; pond why {job} says what it waits for")
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
@@ -114,8 +114,8 @@ class RequestQueue:
 class WaitingClient:
     """The receiving end of a request or WebSocket that is watched before it is read.
 
-    Reads ahead as little as tells whether the client is still there: the first message, and the next only when nothing
-    but word of the client's leaving can follow. What was read ahead is handed on first.
+    Reads ahead only as far as needed to know whether the client is still there: the first message, and the next only
+    when nothing but word of the client's leaving can follow. What was read ahead is handed on first.
     """
 
     def __init__(self, receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""What the gateway asks the authorizer, and what it is told: JSON on a socket that keeps the bounds of messages.
+"""What the gateway asks the authorizer, and the answers: JSON on a socket that keeps the bounds of messages.
 
 A question is ``{"id": .., "ask": .., ..}``, its answer ``{"id": .., ..}``, with ``error``, ``remedy`` and ``exit``
 where it is no. ``job`` may be ``JOB.TASK``. An answer that grants access to a task brings the open connection to

@@ -80,7 +80,7 @@ def open_below(folder: Path, path: str) -> OpenedFile | None:
 
 
 def _version(found: os.stat_result) -> str:
-    """What tells a file from what stands in its place, or in it, later."""
+    """What distinguishes a file from what stands in its place, or in it, later."""
     return f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
 
 

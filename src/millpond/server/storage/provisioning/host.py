@@ -41,7 +41,7 @@ class ContainerHost:
 
     @property
     def mark(self) -> str:
-        """Tells this server's containers from those of others."""
+        """Distinguishes this server's containers from those of others."""
         return state_mark(self.state_dir)
 
     @property

@@ -1,4 +1,4 @@
-"""Work on images, done on a thread and told line by line; a client that leaves ends it."""
+"""Work on images, done on a thread and reported line by line; a client that leaves ends it."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def promote(job: str, state_dir: Path | None) -> None:
 
 
 def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
-    """What there is to tell of a service, each with a title."""
+    """What is known of a service, each with a title."""
     yield "address", f"{found.url}/" if found.url else found.path
     if found.requests or found.open_requests:
         yield "requests", f"{found.requests} since the server began, {found.open_requests} open"

@@ -186,7 +186,7 @@ def _present(job: JobInfo, now: float) -> str:
         "suspended": job.suspension or "halted where it is",
         "unknown": job.reason,
     }
-    return known.get(job.state, "told to end")
+    return known.get(job.state, "asked to end")
 
 
 def _ended(job: JobInfo) -> LifeStep:

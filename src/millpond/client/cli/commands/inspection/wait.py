@@ -20,7 +20,7 @@ from millpond.client.cli.printing.array_tables import best_text
 def command(jobs: tuple[str, ...], state_dir: Path | None) -> int:
     """Wait until each JOB has ended; exit with the exit code of the first named that did not succeed, or 0.
 
-    One that has failed is not waited for while its place is kept. Of a sweep, tell the best trial.
+    One that has failed is not waited for while its place is kept. Of a sweep, print the best trial.
     """
     code = 0
     with connect(state_dir) as client:

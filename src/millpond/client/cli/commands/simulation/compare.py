@@ -52,7 +52,7 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     chosen = _policies(policies, packs=options["trace_format"] == "openb")
     scenarios = [(label, scenario_of(**options, **policy)) for label, policy in chosen]
     first = scenarios[0][1]
-    # The trace is read here once before any process starts, so that a bad row is told at once; and kernels are
+    # The trace is read here once before any process starts, so that a bad row is reported at once; and kernels are
     # compiled once, not in every process.
     try:
         workload = read_packing(first).pods if first.packs else read_world(first).workload
