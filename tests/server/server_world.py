@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +89,7 @@ class WorldEngine:
     def __init__(self, world: World, clock: Clock) -> None:
         self.world = world
         self.clock = clock
-        self.outbox: list[Event] = []
+        self.outbox: deque[Event] = deque()  # appended to and emptied by two threads
         self.applied: list[Decision] = []
         self.wake: Callable[[], None] = lambda: None
 
@@ -116,8 +116,7 @@ class WorldEngine:
         self.apply(unanswered)
 
     def events(self) -> list[Event]:
-        events, self.outbox = self.outbox, []
-        return events
+        return [self.outbox.popleft() for _ in range(len(self.outbox))]
 
     def inventory(self) -> Inventory:
         world = self.world
