@@ -54,7 +54,7 @@ class FakeNode:
         capacity_mib: of each device.
         faults: how probable each fault is at each call.
         fault_count: faults that came about.
-        wishes, homes: what outlives the agent, as files would.
+        desired_states, assignments: what outlives the agent, as files would.
     """
 
     capacity_mib: Mapping[str, int]
@@ -62,8 +62,8 @@ class FakeNode:
     faults: Mapping[str, float] = field(default_factory=dict)
     now: float = 0.0
     processes: dict[int, FakeProcess] = field(default_factory=dict)
-    wishes: dict[TaskId, DesiredState] = field(default_factory=dict)
-    homes: dict[TaskId, tuple[tuple[Grant, ...], tuple[str, ...]]] = field(default_factory=dict)
+    desired_states: dict[TaskId, DesiredState] = field(default_factory=dict)
+    assignments: dict[TaskId, tuple[tuple[Grant, ...], tuple[str, ...]]] = field(default_factory=dict)
     fault_count: dict[str, int] = field(default_factory=dict)
     next_pid: int = 1000
 
@@ -130,7 +130,7 @@ class FakeNode:
 
     def stays_halted(self, task: TaskId) -> bool:
         """See ``Trees``."""
-        return self.wishes.get(task) is DesiredState.FROZEN
+        return self.desired_states.get(task) is DesiredState.FROZEN
 
     # ---- driver -----------------------------------------------------------------------------------------------------
 

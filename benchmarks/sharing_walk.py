@@ -60,36 +60,36 @@ _MOST_LIVES = 200
 
 @dataclass(slots=True)
 class FakeWishes:
-    """What survives the agent: the wishes, as files would (``away.Wishes``)."""
+    """What survives the agent: the desired states, as files would (``desired_state.DesiredStates``)."""
 
     node: FakeNode
 
     def of(self, task: TaskId) -> DesiredState:
         """See ``Wishes``."""
-        return self.node.wishes.get(task, DesiredState.RUNNING)
+        return self.node.desired_states.get(task, DesiredState.RUNNING)
 
-    def want(self, task: TaskId, wish: DesiredState) -> None:
+    def want(self, task: TaskId, desired: DesiredState) -> None:
         """See ``Wishes``."""
-        self.node.wishes[task] = wish
+        self.node.desired_states[task] = desired
 
 
 @dataclass(slots=True)
 class FakeHomes:
-    """The same for where tasks belong (``homes.Homes``)."""
+    """The same for where tasks belong (``device_assignments.DeviceAssignments``)."""
 
     node: FakeNode
 
     def of(self, task: TaskId) -> tuple[Grant, ...]:
         """See ``Homes``."""
-        return self.node.homes.get(task, ((), ()))[0]
+        return self.node.assignments.get(task, ((), ()))[0]
 
     def move(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
         """See ``Homes``."""
-        self.node.homes[task] = tuple(grants), tuple(left)
+        self.node.assignments[task] = tuple(grants), tuple(left)
 
     def arrived(self, task: TaskId) -> None:
         """See ``Homes``."""
-        self.node.homes[task] = self.of(task), ()
+        self.node.assignments[task] = self.of(task), ()
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class Walk:
         self.counts["admitted" if answer.ok else "refused"] += 1
         if answer.ok:
             self.entries[task], self.expected[task] = entry, DesiredState.RUNNING
-            self.node.homes[task] = _grants(entry.memory_mib), ()
+            self.node.assignments[task] = _grants(entry.memory_mib), ()
             self._settle_in(task, entry)
 
     def _arrive(self, entry: LedgerEntry) -> MoveResult:
@@ -196,11 +196,11 @@ class Walk:
         task = self._some(DesiredState.RUNNING)
         grants = () if task is None else self._elsewhere(task)
         if task is not None and grants:
-            home = self.node.homes[task][0]
+            home = self.node.assignments[task][0]
             answer = self._insist(lambda: self.residency.migrate(task, grants, DEADLINE_S), task)
             self._answered(task, answer, DesiredState.RUNNING, "migrated")
             if answer.outcome is not MoveOutcome.LOST:
-                assert self.node.homes[task] == (grants if answer.ok else home, ())
+                assert self.node.assignments[task] == (grants if answer.ok else home, ())
 
     def _elsewhere(self, task: TaskId) -> tuple[Grant, ...]:
         """The same amounts of other devices, if there are enough."""
@@ -294,14 +294,14 @@ class Walk:
         raise AssertionError("no successor survived")
 
     def _as_recorded(self, task: TaskId) -> LedgerEntry:
-        grants, left = self.node.homes[task]
+        grants, left = self.node.assignments[task]
         return replace(self.entries[task], memory_mib={each.device: each.memory_mib for each in grants}, left=left)
 
-    def _answered(self, task: TaskId, answer: MoveResult, wish: DesiredState, what: str = "") -> None:
-        self.counts[f"{what or wish.value} {answer.outcome.value}"] += 1
+    def _answered(self, task: TaskId, answer: MoveResult, desired: DesiredState, what: str = "") -> None:
+        self.counts[f"{what or desired.value} {answer.outcome.value}"] += 1
         assert answer.ok or answer.reason
         if answer.ok:
-            self.expected[task] = wish
+            self.expected[task] = desired
         elif answer.outcome is MoveOutcome.LOST:
             self.lost.add(task)
 
@@ -315,8 +315,10 @@ class Walk:
             del self.expected[task]
             self.residency.release(task)
 
-    def _some(self, *wishes: DesiredState) -> TaskId | None:
-        tasks = sorted((task for task, wish in self.expected.items() if wish in wishes), key=lambda task: task.job)
+    def _some(self, *desired_states: DesiredState) -> TaskId | None:
+        tasks = sorted(
+            (task for task, desired in self.expected.items() if desired in desired_states), key=lambda task: task.job
+        )
         return self.random.choice(tasks) if tasks else None
 
     # ---- what must hold ---------------------------------------------------------------------------------------------
@@ -333,19 +335,19 @@ class Walk:
             assert self.node.used_mib(card) <= capacity, "more is used than there is"
         assert ledger.host_free_mib(_NODE) >= 0 or not self.host_mib
 
-    def _check_task(self, entry: LedgerEntry, wish: DesiredState) -> None:
+    def _check_task(self, entry: LedgerEntry, desired: DesiredState) -> None:
         processes = self.node.of(entry.task)
         on_device = [process for process in processes if process.device]
         assert entry.residence in (Residence.RESIDENT, Residence.SWAPPED), "something is still on its way"
         if entry.residence is Residence.SWAPPED:
-            assert wish is DesiredState.SWAPPED or entry.displaced
+            assert desired is DesiredState.SWAPPED or entry.displaced
             assert all(process.state is ProcessState.CHECKPOINTED for process in on_device)
             assert all(process.halted for process in processes)
         else:
-            assert wish is not DesiredState.SWAPPED
+            assert desired is not DesiredState.SWAPPED
             assert {process.device for process in on_device} <= set(entry.memory_mib), "it is where it does not belong"
             assert all(process.state is ProcessState.RUNNING for process in on_device)
-            assert all(process.halted is (wish is DesiredState.FROZEN) for process in processes)
+            assert all(process.halted is (desired is DesiredState.FROZEN) for process in processes)
 
 
 _HAPPENINGS: tuple[Callable[[Walk], None], ...] = (

@@ -333,7 +333,7 @@ class Pack(GateEnforcer):
         self.tasks.add(task)
         return super().prepare(task, folder, grants, share_class, owner)
 
-    def mates(self, task: TaskId) -> frozenset[TaskId]:
+    def fault_domain(self, task: TaskId) -> frozenset[TaskId]:
         return frozenset(self.tasks - {task})
 
 

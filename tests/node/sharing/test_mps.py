@@ -52,7 +52,7 @@ def test_a_pack_has_one_daemon_from_its_first_task_to_its_last(
     assert env.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
     assert env.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
     assert Path(env.env["CUDA_MPS_PIPE_DIRECTORY"], "control").exists()
-    assert hold.mates(ONE) == {TWO}
+    assert hold.fault_domain(ONE) == {TWO}
     hold.release(ONE)
     assert told(program) == ["daemon on GPU-1", "get_server_list"]
     hold.release(TWO)

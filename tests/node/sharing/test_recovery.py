@@ -51,7 +51,7 @@ def test_one_that_nobody_wants_halted_goes_on(walk: Walk) -> None:
 
 def test_one_that_was_to_be_frozen_and_runs_is_halted(walk: Walk) -> None:
     found = process(walk.node)
-    walk.node.wishes[TASK] = DesiredState.FROZEN
+    walk.node.desired_states[TASK] = DesiredState.FROZEN
     recover(walk)
     assert found.halted
 
@@ -66,7 +66,7 @@ def test_one_that_was_half_way_is_back_on_its_device(walk: Walk, state: ProcessS
 
 def test_one_that_was_swapped_stays_so(walk: Walk) -> None:
     found = process(walk.node, state=ProcessState.CHECKPOINTED, halted=True)
-    walk.node.wishes[TASK] = DesiredState.SWAPPED
+    walk.node.desired_states[TASK] = DesiredState.SWAPPED
     entry = recover(walk)
     assert entry is not None
     assert (found.state, entry.residence, entry.displaced) == (ProcessState.CHECKPOINTED, Residence.SWAPPED, False)
@@ -74,7 +74,7 @@ def test_one_that_was_swapped_stays_so(walk: Walk) -> None:
 
 def test_one_that_holds_memory_given_to_others_leaves(walk: Walk) -> None:
     found = process(walk.node)
-    walk.node.wishes[TASK] = DesiredState.SWAPPED  # confirmed long ago: no decision about it is open
+    walk.node.desired_states[TASK] = DesiredState.SWAPPED  # confirmed long ago: no decision about it is open
     entry = recover(walk)
     assert entry is not None
     assert (found.state, entry.residence) == (ProcessState.CHECKPOINTED, Residence.SWAPPED)

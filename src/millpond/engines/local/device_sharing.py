@@ -94,11 +94,11 @@ class DeviceSharing:
             lambda task, for_job: background.call(callbacks.on_displaced, task, for_job),
             {node.name: procfs.available_mib for node in machine.nodes if any(not card.fake for card in node.devices)},
         )
-        homes = TaskAssignments(
+        assignments = TaskAssignments(
             state_dir, live, self._slices, lambda uuids: machine.environment([devices[uuid] for uuid in uuids])
         )
         self._residency = ResidencyManager(
-            ResidencyDependencies(ledger, mover, self._trees, desired_states, homes), context
+            ResidencyDependencies(ledger, mover, self._trees, desired_states, assignments), context
         )
         self._admission = Admission(self._residency, self._slices, background, self.hindrance)
         self.suspension = Suspension(
@@ -177,9 +177,9 @@ class DeviceSharing:
                 )
         return found
 
-    def mates(self, task: TaskId) -> frozenset[TaskId]:
+    def fault_domain(self, task: TaskId) -> frozenset[TaskId]:
         """The tasks that a fatal fault of this one ends, too."""
-        return self._slices.mates(task)
+        return self._slices.fault_domain(task)
 
     def let_launch(self, task: TaskId) -> None:
         """Open the gate of a task that has been asked to end: it may need its device for that."""

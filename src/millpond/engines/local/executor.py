@@ -293,7 +293,7 @@ class Executor:
 
     def _notify_pack(self, task: TaskId, how: str) -> None:
         """Report the failure of a task to all that fail with it: theirs may follow, and would not be their own."""
-        for mate in sorted(self.sharing.mates(task), key=lambda each: (each.job, each.task)):
+        for mate in sorted(self.sharing.fault_domain(task), key=lambda each: (each.job, each.task)):
             self._outbox.note(
                 mate.job,
                 f"{task.job}, which shares the multi-process service on a card with task {mate.task}, failed ({how}); "

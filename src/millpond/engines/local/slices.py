@@ -88,10 +88,10 @@ class Slices:
         holds = {id(hold): hold for hold in tuple(self._of_task.values())}
         return frozenset(pid for hold in holds.values() for pid in hold.processes())
 
-    def mates(self, task: TaskId) -> frozenset[TaskId]:
+    def fault_domain(self, task: TaskId) -> frozenset[TaskId]:
         """The tasks that a fatal fault of this one ends, too."""
         hold = self._of_task.get(task)
-        return frozenset() if hold is None else hold.mates(task)
+        return frozenset() if hold is None else hold.fault_domain(task)
 
     def move(self, task: TaskId, grants: Sequence[Grant]) -> None:
         """It has its slices of other devices from now on.

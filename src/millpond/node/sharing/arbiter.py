@@ -98,13 +98,13 @@ class Arbiter:
         answer = self._make_room(entry, deadline, lambda: self.ledger.move(task, Residence.RETURNING, False))
         return self._return(task, deadline) if answer.ok else answer
 
-    def rehome(self, task: TaskId, devices: Sequence[str], deadline: float) -> MoveResult:
+    def reassign(self, task: TaskId, devices: Sequence[str], deadline: float) -> MoveResult:
         """A task whose memory is on the host is to come back on these devices from now on."""
         with self._changed:
             entry = self._at_rest(task, deadline)
             if isinstance(entry, MoveResult):
                 return entry
-            self.ledger.rehome(task, devices)
+            self.ledger.reassign(task, devices)
         return DONE
 
     def leave(self, task: TaskId) -> None:

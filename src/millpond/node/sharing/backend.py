@@ -144,7 +144,7 @@ class SliceEnforcer(Protocol):
     def processes(self) -> list[int]:
         """Processes of its own that the driver may name as users of a device."""
 
-    def mates(self, task: TaskId) -> frozenset[TaskId]:
+    def fault_domain(self, task: TaskId) -> frozenset[TaskId]:
         """The tasks that a fatal fault of this one ends, too."""
 
     def move(self, task: TaskId, devices: Sequence[str]) -> None:

@@ -108,7 +108,7 @@ class GateEnforcer:
         """See ``SliceEnforcer``. The gate lives in the task's own."""
         return []
 
-    def mates(self, task: TaskId) -> frozenset[TaskId]:
+    def fault_domain(self, task: TaskId) -> frozenset[TaskId]:
         """See ``SliceEnforcer``. Contexts are the driver's own, and a fault stays in its."""
         return frozenset()
 

@@ -175,7 +175,7 @@ class Ledger:
         left = () if residence is Residence.RESIDENT else entry.left
         self._entries[task] = replace(entry, residence=residence, displaced=keeps, left=left)
 
-    def rehome(self, task: TaskId, devices: Sequence[str]) -> None:
+    def reassign(self, task: TaskId, devices: Sequence[str]) -> None:
         """A task whose memory is on the host is to come back on these devices.
 
         Raises:

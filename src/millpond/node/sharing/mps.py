@@ -124,7 +124,7 @@ class MpsEnforcer:
             folders = [pack.env[_PIPES] for pack in self._packs.values()]
         return [pid for folder in folders for pid in procfs.with_variable(_PIPES, folder)]
 
-    def mates(self, task: TaskId) -> frozenset[TaskId]:
+    def fault_domain(self, task: TaskId) -> frozenset[TaskId]:
         """See ``SliceEnforcer``."""
         with self._guard:
             return frozenset(

@@ -18,7 +18,7 @@ from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
 from millpond.node.task.records import TaskId
 
 
-class Hands(Protocol):
+class ReconcilerActions(Protocol):
     """What the reconciler needs done."""
 
     def whereabouts(self, task: TaskId) -> Whereabouts:
@@ -52,7 +52,10 @@ class Found:
 
 
 def reconcile(
-    entries: Iterable[LedgerEntry], desired_states: Mapping[TaskId, DesiredState], ledger: Ledger, hands: Hands
+    entries: Iterable[LedgerEntry],
+    desired_states: Mapping[TaskId, DesiredState],
+    ledger: Ledger,
+    actions: ReconcilerActions,
 ) -> list[Found]:
     """Enter all tasks into an empty ledger as they are, and settle what is neither here nor there.
 
@@ -62,67 +65,67 @@ def reconcile(
         entries: what every task of this node was granted.
         desired_states: of those that were not to run.
     """
-    looked = [(entry, hands.whereabouts(entry.task)) for entry in entries]
+    looked = [(entry, actions.whereabouts(entry.task)) for entry in entries]
     looked.sort(key=lambda pair: pair[1] is Whereabouts.HALFWAY)
     found = []
     for entry, where in looked:
         desired = desired_states.get(entry.task, DesiredState.RUNNING)
-        lost = _SETTLE[where](entry, desired, ledger, hands)
+        lost = _SETTLE[where](entry, desired, ledger, actions)
         if lost:
             ledger.remove(entry.task)
         found.append(Found(entry.task, where, desired, lost))
     return found
 
 
-def _gone(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _gone(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
     """No process of it lives: it is about to begin, or has just ended. Its watcher knows, and releases it."""
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
     return ""
 
 
-def _given_up(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _given_up(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
     return "the driver lost it while it was moved"
 
 
-def _running(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _running(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
     # One that was to be swapped was not yet, or has returned already: the decision that says which is repeated.
-    return _lost(hands.freeze(entry.task)) if desired is DesiredState.FROZEN else ""
+    return _lost(actions.freeze(entry.task)) if desired is DesiredState.FROZEN else ""
 
 
-def _frozen(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _frozen(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
-    return "" if desired is DesiredState.FROZEN else _lost(hands.thaw(entry.task))
+    return "" if desired is DesiredState.FROZEN else _lost(actions.thaw(entry.task))
 
 
-def _swapped(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _swapped(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
     ledger.observe(replace(entry, residence=Residence.SWAPPED, displaced=desired is not DesiredState.SWAPPED))
     return ""
 
 
-def _halfway(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, hands: Hands) -> str:
+def _halfway(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
     """Back to the device, where there is room; else to the host, to return when there is.
 
     One that was on its way to another device goes on to that: its memory may be there in part.
     """
     if not ledger.shortage(entry):
-        answer = hands.swap_in(entry)
+        answer = actions.swap_in(entry)
         if answer.ok:
             ledger.observe(replace(entry, residence=Residence.RESIDENT))
             return ""
         if answer.ended:
-            return _gone(entry, desired, ledger, hands)
+            return _gone(entry, desired, ledger, actions)
         if answer.outcome is MoveOutcome.LOST:
             return answer.reason
         if entry.left:
-            return _swapped(entry, desired, ledger, hands)  # nothing of it has come to the other device
+            return _swapped(entry, desired, ledger, actions)  # nothing of it has come to the other device
     elif entry.left:
         return "it was on its way to another device, which is full"
-    answer = hands.swap_out(entry.task)
+    answer = actions.swap_out(entry.task)
     if answer.ok:
-        return _swapped(entry, desired, ledger, hands)
+        return _swapped(entry, desired, ledger, actions)
     if answer.ended:
-        return _gone(entry, desired, ledger, hands)
+        return _gone(entry, desired, ledger, actions)
     return answer.reason or "it is neither on its device nor on the host"
 
 
@@ -130,7 +133,7 @@ def _lost(answer: MoveResult) -> str:
     return answer.reason if answer.outcome is MoveOutcome.LOST else ""
 
 
-_SETTLE: Mapping[Whereabouts, Callable[[LedgerEntry, DesiredState, Ledger, Hands], str]] = {
+_SETTLE: Mapping[Whereabouts, Callable[[LedgerEntry, DesiredState, Ledger, ReconcilerActions], str]] = {
     Whereabouts.RUNNING: _running,
     Whereabouts.FROZEN: _frozen,
     Whereabouts.SWAPPED: _swapped,

@@ -40,7 +40,7 @@ class ResidencyDependencies:
     mover: FindingMover
     trees: Trees
     desired_states: DesiredStates
-    homes: DeviceAssignments
+    assignments: DeviceAssignments
 
 
 class ResidencyManager:
@@ -111,7 +111,7 @@ class ResidencyManager:
                 self._rehome(task, home, deadline_s)
             return answer
         with self.arbiter.turn(task):
-            self._means.homes.arrived(task)
+            self._means.assignments.arrived(task)
             self._means.desired_states.want(task, DesiredState.RUNNING)
             self._means.trees.hold_launches(task, False)
             self._means.trees.go_on(task)
@@ -149,7 +149,7 @@ class ResidencyManager:
 
     def _home(self, task: TaskId) -> tuple[Grant, ...]:
         """What a task has of the devices that its memory is on, or was taken off."""
-        grants, entry = self._means.homes.of(task), self.ledger.get(task)
+        grants, entry = self._means.assignments.of(task), self.ledger.get(task)
         if entry is None or not entry.left:
             return grants
         return tuple(replace(grant, device=device) for grant, device in zip(grants, entry.left, strict=True))
@@ -161,10 +161,10 @@ class ResidencyManager:
             return HAS_ENDED
         came_from = entry.left or tuple(entry.memory_mib)
         try:
-            self._means.homes.move(task, grants, () if [*came_from] == devices else came_from)
+            self._means.assignments.move(task, grants, () if [*came_from] == devices else came_from)
         except MillpondError as error:
             return MoveResult(MoveOutcome.UNSUPPORTED, str(error))
-        return self.arbiter.rehome(task, devices, self._clock() + deadline_s)
+        return self.arbiter.reassign(task, devices, self._clock() + deadline_s)
 
     def is_frozen(self, task: TaskId) -> bool:
         """Whether a task is to be halted with its memory on the device."""
@@ -190,15 +190,15 @@ class ResidencyManager:
         """
         entries = list(entries)
         desired_states = {entry.task: self._means.desired_states.of(entry.task) for entry in entries}
-        hands = _Hands(self._means, deadline_s)
-        found = reconcile(entries, desired_states, self.ledger, hands)
+        actions = _ResidencyActions(self._means, deadline_s)
+        found = reconcile(entries, desired_states, self.ledger, actions)
         for each in found:
             if each.lost:
                 self._means.desired_states.want(each.task, DesiredState.RUNNING)
                 self._on_lost(each.task, each.lost)
             entry = self.ledger.get(each.task)
             if entry is not None and entry.residence is Residence.RESIDENT:
-                self._means.homes.arrived(each.task)
+                self._means.assignments.arrived(each.task)
         self._settle(found, unanswered, deadline_s)
         return found
 
@@ -215,8 +215,8 @@ class ResidencyManager:
 
 
 @dataclass(frozen=True, slots=True)
-class _Hands:
-    """The reconciler's hands (``reconciler.Hands``)."""
+class _ResidencyActions:
+    """The reconciler's actions (``reconciler.ReconcilerActions``)."""
 
     means: ResidencyDependencies
     deadline_s: float
