@@ -97,11 +97,11 @@ def _held_in_the_gate(bench: Bench, driver: CheckpointHelper) -> dict[str, Any]:
     """A thread waits in the gate, as the task is paused; does the driver's lock return?"""
     part = cut(bench, "paused")
     child = bench.child(part.env)
-    part.region.pause()
+    part.region.set(paused=True)
     child.ask("launch_aside", microseconds=100)
     time.sleep(_INTO_IT_S)
     said = attempt(driver, child.pid)
-    part.region.resume()
+    part.region.set(paused=False)
     return said | _goes_on(child)
 
 
