@@ -36,10 +36,10 @@ class Site:
         self.http.headers["Authorization"] = f"Bearer {Path(left['token_path']).read_text().strip()}"
 
     def file(self, answer: str, fields: str, name: str = "web") -> str:
-        """A job file of a service that answers so."""
+        """A job file of a service that answers so, with memory for the stacks of a thread for each connection."""
         path = self.folder / f"{name}-{answer}.yaml"
         command = f"command: [{sys.executable}, {self.program}, {answer}]"
-        path.write_text(f"kind: service\nname: {name}\nmemory: 64MiB\n{fields}\n{command}\n")
+        path.write_text(f"kind: service\nname: {name}\nmemory: 512MiB\n{fields}\n{command}\n")
         return str(path)
 
     def submit(self, answer: str, fields: str, name: str = "web") -> str:
@@ -211,13 +211,14 @@ def test_an_update_replaces_all_replicas_and_loses_no_request(site: Site) -> Non
 
 
 def test_an_update_that_does_not_come_up_is_withdrawn_and_nobody_notices(site: Site) -> None:
-    job = site.submit("fine", "serve: {ready: /ready}")
+    job = site.submit("fine", "serve: {ready: /ready}", name="steady")
     until(lambda: site.get(job).status_code == 200)
     with Load(site, job) as load:
-        late = site.file("never", "serve: {ready: /ready, rollout: {deadline: 1s}}")
+        late = site.file("never", "serve: {ready: /ready, rollout: {deadline: 1s}}", name="steady")
         assert site.pond("apply", "-y", late).returncode == 0
         assert settled(site, job) == [(1, "current"), (2, "undone")]
-        assert site.pond("apply", "-y", site.file("broken", "serve: {ready: /ready}")).returncode == 0
+        broken = site.file("broken", "serve: {ready: /ready}", name="steady")
+        assert site.pond("apply", "-y", broken).returncode == 0
         assert settled(site, job) == [(1, "current"), (2, "undone"), (3, "undone")]
     assert load.faults == []
     assert set(load.answers) == {"fine"}
