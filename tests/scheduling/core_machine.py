@@ -451,6 +451,7 @@ class CoreMachine(RuleBasedStateMachine):
     def tick(self, step: float) -> None:
         self.now += step
         self.decide()
+        assert all(self.core.cause(job, self.now).summary for job in self.submitted)
         self._check_nobody_is_passed_over()
 
     @rule(step=STEPS)

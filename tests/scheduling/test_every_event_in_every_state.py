@@ -1,7 +1,8 @@
 """Every event thrown at a job in every state it can be in, late, doubled and senseless ones too.
 
 After each the books agree, the core and an engine that keeps count of its own agree on which tasks exist, and played on
-honestly from there the job comes to an end: nothing is left behind that nobody would ever end.
+honestly from there the job comes to an end: nothing is left behind that nobody would ever end. In every state, possible
+or not any more, a job has a reason.
 """
 
 from __future__ import annotations
@@ -470,3 +471,17 @@ def test_every_event_leaves_the_books_in_order_and_the_job_comes_to_its_end(
         bench.check()
         bench.play_on()
         assert bench.job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+@pytest.mark.parametrize(("kind", "state"), CASES, ids=lambda value: getattr(value, "__name__", value))
+def test_a_job_in_every_state_has_a_reason_whatever_becomes_of_its_nodes(
+    kind: str, state: Callable[[Bench], None]
+) -> None:
+    for gone in ((), ("a",), ("b",), ("a", "b")):
+        bench = Bench(JOBS[kind])
+        state(bench)
+        for node in gone:
+            bench.tell(events.NodeLost(bench.now, node))
+        for job in bench.core.jobs:
+            reason, brief = bench.core.explain(job, bench.now), bench.core.cause(job, bench.now)
+            assert (reason.cause, reason.summary) == (brief.cause, brief.summary)

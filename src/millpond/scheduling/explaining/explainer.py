@@ -82,7 +82,7 @@ class Explainer:
     def _answer(self, record: JobRecord) -> Reason:
         reason = self._out_of_line(record)
         if reason is not None:
-            return reason
+            return replace(reason, position=self._position(record))
         reason = self._in_line(record)
         helpless = reason.cause in (Cause.BEHIND, Cause.NOT_CONSIDERED)
         return replace(
@@ -102,14 +102,12 @@ class Explainer:
             return Reason(Cause.SCALED_TO_ZERO, f"scaled to zero: {record.scaled_to_zero}")
         infeasibility = self._capacity.infeasibility(record.job)
         if infeasibility is not None:
-            return replace(_impossible(infeasibility), position=self._position(record))
+            return _impossible(infeasibility)
         if not self._state.is_in_window(record):
             return self._out_of_hours(record)
         if self._state.holds:
             cause, text = next(iter(self._state.holds.items()))
-            return Reason(
-                cause, f"nothing new starts: {text}", position=self._position(record) if record.line else None
-            )
+            return Reason(cause, f"nothing new starts: {text}")
         if not record.line and record.retry_at > self._state.now:
             why = next((f" ({task.detail})" for task in record.tasks if task.detail), "")
             start = StartEstimate(record.retry_at, None, "its delay after the failure is over then")
@@ -211,7 +209,10 @@ class Explainer:
             blocked_by=first.id,
         )
 
-    def _position(self, record: JobRecord) -> int:
+    def _position(self, record: JobRecord) -> int | None:
+        """Its place in the order of all that wait in a line, from 1; None when it stands in none."""
+        if not record.line:
+            return None
         ranked = self._state.waiting.ranked(QueueRank(self._state).rank)
         return next(place for place, other in enumerate(ranked, 1) if other is record)
 
