@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ledgers import check_everything
+from scenes import racks, started_tasks
 from worlds import CARD_MIB, World, asks, gang, machine, single
 
 from millpond.model.decisions import Migrate, Resume, Start, Stop
@@ -18,6 +19,7 @@ from millpond.model.events import (
     MigrateRequested,
     NodeClosed,
     NodeJoined,
+    NodeLost,
     Refused,
     ResumeRequested,
     StopRequested,
@@ -26,7 +28,8 @@ from millpond.model.events import (
 from millpond.model.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
-from millpond.model.workloads import Checkpoint, CheckpointMode
+from millpond.model.topology import Level
+from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -349,3 +352,37 @@ def test_a_pool_that_suspends_brings_displaced_work_back_beside_its_successor() 
     world.end("a")
     assert world.running() == {"b", "c"}
     assert cards_of(world, "b") == ["n-0"]
+
+
+def test_a_gang_of_which_a_task_has_succeeded_starts_whole_after_a_migration() -> None:
+    world = World(machine("m", 2), machine("n", 2))
+    world.submit(gang("a", 2, asks(1), **SAVES))
+    (other,) = {"m", "n"} - set(world.nodes_of("a"))
+    world.end("a", task=0)
+    migrate(world, "a", other)
+    assert world.nodes_of("a") == [other, other]
+    assert started_tasks(world, "a") == [(0, 1), (0, 1)]
+
+
+def test_as_many_cards_are_named_for_a_gang_as_it_starts_with_anew() -> None:
+    world = World(machine("m", 2), machine("n", 2))
+    world.submit(gang("a", 2, asks(1), **SAVES))
+    (other,) = {"m", "n"} - set(world.nodes_of("a"))
+    world.end("a", task=0)
+    with pytest.raises(InvalidInputError, match="1 cards named for a job that has 2"):
+        migrate(world, "a", f"{other}/0")
+    migrate(world, "a", f"{other}/1", f"{other}/0")
+    assert started_tasks(world, "a") == [(0, 1), (0, 1)]
+
+
+def test_a_gang_is_migrated_with_a_lost_task_that_it_cannot_start_without() -> None:
+    world = World(*(machine(node, 1, rack_name=rack) for rack, node in racks(r=2, s=2)))
+    together = {"together": Level.RACK, "together_required": True, "gang_rule": GangRule.RESTART_TASK}
+    world.submit(gang("a", 2, asks(1), **together, **SAVES))
+    here = world.nodes_of("a")
+    world.tell(NodeLost(world.now, here[1]))
+    world.settle()
+    assert world.nodes_of("a") == here[:1]
+    migrate(world, "a")
+    assert set(world.nodes_of("a")) == {"r0", "r1", "s0", "s1"} - set(here)
+    assert started_tasks(world, "a") == [(0, 1), (0, 1)]

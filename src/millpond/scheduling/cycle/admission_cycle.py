@@ -128,7 +128,7 @@ class AdmissionCycle:
             # Tasks that it has given up since are left out; if those left are too few, it is placed anew.
             placed = [(task, holding) for task, holding in claim.placed if task.state is TaskState.QUEUED]
             tasks = [task for task, _ in placed]
-            if len(placed) < len(claim.placed) and not is_enough(record.job, tasks):
+            if not is_enough(record.job, tasks):
                 continue
             if not is_admitted(self._state, record, tasks):
                 continue

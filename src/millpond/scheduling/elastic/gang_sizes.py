@@ -8,8 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
+from millpond.model.states import TaskState
 from millpond.model.workloads import Job
-from millpond.scheduling.records import TaskRecord
+from millpond.scheduling.records import JobRecord, TaskRecord
 
 
 def spare_tasks(job: Job, tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
@@ -31,6 +32,16 @@ def least_tasks(job: Job, tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
 def is_enough(job: Job, tasks: Sequence[TaskRecord]) -> bool:
     """Whether these tasks are as many as every role needs at least."""
     return all(sum(task.role_index == index for task in tasks) >= role.minimum for index, role in enumerate(job.roles))
+
+
+def tasks_of_next_run(record: JobRecord) -> list[TaskRecord]:
+    """The tasks that a place for the next run of a running job is sought for: those that its present run has had.
+
+    A gang is one piece of work, so those that have ended already start again with it (``runs.close``). Tasks that wait
+    are among them if it could not start without.
+    """
+    begun = [task for task in record.wanted() if task.state is not TaskState.QUEUED]
+    return begun if is_enough(record.job, begun) else record.wanted()
 
 
 def most_tasks(

@@ -25,6 +25,7 @@ from millpond.model.workloads import CheckpointMode
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.elastic.gang_sizes import tasks_of_next_run
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration import device_moves
@@ -194,7 +195,7 @@ class Migrations:
     def _place_anew(self, record: JobRecord, target: MigrationTarget) -> Placed:
         """A place for all tasks, found as if they were not there. Nothing is taken."""
         state, cluster = self._state, self._state.cluster
-        tasks, mask = holders(record), self._claims.mask(record)
+        tasks, mask = tasks_of_next_run(record), self._claims.mask(record)
         if target.node is not None:
             only = np.zeros(cluster.arrays.node_count, dtype=np.uint8)
             only[target.node] = 1
@@ -233,10 +234,10 @@ class Migrations:
             ConflictError: a task's devices would lie on several nodes, or are of a model that it does not take.
         """
         cluster, left, placed = self._state.cluster, list(devices), []
-        for task in holders(record):
-            assert task.holding is not None
-            count = len(task.holding.devices)
-            own, left = left[:count], left[count:]
+        shapes = cluster.words.shapes_of(record.demand)
+        for task in tasks_of_next_run(record):
+            shape = shapes[task.role_index]
+            own, left = left[: shape.devices], left[shape.devices :]
             if len({cluster.node_of(device) for device in own}) != 1:
                 raise ConflictError("the cards named for one task lie on several nodes", "name cards of one node")
             models = record.job.roles[task.role_index].request.models
@@ -247,7 +248,7 @@ class Migrations:
                         "take",
                         f"it asks for {', '.join(models)}",
                     )
-            placed.append((task, cluster.holding(cluster.node_of(own[0]), task.holding.shape, own)))
+            placed.append((task, cluster.holding(cluster.node_of(own[0]), shape, own)))
         return placed
 
     # ---- the platform wants it ----------------------------------------------------------------------------------

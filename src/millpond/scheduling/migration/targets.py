@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.scheduling.elastic.gang_sizes import tasks_of_next_run
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.records import JobRecord, TaskRecord
 
@@ -37,7 +38,7 @@ def resolve(cluster: Cluster, record: JobRecord, names: Sequence[str]) -> Migrat
         return MigrationTarget(cluster.node_index[names[0]])
     devices = tuple(_device(cluster, name) for name in names)
     own = devices_of(record)
-    wanted = len(own)
+    wanted = sum(record.job.roles[task.role_index].request.devices for task in tasks_of_next_run(record))
     if devices and len(set(devices)) != wanted:
         raise InvalidInputError(
             f"{len(set(devices))} cards named for a job that has {wanted}", "name as many cards as it has, or none"

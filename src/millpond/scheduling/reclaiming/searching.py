@@ -16,7 +16,7 @@ import numpy as np
 from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
-from millpond.scheduling.elastic.gang_sizes import first_tasks, least_tasks
+from millpond.scheduling.elastic.gang_sizes import first_tasks, least_tasks, tasks_of_next_run
 from millpond.scheduling.nodes.topology_groups import lie_together, near, preferred_groups, required_groups
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
@@ -227,7 +227,7 @@ class VictimSearch:
         attempt.placed = placed or self._place_all(record, tasks, attempt)
         amount = record.amount_of(tasks)
         if attempt.placed and make_room_under_limits(self._state, record, amount, attempt):
-            places = [(job, self._placer.place(job, rule.mask, tasks=job.wanted())) for job in attempt.moved]
+            places = [(job, self._placer.place(job, rule.mask, tasks=tasks_of_next_run(job))) for job in attempt.moved]
             attempt.targets = [(job, place) for job, place in places if place]
             attempt.parts = self._shrink.give_back(
                 attempt.parts, lambda: self._state.queues.limiting(record.queue, amount) is None
