@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from millpond.model.errors import UnavailableError
 from millpond.server.store.leadership import LEASE_S, Leadership, Seat, require_lock
 
-_MIGRATIONS: Final = Path(__file__).with_name("migrations")
+MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 
 def sqlite_url(path: Path) -> str:
@@ -82,7 +82,7 @@ def _explained(url: str) -> Iterator[None]:
 
 def newest_revision() -> str:
     """The last migration there is; their files are numbered in order."""
-    script = max((_MIGRATIONS / "versions").glob("*.py")).read_text()
+    script = max((MIGRATIONS / "versions").glob("*.py")).read_text()
     found = re.search(r'^revision = "(.+)"$', script, re.MULTILINE)
     assert found is not None, "every migration has a revision"
     return found[1]
