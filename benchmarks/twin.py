@@ -156,7 +156,7 @@ def stored_run(state_dir: Path, lengths: dict[str, float]) -> Run:
     try:
         events = [entry.event for entry in store.events_after(0)]
         decisions = list(store.decisions_after(0).values())
-        started_at = {job: store.history(job)[1][0].at for job in lengths}
+        started_at = {job: store.histories.of_job(job)[1][0].at for job in lengths}
     finally:
         store.close()
     return Run(events, decisions, started_at, lengths)

@@ -81,18 +81,18 @@ def test_a_restart_that_replays_a_deleted_job_does_not_bring_it_back(tmp_path: P
     first.turn(2)
     first.engine.finish(TaskId("j", 1, 0))
     first.turn(3)
-    assert first.store.delete("j")
+    assert first.store.deletion.delete("j")
     second = Server(tmp_path, world, clock)
     second.turn(2)
     assert second.store.jobs.ended_job("j") is None
     assert second.store.jobs.repeated("k") is None
-    assert second.store.history("j")[0], "a restart would replay it"
+    assert second.store.histories.of_job("j")[0], "a restart would replay it"
     for _ in range(2):  # snapshots
         second.turn()
         second.submit("other")
         second.turn()
         second.processor.keep_snapshot()
-    assert second.store.history("j") == ([], [])
+    assert second.store.histories.of_job("j") == ([], [])
     assert not second.store.jobs.is_job("j")
 
 

@@ -176,7 +176,7 @@ def put_photos(world: AuthWorld, group: str = "vision") -> None:
         assert client.put(f"{API}/blobs/{digest_of(content)}", content=content).status_code == 201
     if group != "vision":  # max's first, for which the server takes it
         photos = Dataset("photos", 0, digest_of(folder), 1, 1, "max", 1.0, group=group, visibility="group")
-        Datasets(world.store).add(photos)
+        Datasets(world.store.database).add(photos)
         return
     answer = client.post(f"{API}/datasets/photos", json={"snapshot": digest_of(folder)})
     assert answer.status_code == 201, answer.text

@@ -97,7 +97,7 @@ class Scene:
         return info.state
 
     def history(self) -> list[str]:
-        return [line.text for line in story(*self.server.store.history("lab"))]
+        return [line.text for line in story(*self.server.store.histories.of_job("lab"))]
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_the_latest_job_of_a_name_is_the_users_own_that_has_ended_and_no_member(
 
 
 def test_a_deleted_job_is_not_found_by_its_name(store: Store) -> None:
-    assert store.delete("a2")
+    assert store.deletion.delete("a2")
     assert named(store, "train") == "a1"
 
 

@@ -205,7 +205,7 @@ def test_trials_that_fall_behind_are_stopped_and_the_best_is_told(api: Api) -> N
     ]
     of_trial = [event["text"] for event in api.client.get(f"{JOBS}/{job}.1/events").json()["events"]]
     assert f"the sweep asked for its end: {found.trials[-1].stopped}" in of_trial
-    assert api.store.trials(job)[f"{job}.3"]["settled"] is True
+    assert api.store.trials.of(job)[f"{job}.3"]["settled"] is True
 
 
 def test_a_trial_that_runs_again_is_read_from_its_new_beginning(api: Api) -> None:
@@ -278,7 +278,7 @@ def test_a_trial_stopped_before_a_kill_counts_as_stopped_afterwards(tmp_path: Pa
     handed_in = first.submit("a", sweep=SWEEP)
     first.turn(3)
     handed_in.answer.result(0)
-    first.store.write_trials("a", {"a.1": {"stopped": "behind", "rungs": {"3": 0.9}}})
+    first.store.trials.write("a", {"a.1": {"stopped": "behind", "rungs": {"3": 0.9}}})
     answer = first.loop.change_job(ChangeJob("a.1", lambda _, now: StopRequested(now, "a.1", "s", "behind"), "", True))
     first.turn()
     answer.result(0)

@@ -49,7 +49,7 @@ def test_what_jobs_wrote_and_datasets_count_for_whoever_they_belong_to(api: Api)
     accounts.add_user(User("bob"), "vision", UserRole.MEMBER)
     job = api.submit()
     write(api, job.id, 3)
-    Datasets(api.store).add(MNIST)
+    Datasets(api.store.database).add(MNIST)
     use = DiskBooks(api.store, api.state_dir, accounts).look()
     assert 3 * MIB <= use.users["ada"] < 4 * MIB
     assert (use.users["bob"], use.groups["vision"]) == (5 * MIB, 5 * MIB)
@@ -89,7 +89,7 @@ def test_who_holds_too_much_is_told_so_and_submits_no_more_until_there_is_less(a
 def test_a_group_has_a_limit_of_its_own(api: Api) -> None:
     accounts = api.security.accounts
     accounts.add_group(Group("vision", "vision", limits=AccountLimits(disk_bytes=MIB)))
-    Datasets(api.store).add(MNIST)
+    Datasets(api.store.database).add(MNIST)
     accounts.add_user(User("bob"), "vision", UserRole.MEMBER)
     api.service.disk.look()
     assert api.service.disk.excess("eve", "vision").startswith("group vision holds 5.0 MiB")

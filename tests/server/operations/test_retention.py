@@ -63,9 +63,9 @@ def test_jobs_that_ended_long_ago_are_forgotten_with_all_they_left(scene: Scene)
     store = scene.server.store
     assert scene.there() == "clives"
     assert [store.jobs.is_job(name) for name in ("a", "b", "c", "lives")] == [False, False, True, True]
-    assert store.history("a") == ([], [])
+    assert store.histories.of_job("a") == ([], [])
     assert store.jobs.repeated("a") is None
-    assert store.history("c")[0]
+    assert store.histories.of_job("c")[0]
     again = Server(scene.state_dir, scene.world, scene.clock)
     assert again.loop.job_cache.get("lives").state == "running"
 

@@ -123,7 +123,7 @@ def test_the_engine_gets_decisions_only_once_they_are_stored(server: Server) -> 
 
     def trip(where: str) -> None:
         if where == "before apply":
-            seen.append(len(server.store.history("a")[1]) == 1)
+            seen.append(len(server.store.histories.of_job("a")[1]) == 1)
 
     server.engine.trip = trip
     server.submit("a")
@@ -220,7 +220,7 @@ def test_a_job_tells_its_story(server: Server) -> None:
     server.submit("a", gpus=1)
     server.run_to_the_end()
     server.turn()
-    lines = [event.text for event in story(*server.store.history("a"))]
+    lines = [event.text for event in story(*server.store.histories.of_job("a"))]
     assert lines == [
         "submitted by ada to queue default",
         "start 1 task on n1 (attempt 1, fits)",
@@ -308,7 +308,7 @@ def test_a_job_is_suspended_resumed_and_made_smaller_on_request(server: Server) 
         ask(DesiredCountChanged(0.0, "a", "worker", 4))
     with pytest.raises(NotFoundError, match="no role 'ps'"):
         ask(DesiredCountChanged(0.0, "a", "ps", 1))
-    told = [entry.text for entry in story(*server.store.history("a"))]
+    told = [entry.text for entry in story(*server.store.histories.of_job("a"))]
     assert "somebody asked that it be halted, with its device memory left on its cards" in told
     assert "role worker should have 1 task" in told
 
@@ -397,6 +397,6 @@ def test_a_clock_that_jumps_back_or_far_ahead_stops_nothing(server: Server) -> N
     server.clock.now += 1_000_000
     server.turn(4)  # the time limit is long over by the clock
     assert {task.job for task in server.world.running} == {"b"}
-    assert "time-limit" in str([entry.text for entry in story(*server.store.history("a"))])
+    assert "time-limit" in str([entry.text for entry in story(*server.store.histories.of_job("a"))])
     server.run_to_the_end()
     assert server.store.jobs.ended_job("b").state == "succeeded"

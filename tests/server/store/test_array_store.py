@@ -56,19 +56,19 @@ def test_a_closed_array_is_open_until_it_has_ended(store: Store) -> None:
 
 
 def test_members_are_forgotten_when_their_array_has_ended_and_it_after_them(store: Store) -> None:
-    assert store.forgettable(9.0, 10) == ["b"]
+    assert store.deletion.forgettable(9.0, 10) == ["b"]
     store.record([], [ended("a", "failed", 6.0)])
-    assert set(store.forgettable(9.0, 10)) == {"a.0", "a.1", "b"}
-    store.forget(["a.0", "a.1"])
-    assert "a" in store.forgettable(9.0, 10)
+    assert set(store.deletion.forgettable(9.0, 10)) == {"a.0", "a.1", "b"}
+    store.deletion.forget(["a.0", "a.1"])
+    assert "a" in store.deletion.forgettable(9.0, 10)
 
 
 def test_an_array_is_deleted_with_its_members_and_trials(store: Store) -> None:
-    store.write_trials("a", {"a.0": {"best": 1.0}})
-    store.write_trials("a", {"a.0": {"best": 0.5}, "a.1": {}})
-    assert store.trials("a") == {"a.0": {"best": 0.5}, "a.1": {}}
+    store.trials.write("a", {"a.0": {"best": 1.0}})
+    store.trials.write("a", {"a.0": {"best": 0.5}, "a.1": {}})
+    assert store.trials.of("a") == {"a.0": {"best": 0.5}, "a.1": {}}
     store.record([], [ended("a", "failed", 6.0)])
-    assert store.delete("a")
+    assert store.deletion.delete("a")
     assert [store.jobs.ended_job(job) for job in ("a", "a.0", "a.1")] == [None, None, None]
-    assert store.trials("a") == {}
+    assert store.trials.of("a") == {}
     assert store.jobs.ended_jobs(10, of=None)[0].id == "b"

@@ -26,6 +26,6 @@ def delete_job(components: ServerComponents, job: str) -> JobInfo:
         remove_folder(components.state_dir, job)
     except OSError as error:
         raise UnavailableError(f"{error.filename} cannot be removed ({error.strerror})", "remove it by hand") from error
-    components.store.delete(job)
+    components.store.deletion.delete(job)
     components.job_files.forget(job)
     return info

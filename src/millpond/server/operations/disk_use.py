@@ -54,7 +54,7 @@ class DiskBooks:
         self._state_dir = state_dir
         self.free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
         self._accounts = accounts
-        self._datasets = Datasets(store)
+        self._datasets = Datasets(store.database)
         self._settled: dict[str, int] = {}
         self.latest = DiskUse()
 

@@ -93,10 +93,10 @@ class RetentionWorker:
         """Folders first: what is left of a job that was forgotten by halves is found again the next time."""
         forgotten = 0
         while not self._worker.closing:
-            jobs = self._store.forgettable(self._clock() - days * _DAY_S, AT_ONCE)
+            jobs = self._store.deletion.forgettable(self._clock() - days * _DAY_S, AT_ONCE)
             for job in jobs:
                 self._remove(job)
-            self._store.forget(jobs)
+            self._store.deletion.forget(jobs)
             forgotten += len(jobs)
             if len(jobs) < AT_ONCE:
                 break
@@ -110,7 +110,7 @@ class RetentionWorker:
         removed = 0
         if too_much <= 0:
             return 0
-        for job in self._store.ended_first():
+        for job in self._store.deletion.ended_first():
             size = sizes.get(job_dir(self._state_dir, job).name)
             if too_much <= 0 or self._worker.closing:
                 break

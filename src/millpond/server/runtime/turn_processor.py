@@ -73,7 +73,7 @@ class TurnProcessor:
         self._arrays = Arrays(store)
         self.lookup = JobLookup(job_cache, store, self._arrays)
         self._dependents = Dependents(store, self.lookup, dependencies.stages)
-        self._job_views = JobViews(core, job_cache, self._arrays, UsageMeter(store.open_intervals()))
+        self._job_views = JobViews(core, job_cache, self._arrays, UsageMeter(store.books.open_intervals()))
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
         self._snapshot_seq = core.seq

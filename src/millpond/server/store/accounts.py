@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,25 +21,17 @@ from millpond.server.auth.records import (
 )
 from millpond.server.auth.roles import UserRole, Verb
 from millpond.server.store import schema
+from millpond.server.store.tables import TableStore
 
 Account = User | Group | GroupMember | Token | OidcIdentity | GroupInvitation
 
 
-class AccountStore:
+class AccountStore(TableStore):
     """The accounts' tables of one open database. Every ``save`` is a transaction."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def save(self, *records: Account) -> None:
         """Keep these as they are now, all or none."""
-        with self._engine.begin() as connection:
-            for record in records:
-                table, row = _table(record), _row(record)
-                keys = {column.name: row[column.name] for column in table.primary_key}
-                changed = connection.execute(table.update().where(*_is(table, keys)).values(row))
-                if changed.rowcount == 0:
-                    connection.execute(table.insert().values(row))
+        self._save(*((_table(record), _row(record)) for record in records))
 
     def drop(self, *records: GroupMember | OidcIdentity | GroupInvitation) -> None:
         """Forget these, all or none."""
@@ -51,8 +44,7 @@ class AccountStore:
     def forget_tokens(self, before: float) -> None:
         """Drop tokens that expired, or were revoked, before an instant."""
         table = schema.tokens
-        with self._engine.begin() as connection:
-            connection.execute(table.delete().where(sa.or_(table.c.expires_at < before, table.c.revoked_at < before)))
+        self._execute(table.delete().where(sa.or_(table.c.expires_at < before, table.c.revoked_at < before)))
 
     def users(self) -> list[User]:
         """All accounts, by name."""
@@ -77,8 +69,7 @@ class AccountStore:
 
     def save_number(self, user: str, number: int) -> None:
         """Give a user a number, for good."""
-        with self._engine.begin() as connection:
-            connection.execute(schema.user_numbers.insert().values(user=user, number=number))
+        self._execute(schema.user_numbers.insert().values(user=user, number=number))
 
     def groups(self) -> list[Group]:
         """All groups, by name."""
@@ -127,9 +118,8 @@ class AccountStore:
             for row in self._all(table, table.c.issuer, table.c.subject)
         ]
 
-    def _all(self, table: sa.Table, *order: sa.Column[Any]) -> list[sa.Row[Any]]:
-        with self._engine.connect() as connection:
-            return list(connection.execute(sa.select(table).order_by(*order)))
+    def _all(self, table: sa.Table, *order: sa.Column[Any]) -> Sequence[Any]:
+        return self._rows(sa.select(table).order_by(*order))
 
 
 def _table(record: Account) -> sa.Table:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from millpond.server.store import schema
+from millpond.server.store.tables import TableStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,8 @@ class AuditQuery:
     limit: int = 1000
 
 
-class AuditStore:
+class AuditStore(TableStore):
     """The audit table of one open database."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def add(self, entries: Sequence[AuditEntry]) -> None:
         """Keep entries, in one transaction."""
@@ -75,6 +73,4 @@ class AuditStore:
             query = query.where(table.c.object == question.object)
         if question.groups is not None:
             query = query.where(table.c.group.in_(list(question.groups)))
-        with self._engine.connect() as connection:
-            rows = connection.execute(query.order_by(table.c.id.desc()).limit(question.limit))
-            return [AuditEntry(*row) for row in rows]
+        return [AuditEntry(*row) for row in self._rows(query.order_by(table.c.id.desc()).limit(question.limit))]

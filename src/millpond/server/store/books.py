@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from millpond.server.runtime.usage import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.schema import usage
+from millpond.server.store.tables import TableStore
 from millpond.specs.job.job_ids import split_member
 
 
@@ -39,6 +40,68 @@ class Share:
     queues: frozenset[str]
 
 
+class UsageStore(TableStore):
+    """The books of one open database."""
+
+    def open_intervals(self) -> list[UsageInterval]:
+        """Stretches that have not ended."""
+        return [
+            UsageInterval(
+                row.job,
+                row.user,
+                row.queue,
+                row.kind,
+                row.since,
+                HeldAmount(row.model, row.gpu_milli, row.cpu_milli, row.memory_mib),
+            )
+            for row in self._rows(sa.select(usage).where(usage.c.until.is_(None)))
+        ]
+
+    def computed_s(self, jobs: Sequence[str]) -> dict[str, float]:
+        """For how many seconds jobs that have ended held CPUs, in all their runs: not while they were suspended."""
+        seconds = sa.func.sum(usage.c.until - usage.c.since)
+        held = sa.and_(usage.c.job.in_(jobs), usage.c.until.is_not(None), usage.c.cpu_milli > 0)
+        query = sa.select(usage.c.job, seconds).where(held).group_by(usage.c.job)
+        return {row[0]: float(row[1]) for row in self._rows(query)}
+
+    def sums(self, by: str, since: float, until: float, share: Share | None = None) -> list[UsageSum]:
+        """Usage by group and model between two instants, the largest first.
+
+        Args:
+            until: not to come yet, as what is still held counts up to this instant.
+            by: a ``specs.api.usage.Grouping``.
+            share: whose; None: all users'.
+        """
+        if until <= since:
+            return []
+        ends = sa.func.coalesce(usage.c.until, until)
+        end = sa.case((ends > until, until), else_=ends)
+        begin = sa.case((usage.c.since < since, since), else_=usage.c.since)
+        seconds = end - begin
+        group = usage.c[by]
+        query = (
+            sa.select(
+                group.label("name"),
+                usage.c.model,
+                sa.func.sum(usage.c.gpu_milli * seconds).label("gpu"),
+                sa.func.sum(usage.c.cpu_milli * seconds).label("cpu"),
+                sa.func.sum(usage.c.memory_mib * seconds).label("memory"),
+                sa.func.count(usage.c.job.distinct()).label("jobs"),
+            )
+            .where(usage.c.since < until, sa.or_(usage.c.until.is_(None), usage.c.until > since))
+            .group_by(group, usage.c.model)
+        )
+        if share is not None:
+            query = query.where(sa.or_(usage.c.user == share.user, usage.c.queue.in_(share.queues)))
+        found = [
+            UsageSum(row.name, row.model, row.gpu / 1000, row.cpu / 1000, row.memory / 1024, row.jobs)
+            for row in self._rows(query)
+        ]
+        if by == "job":
+            found = _by_array(found)
+        return sorted(found, key=lambda total: (-total.gpu_seconds, -total.cpu_seconds, total.name, total.model))
+
+
 def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> None:
     """Make changes durable, within the transaction of the turn they happened in."""
     ends: list[dict[str, Any]] = []
@@ -57,67 +120,6 @@ def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> 
         connection.execute(usage.update().where(is_open).values(until=sa.bindparam("ended_at")), ends)
     if began:
         connection.execute(usage.insert(), began)
-
-
-def open_intervals(connection: sa.Connection) -> list[UsageInterval]:
-    """Stretches that have not ended."""
-    return [
-        UsageInterval(
-            row.job,
-            row.user,
-            row.queue,
-            row.kind,
-            row.since,
-            HeldAmount(row.model, row.gpu_milli, row.cpu_milli, row.memory_mib),
-        )
-        for row in connection.execute(sa.select(usage).where(usage.c.until.is_(None)))
-    ]
-
-
-def computed_s(connection: sa.Connection, jobs: Sequence[str]) -> dict[str, float]:
-    """For how many seconds jobs that have ended held CPUs, all their runs together: not while they were suspended."""
-    seconds = sa.func.sum(usage.c.until - usage.c.since)
-    held = sa.and_(usage.c.job.in_(jobs), usage.c.until.is_not(None), usage.c.cpu_milli > 0)
-    query = sa.select(usage.c.job, seconds).where(held).group_by(usage.c.job)
-    return {row[0]: float(row[1]) for row in connection.execute(query)}
-
-
-def sums(connection: sa.Connection, by: str, since: float, until: float, share: Share | None = None) -> list[UsageSum]:
-    """Usage by group and model between two instants, the largest first.
-
-    Args:
-        until: not to come yet, as what is still held counts up to this instant.
-        by: a ``specs.api.usage.Grouping``.
-        share: whose; None: all users'.
-    """
-    if until <= since:
-        return []
-    ends = sa.func.coalesce(usage.c.until, until)
-    end = sa.case((ends > until, until), else_=ends)
-    begin = sa.case((usage.c.since < since, since), else_=usage.c.since)
-    seconds = end - begin
-    group = usage.c[by]
-    query = (
-        sa.select(
-            group.label("name"),
-            usage.c.model,
-            sa.func.sum(usage.c.gpu_milli * seconds).label("gpu"),
-            sa.func.sum(usage.c.cpu_milli * seconds).label("cpu"),
-            sa.func.sum(usage.c.memory_mib * seconds).label("memory"),
-            sa.func.count(usage.c.job.distinct()).label("jobs"),
-        )
-        .where(usage.c.since < until, sa.or_(usage.c.until.is_(None), usage.c.until > since))
-        .group_by(group, usage.c.model)
-    )
-    if share is not None:
-        query = query.where(sa.or_(usage.c.user == share.user, usage.c.queue.in_(share.queues)))
-    found = [
-        UsageSum(row.name, row.model, row.gpu / 1000, row.cpu / 1000, row.memory / 1024, row.jobs)
-        for row in connection.execute(query)
-    ]
-    if by == "job":
-        found = _by_array(found)
-    return sorted(found, key=lambda total: (-total.gpu_seconds, -total.cpu_seconds, total.name, total.model))
 
 
 def _by_array(sums: Sequence[UsageSum]) -> list[UsageSum]:

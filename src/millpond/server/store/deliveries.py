@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from millpond.server.store.schema import deliveries
+from millpond.server.store.tables import TableStore
 
 WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given up"
 
@@ -68,36 +69,29 @@ def forget(connection: sa.Connection, before: float) -> None:
     connection.execute(deliveries.delete().where(deliveries.c.state != WAITING, deliveries.c.at < before))
 
 
-class DeliveryStore:
+class DeliveryStore(TableStore):
     """The deliveries of one open database. Any thread."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def due(self, now: float, limit: int) -> list[Delivery]:
         """What is to be delivered now, oldest first."""
         waits = (deliveries.c.state == WAITING, deliveries.c.due_at <= now)
         query = sa.select(deliveries).where(*waits).order_by(deliveries.c.id).limit(limit)
-        with self._engine.connect() as connection:
-            return [_delivery(row) for row in connection.execute(query)]
+        return [_delivery(row) for row in self._rows(query)]
 
     def next_due(self) -> float | None:
         """When something is to be delivered next; None when nothing waits."""
         query = sa.select(sa.func.min(deliveries.c.due_at)).where(deliveries.c.state == WAITING)
-        with self._engine.connect() as connection:
-            return connection.execute(query).scalar()
+        return self._value(query)
 
     def tried(self, number: int, state: str, due_at: float, trouble: str) -> None:
         """Note one more try."""
         change = {"state": state, "tries": deliveries.c.tries + 1, "due_at": due_at, "trouble": trouble}
-        with self._engine.begin() as connection:
-            connection.execute(deliveries.update().where(deliveries.c.id == number).values(change))
+        self._execute(deliveries.update().where(deliveries.c.id == number).values(change))
 
     def latest(self, limit: int) -> list[Delivery]:
         """What was or is to be delivered, newest first."""
         query = sa.select(deliveries).order_by(deliveries.c.id.desc()).limit(limit)
-        with self._engine.connect() as connection:
-            return [_delivery(row) for row in connection.execute(query)]
+        return [_delivery(row) for row in self._rows(query)]
 
 
 def _delivery(row: sa.Row[Any]) -> Delivery:

@@ -22,6 +22,7 @@ from millpond.model.events import (
     Tick,
 )
 from millpond.server.store.schema import decisions, events
+from millpond.server.store.tables import TableStore
 
 _SILENT: Final = (Tick.__name__, LoadSampled.__name__)
 """Events that are not shown."""
@@ -50,57 +51,56 @@ History = tuple[list[LogEntry], list[DecisionEntry]]
 """A part of what happened, and of what was decided, oldest first."""
 
 
-def of_job(connection: sa.Connection, job: str) -> History:
-    """Everything about one job."""
-    happened = _events(connection, sa.select(events).where(events.c.job == job).order_by(events.c.seq))
-    decided = _decisions(connection, sa.select(decisions).where(decisions.c.job == job).order_by(decisions.c.id))
-    return happened, decided
+class HistoryStore(TableStore):
+    """The log and the decisions of one open database, to be told."""
 
+    def of_job(self, job: str) -> History:
+        """Everything about one job."""
+        happened = self._events(sa.select(events).where(events.c.job == job).order_by(events.c.seq))
+        decided = self._decisions(sa.select(decisions).where(decisions.c.job == job).order_by(decisions.c.id))
+        return happened, decided
 
-def of_node(connection: sa.Connection, node: str, most: int) -> History:
-    """The latest about one node."""
-    query = sa.select(events).where(
-        events.c.type.in_(_OF_NODES), events.c.data.contains(json.dumps(node), autoescape=True)
-    )
-    found = _events(connection, query.order_by(events.c.seq.desc()))
-    mine = [entry for entry in found if node_of(entry.event) == node]
-    return mine[:most][::-1], []
+    def of_node(self, node: str, most: int) -> History:
+        """The latest about one node."""
+        query = sa.select(events).where(
+            events.c.type.in_(_OF_NODES), events.c.data.contains(json.dumps(node), autoescape=True)
+        )
+        found = self._events(query.order_by(events.c.seq.desc()))
+        mine = [entry for entry in found if node_of(entry.event) == node]
+        return mine[:most][::-1], []
 
+    def happenings(self, after: int | None, most: int) -> History:
+        """What happened to everything, and was decided in the same time: the first behind a place in the log, or the
+        latest."""
+        return self._latest(most) if after is None else self._after(after, most)
 
-def of_late(connection: sa.Connection, most: int) -> History:
-    """The latest about everything: at most so many of what happened, and what was decided in the same time."""
-    query = sa.select(events).where(events.c.type.not_in(_SILENT)).order_by(events.c.seq.desc()).limit(most)
-    happened = _events(connection, query)[::-1]
-    since = happened[0].seq if happened else 0
-    return _with_decisions(connection, happened, decisions.c.seq >= since)
+    def _latest(self, most: int) -> History:
+        query = sa.select(events).where(events.c.type.not_in(_SILENT)).order_by(events.c.seq.desc()).limit(most)
+        happened = self._events(query)[::-1]
+        since = happened[0].seq if happened else 0
+        return self._with_decisions(happened, decisions.c.seq >= since)
 
+    def _after(self, seq: int, most: int) -> History:
+        query = sa.select(events).where(events.c.type.not_in(_SILENT), events.c.seq > seq)
+        happened = self._events(query.order_by(events.c.seq).limit(most))
+        in_time = decisions.c.seq > seq
+        if len(happened) == most:
+            in_time = sa.and_(in_time, decisions.c.seq <= happened[-1].seq)
+        return self._with_decisions(happened, in_time)
 
-def after(connection: sa.Connection, seq: int, most: int) -> History:
-    """The first about everything behind a place in the log."""
-    query = sa.select(events).where(events.c.type.not_in(_SILENT), events.c.seq > seq)
-    happened = _events(connection, query.order_by(events.c.seq).limit(most))
-    in_time = decisions.c.seq > seq
-    if len(happened) == most:
-        in_time = sa.and_(in_time, decisions.c.seq <= happened[-1].seq)
-    return _with_decisions(connection, happened, in_time)
+    def _with_decisions(self, happened: list[LogEntry], condition: sa.ColumnElement[bool]) -> History:
+        return happened, self._decisions(sa.select(decisions).where(condition).order_by(decisions.c.id))
 
+    def decisions(self, numbers: Iterable[int]) -> dict[int, Decision]:
+        """Decisions by their ids."""
+        found = self._decisions(sa.select(decisions).where(decisions.c.id.in_(sorted(numbers))))
+        return {entry.decision.id: entry.decision for entry in found}
 
-def _with_decisions(connection: sa.Connection, happened: list[LogEntry], condition: sa.ColumnElement[bool]) -> History:
-    return happened, _decisions(connection, sa.select(decisions).where(condition).order_by(decisions.c.id))
+    def _events(self, query: sa.Select[Any]) -> list[LogEntry]:
+        return [LogEntry(row.seq, from_plain(json.loads(row.data)), row.job) for row in self._rows(query)]
 
-
-def by_id(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, Decision]:
-    """Decisions by their ids."""
-    found = _decisions(connection, sa.select(decisions).where(decisions.c.id.in_(sorted(numbers))))
-    return {entry.decision.id: entry.decision for entry in found}
-
-
-def _events(connection: sa.Connection, query: sa.Select[Any]) -> list[LogEntry]:
-    return [LogEntry(row.seq, from_plain(json.loads(row.data)), row.job) for row in connection.execute(query)]
-
-
-def _decisions(connection: sa.Connection, query: sa.Select[Any]) -> list[DecisionEntry]:
-    return [DecisionEntry(row.seq, row.at, from_plain(json.loads(row.data))) for row in connection.execute(query)]
+    def _decisions(self, query: sa.Select[Any]) -> list[DecisionEntry]:
+        return [DecisionEntry(row.seq, row.at, from_plain(json.loads(row.data))) for row in self._rows(query)]
 
 
 def node_of(event: Event) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from millpond.server.store import schema
+from millpond.server.store.tables import TableStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +26,12 @@ class DatabaseOwner:
     formerly: tuple[str, ...] = ()
 
 
-class IdentityStore:
+class IdentityStore(TableStore):
     """The one row of one open database."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def read(self) -> DatabaseOwner | None:
         """Whose database it is; None before a server has noted that."""
-        with self._engine.connect() as connection:
-            row = connection.execute(sa.select(schema.server_identity)).one_or_none()
+        row = self._first(sa.select(schema.server_identity))
         return None if row is None else DatabaseOwner(row.server, Path(row.state_dir), tuple(row.formerly.split()))
 
     def write(self, owner: DatabaseOwner) -> None:
@@ -45,6 +42,4 @@ class IdentityStore:
             "state_dir": str(owner.state_dir),
             "formerly": " ".join(owner.formerly),
         }
-        with self._engine.begin() as connection:
-            connection.execute(schema.server_identity.delete())
-            connection.execute(schema.server_identity.insert().values(row))
+        self._execute(schema.server_identity.delete(), schema.server_identity.insert().values(row))

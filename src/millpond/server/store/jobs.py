@@ -12,14 +12,19 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from millpond.server.store import arrays, deletion, schema
+from millpond.server.store import schema
+from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.members import member_document
 
 LIVE: Final = "live"
 DEPENDENT: Final = "dependent"
 """State of a job that waits for others and is not in the log yet."""
 CLOSED: Final = "closed"
 """State of an array of which no more members are handed to the scheduler."""
+DELETED: Final = "deleted"
+"""State of a job that was deleted while a restart would still replay it."""
 
 # What the scheduler's thread runs for every job is put together once: that takes longer than running it.
 _IS_JOB: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == sa.bindparam("job"))
@@ -28,7 +33,7 @@ _REPEATED: Final = sa.select(schema.idempotency_keys.c.job, schema.idempotency_k
 )
 _ENDED: Final = (
     schema.jobs.update()
-    .where(schema.jobs.c.id == sa.bindparam("job"), schema.jobs.c.state != deletion.DELETED)
+    .where(schema.jobs.c.id == sa.bindparam("job"), schema.jobs.c.state != DELETED)
     .values(
         state=sa.bindparam("as"), ended_at=sa.bindparam("at"), info=sa.bindparam("look"), name=sa.bindparam("called")
     )
@@ -110,11 +115,8 @@ class Owners:
     groups: frozenset[str]
 
 
-class JobStore:
+class JobStore(TableStore):
     """The jobs of one open database."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def pin(self, job: str, pinned: dict[str, Any]) -> None:
         """Write down what was found for a job that waits: which image, which copies of data."""
@@ -127,17 +129,15 @@ class JobStore:
 
     def document(self, job: str) -> dict[str, Any] | None:
         """The job file of a job as it was submitted; that of a member of an array is made of its array's."""
-        query = sa.select(schema.jobs.c.document).where(schema.jobs.c.id == arrays.row_of(job))
-        with self._engine.connect() as connection:
-            text = connection.execute(query).scalar_one_or_none()
-        return None if text is None else arrays.document_in(text, job)
+        query = sa.select(schema.jobs.c.document).where(schema.jobs.c.id == _row_of(job))
+        text = self._value(query)
+        return None if text is None else _document_in(text, job)
 
     def submitted(self, job: str) -> NewJob | None:
         """A job as it was accepted; None when there is none. A member of an array is as its array was."""
-        query = sa.select(schema.jobs).where(schema.jobs.c.id == arrays.row_of(job))
-        with self._engine.connect() as connection:
-            row = connection.execute(query).one_or_none()
-        document = None if row is None else arrays.document_in(row.document, job)
+        query = sa.select(schema.jobs).where(schema.jobs.c.id == _row_of(job))
+        row = self._first(query)
+        document = None if row is None else _document_in(row.document, job)
         if row is None or document is None:
             return None
         return NewJob(job, row.user, row.submitted_at, document, state=row.state, group=row.group)
@@ -148,8 +148,7 @@ class JobStore:
         query = sa.select(table.c.document).where(table.c.document.contains(f'"{field}": ', autoescape=True))
         if live_only:
             query = query.where(table.c.ended_at.is_(None))
-        with self._engine.connect() as connection:
-            return [json.loads(text) for text in connection.execute(query).scalars()]
+        return [json.loads(text) for text in self._column(query)]
 
     def live_pins(self) -> list[dict[str, Any]]:
         """Files of jobs that have not ended and for which something was found."""
@@ -166,14 +165,12 @@ class JobStore:
         has_one = sa.or_(*(table.c.document.contains(f'"{field}": ', autoescape=True) for field in fields))
         parents = sa.select(table.c.id).where(table.c.members > 0, has_one)
         query = sa.select(table.c.id).where(table.c.ended_at < before, sa.or_(has_one, table.c.parent.in_(parents)))
-        with self._engine.connect() as connection:
-            return list(connection.execute(query).scalars())
+        return self._column(query)
 
     def ended_job(self, job: str) -> JobInfo | None:
         """A job that has ended; None when it lives or never was."""
         query = sa.select(schema.jobs.c.info).where(schema.jobs.c.id == job)
-        with self._engine.connect() as connection:
-            text = connection.execute(query).scalar_one_or_none()
+        text = self._value(query)
         return None if text is None else JobInfo.model_validate_json(text)
 
     def ended_jobs(
@@ -202,8 +199,7 @@ class JobStore:
             query = query.order_by(table.c.submitted_at, sa.func.length(table.c.id), table.c.id).limit(limit)
         else:
             query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
-        with self._engine.connect() as connection:
-            return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
+        return [JobInfo.model_validate_json(text) for text in self._column(query)]
 
     def ended_between(
         self, behind: tuple[float, str], until: float, limit: int, owners: Owners | None = None
@@ -222,13 +218,11 @@ class JobStore:
         if owners is not None:
             query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
         query = query.order_by(table.c.submitted_at, table.c.id).limit(limit)
-        with self._engine.connect() as connection:
-            return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
+        return [JobInfo.model_validate_json(text) for text in self._column(query)]
 
     def latest_named(self, name: str, user: str) -> JobInfo | None:
         """The job of this name that a user submitted last, of those that have ended; None when there is none."""
-        with self._engine.connect() as connection:
-            text = connection.execute(_LATEST_NAMED, {"called": name, "of": user}).scalar_one_or_none()
+        text = self._value(_LATEST_NAMED, called=name, of=user)
         return None if text is None else JobInfo.model_validate_json(text)
 
     def ended_counts(self) -> dict[str, int]:
@@ -236,20 +230,17 @@ class JobStore:
         table = schema.jobs
         ended = sa.and_(table.c.info.is_not(None), table.c.members == 0)
         query = sa.select(table.c.state, sa.func.count()).where(ended).group_by(table.c.state)
-        with self._engine.connect() as connection:
-            return {row[0]: row[1] for row in connection.execute(query)}
+        return {row[0]: row[1] for row in self._rows(query)}
 
     def owners(self) -> list[JobOwner]:
         """Whose every job is."""
         table = schema.jobs
         query = sa.select(table.c.id, table.c.user, table.c.group, table.c.ended_at.is_not(None))
-        with self._engine.connect() as connection:
-            return [JobOwner(*row) for row in connection.execute(query)]
+        return [JobOwner(*row) for row in self._rows(query)]
 
     def is_job(self, job: str) -> bool:
         """Whether a job of this id was ever submitted."""
-        with self._engine.connect() as connection:
-            return connection.execute(_IS_JOB, {"job": job}).first() is not None
+        return self._first(_IS_JOB, job=job) is not None
 
     def dependents(self) -> list[NewJob]:
         """Jobs that wait for others, the oldest first."""
@@ -262,8 +253,6 @@ class JobStore:
     def _jobs_where(self, condition: sa.ColumnElement[bool]) -> list[NewJob]:
         table = schema.jobs
         query = sa.select(table).where(condition).order_by(table.c.submitted_at, table.c.id)
-        with self._engine.connect() as connection:
-            rows = connection.execute(query).all()
         return [
             NewJob(
                 row.id,
@@ -274,31 +263,46 @@ class JobStore:
                 group=row.group,
                 members=row.members,
             )
-            for row in rows
+            for row in self._rows(query)
         ]
 
     def member_states(self, array: str) -> dict[str, str]:
-        """States of the members that have a row; see ``arrays.states_of``."""
-        with self._engine.connect() as connection:
-            return arrays.states_of(connection, array)
+        """The members that were handed to the scheduler or ended before, with the state of their rows."""
+        query = sa.select(schema.jobs.c.id, schema.jobs.c.state).where(schema.jobs.c.parent == array)
+        return {row.id: row.state for row in self._rows(query)}
 
     def first_member(self, array: str) -> JobInfo | None:
         """The last look of the member that was submitted first, if it has ended."""
-        with self._engine.connect() as connection:
-            text = arrays.first_info(connection, array)
+        table = schema.jobs
+        query = sa.select(table.c.info).where(table.c.parent == array, table.c.info.is_not(None))
+        text = self._value(query.order_by(table.c.submitted_at, table.c.id).limit(1))
         return None if text is None else JobInfo.model_validate_json(text)
 
     def live_jobs(self) -> list[str]:
         """Ids of jobs that have not been recorded as ended."""
         query = sa.select(schema.jobs.c.id).where(schema.jobs.c.state == LIVE)
-        with self._engine.connect() as connection:
-            return list(connection.execute(query).scalars())
+        return self._column(query)
 
     def repeated(self, key: str) -> tuple[str, str] | None:
         """Job and digest of the submission that came with this idempotency key before."""
-        with self._engine.connect() as connection:
-            row = connection.execute(_REPEATED, {"sought": key}).first()
+        row = self._first(_REPEATED, sought=key)
         return None if row is None else (row.job, row.digest)
+
+
+def _row_of(job: str) -> str:
+    """The id under which the file of a job is stored: that of a member is made of its array's."""
+    member = split_member(job)
+    return job if member is None else member[0]
+
+
+def _document_in(text: str, job: str) -> dict[str, Any] | None:
+    """The job file of a job, as its row has it; None when it is to be a member of what is no array."""
+    member = split_member(job)
+    document: dict[str, Any] = json.loads(text)
+    if member is None:
+        return document
+    is_array = document.get("array") is not None or document.get("sweep") is not None
+    return member_document(document, member[1]) if is_array else None
 
 
 def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from millpond.server.store import schema
+from millpond.server.store.tables import TableStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +31,27 @@ class SecretRow:
     at: float
 
 
-class SecretStore:
+class SecretStore(TableStore):
     """The table of secrets of one open database."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
 
     def save(self, row: SecretRow) -> None:
         """Keep a secret instead of the one of the same owner and name."""
-        with self._engine.begin() as connection:
-            connection.execute(schema.secrets.delete().where(_is(row.kind, row.owner, row.name)))
-            connection.execute(schema.secrets.insert().values(dataclasses.asdict(row)))
+        self._save((schema.secrets, dataclasses.asdict(row)))
 
     def find(self, kind: str, owner: str, name: str) -> SecretRow | None:
         """One secret; None when there is none."""
-        with self._engine.connect() as connection:
-            row = connection.execute(sa.select(schema.secrets).where(_is(kind, owner, name))).one_or_none()
+        row = self._first(sa.select(schema.secrets).where(_is(kind, owner, name)))
         return None if row is None else SecretRow(**row._mapping)
 
     def all(self) -> list[SecretRow]:
         """All of them, by owner and name."""
         table = schema.secrets
         query = sa.select(table).order_by(table.c.kind, table.c.owner, table.c.name)
-        with self._engine.connect() as connection:
-            return [SecretRow(**row._mapping) for row in connection.execute(query)]
+        return [SecretRow(**row._mapping) for row in self._rows(query)]
 
     def drop(self, kind: str, owner: str, name: str) -> bool:
         """Forget a secret; false when there is none."""
-        with self._engine.begin() as connection:
-            return connection.execute(schema.secrets.delete().where(_is(kind, owner, name))).rowcount > 0
+        return self._execute(schema.secrets.delete().where(_is(kind, owner, name))) > 0
 
 
 def _is(kind: str, owner: str, name: str) -> sa.ColumnElement[bool]:

@@ -9,7 +9,7 @@ of them is acknowledged or handled; decisions become durable before an engine se
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,14 +18,15 @@ import sqlalchemy as sa
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.errors import UnavailableError
-from millpond.server.runtime.usage import UsageChange, UsageInterval
-from millpond.server.store import arrays, books, deletion, deliveries, histories, schema
+from millpond.server.runtime.usage import UsageChange
+from millpond.server.store import deliveries, schema
 from millpond.server.store.accounts import AccountStore
 from millpond.server.store.audit import AuditStore
-from millpond.server.store.books import Share, UsageSum
+from millpond.server.store.books import UsageStore, write_changes
 from millpond.server.store.database import claim, connect
+from millpond.server.store.deletion import JobDeletion, forget_deleted
 from millpond.server.store.deliveries import DeliveryStore, NewDelivery
-from millpond.server.store.histories import DecisionEntry, History, LogEntry
+from millpond.server.store.histories import DecisionEntry, HistoryStore, LogEntry
 from millpond.server.store.identity import IdentityStore
 from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, job_row, write_ended
 from millpond.server.store.leadership import Leadership, Seat
@@ -33,6 +34,8 @@ from millpond.server.store.reserve import Reserve
 from millpond.server.store.revisions import RevisionStore
 from millpond.server.store.secrets import SecretStore
 from millpond.server.store.ssh_keys import SshKeyStore
+from millpond.server.store.tables import TableStore
+from millpond.server.store.trials import TrialStore
 from millpond.specs.api.jobs import JobInfo
 
 KEPT_EVENTS: Final = 1_000_000
@@ -54,7 +57,7 @@ class StoredSnapshot:
     data: dict[str, Any]
 
 
-class Store:
+class Store(TableStore):
     """One open database.
 
     Args:
@@ -69,7 +72,7 @@ class Store:
     def __init__(self, url: str, leadership: Leadership | None = None) -> None:
         self.leadership = leadership or claim(url, Seat())
         try:
-            self._engine = connect(url, self.leadership)
+            super().__init__(connect(url, self.leadership))
         except UnavailableError:
             if self.leadership is not None:
                 self.leadership.close()
@@ -83,6 +86,10 @@ class Store:
         self.revisions = RevisionStore(self._engine)
         self.reserve = Reserve(self._engine)
         self.identity = IdentityStore(self._engine)
+        self.histories = HistoryStore(self._engine)
+        self.books = UsageStore(self._engine)
+        self.trials = TrialStore(self._engine)
+        self.deletion = JobDeletion(self._engine)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -143,7 +150,7 @@ class Store:
             new_deliveries: for webhooks.
         """
         with self._engine.begin() as connection:
-            books.write_changes(connection, held)
+            write_changes(connection, held)
             deliveries.write_new(connection, new_deliveries)
             if decisions:
                 connection.execute(schema.decisions.insert(), [_decision_row(entry) for entry in decisions])
@@ -164,35 +171,27 @@ class Store:
             connection.execute(snapshots.delete().where(snapshots.c.seq < oldest))
             connection.execute(events.delete().where(events.c.seq <= min(oldest, snapshot.seq - KEPT_EVENTS)))
             connection.execute(keys.delete().where(keys.c.at < snapshot.at - _KEYS_KEPT_S))
-            deletion.forget_deleted(connection)
+            forget_deleted(connection)
             deliveries.forget(connection, snapshot.at - _DELIVERIES_KEPT_S)
-
-    def forget(self, jobs: Sequence[str]) -> None:
-        """Drop jobs with their histories; only those that ``forgettable`` named. Any thread."""
-        with self._engine.begin() as connection:
-            deletion.forget(connection, jobs)
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def latest_snapshot(self) -> StoredSnapshot | None:
         """The newest snapshot; None in a new database."""
         query = sa.select(schema.snapshots).order_by(schema.snapshots.c.seq.desc()).limit(1)
-        with self._engine.connect() as connection:
-            row = connection.execute(query).first()
+        row = self._first(query)
         return None if row is None else StoredSnapshot(row.seq, row.at, row.version, json.loads(row.data))
 
     def latest_snapshot_seq(self) -> int | None:
         """The place in the log of the newest snapshot: a quick look whether the database can be read at all."""
-        with self._engine.connect() as connection:
-            return connection.execute(sa.select(sa.func.max(schema.snapshots.c.seq))).scalar()
+        return self._value(sa.select(sa.func.max(schema.snapshots.c.seq)))
 
     def events_after(self, seq: int) -> Iterator[LogEntry]:
         """The log behind an entry, oldest first; no transaction is open while it is read."""
         table = schema.events
         while True:
             query = sa.select(table).where(table.c.seq > seq).order_by(table.c.seq).limit(_EVENTS_AT_ONCE)
-            with self._engine.connect() as connection:
-                rows = connection.execute(query).all()
+            rows = self._rows(query)
             for row in rows:
                 yield LogEntry(row.seq, from_plain(json.loads(row.data)), row.job)
             if len(rows) < _EVENTS_AT_ONCE:
@@ -203,68 +202,7 @@ class Store:
         """Decisions taken behind a log entry, by id."""
         table = schema.decisions
         query = sa.select(table).where(table.c.seq > seq).order_by(table.c.id)
-        with self._engine.connect() as connection:
-            return {row.id: from_plain(json.loads(row.data)) for row in connection.execute(query)}
-
-    def history(self, job: str) -> History:
-        """Everything the log and the decisions say about one job, oldest first."""
-        with self._engine.connect() as connection:
-            return histories.of_job(connection, job)
-
-    def node_history(self, node: str, most: int) -> History:
-        """The latest that the log says about one node, oldest first."""
-        with self._engine.connect() as connection:
-            return histories.of_node(connection, node, most)
-
-    def happenings(self, after: int | None, most: int) -> History:
-        """What happened and was decided, oldest first: the first behind a place in the log, or the latest."""
-        with self._engine.connect() as connection:
-            return histories.of_late(connection, most) if after is None else histories.after(connection, after, most)
-
-    def decisions_by_id(self, numbers: Iterable[int]) -> dict[int, Decision]:
-        """Decisions, looked up by their ids."""
-        with self._engine.connect() as connection:
-            return histories.by_id(connection, numbers)
-
-    def open_intervals(self) -> list[UsageInterval]:
-        """What jobs held, and had not let go of, when the books were last written."""
-        with self._engine.connect() as connection:
-            return books.open_intervals(connection)
-
-    def usage(self, by: str, since: float, until: float, share: Share | None = None) -> list[UsageSum]:
-        """Usage between two instants; see ``books.sums``."""
-        with self._engine.connect() as connection:
-            return books.sums(connection, by, since, until, share)
-
-    def computed_s(self, jobs: Sequence[str]) -> dict[str, float]:
-        """How long jobs that have ended computed; see ``books.computed_s``."""
-        with self._engine.connect() as connection:
-            return books.computed_s(connection, jobs)
-
-    def delete(self, job: str) -> bool:
-        """Drop a job that has ended; see ``deletion.delete``."""
-        with self._engine.begin() as connection:
-            return deletion.delete(connection, job)
-
-    def forgettable(self, before: float, most: int) -> list[str]:
-        """Jobs that ended before an instant; see ``deletion.forgettable``."""
-        with self._engine.connect() as connection:
-            return deletion.forgettable(connection, before, most)
-
-    def ended_first(self) -> list[str]:
-        """All jobs that have ended, the first first."""
-        with self._engine.connect() as connection:
-            return deletion.ended_first(connection)
-
-    def trials(self, array: str) -> dict[str, dict[str, Any]]:
-        """What is known of the trials of a sweep, by job."""
-        with self._engine.connect() as connection:
-            return arrays.trials_of(connection, array)
-
-    def write_trials(self, array: str, known: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keep what is known of these trials now. Any thread."""
-        with self._engine.begin() as connection:
-            arrays.write_trials(connection, array, known)
+        return {row.id: from_plain(json.loads(row.data)) for row in self._rows(query)}
 
 
 def _event_row(entry: LogEntry) -> dict[str, Any]:

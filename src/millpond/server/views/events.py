@@ -30,7 +30,7 @@ class EventLog:
     async def of_job(self, job: str, reader: Reader) -> list[EventInfo]:
         """A job's history."""
         info = await asyncio.to_thread(self._lookup.look, job)
-        lines = story(*await asyncio.to_thread(self._store.history, job))
+        lines = story(*await asyncio.to_thread(self._store.histories.of_job, job))
         if info.array is not None and info.ended_at is not None:
             trials = await asyncio.to_thread(self._sweeps.table, info, 1) if info.array.sweep else None
             lines.append(last_of_array(info, info.array, trials, len(lines) + 1))
@@ -38,16 +38,16 @@ class EventLog:
 
     async def latest(self, after: int | None, limit: int, reader: Reader) -> list[EventInfo]:
         """What happened to jobs and nodes: the first behind a place in the log, or the latest."""
-        shown = await asyncio.to_thread(self._shown, lambda: self._store.happenings(after, limit), reader)
+        shown = await asyncio.to_thread(self._shown, lambda: self._store.histories.happenings(after, limit), reader)
         return shown if after is not None else shown[-limit:]
 
     async def of_node(self, node: str, limit: int, reader: Reader) -> list[EventInfo]:
         """The latest that happened to a machine, whether it is still there or not."""
-        return await asyncio.to_thread(self._shown, lambda: self._store.node_history(node, limit), reader)
+        return await asyncio.to_thread(self._shown, lambda: self._store.histories.of_node(node, limit), reader)
 
     def _shown(self, part: Callable[[], History], reader: Reader) -> list[EventInfo]:
         """A part of the log, without what is about jobs that these readers may not see."""
         happened, decided = part()
-        lines = account(happened, decided, self._store.decisions_by_id(answered(happened)))
+        lines = account(happened, decided, self._store.histories.decisions(answered(happened)))
         find = self._lookup.find
         return [reader.event(event, find) for event in lines if reader.hears_of(event, find)]

@@ -89,7 +89,7 @@ class HistoryExport:
                 found.append((info, build_job(file, info.id, info.user)))
             except MillpondError:
                 left_out[_UNREADABLE] += 1
-        whole = self._store.computed_s([info.id for info, job in found if info.attempt > 1 and _saves(job)])
+        whole = self._store.books.computed_s([info.id for info, job in found if info.attempt > 1 and _saves(job)])
         rows = []
         for info, job in found:
             asked = _cards(info, job, devices)

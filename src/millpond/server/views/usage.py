@@ -40,7 +40,7 @@ class Bookkeeper:
         """
         prices = self._prices()
         share = None if caller.admin else Share(caller.user, self._accounts.queues_for(caller, Verb.READ_USAGE))
-        sums = await asyncio.to_thread(self._store.usage, by, since, until, share)
+        sums = await asyncio.to_thread(self._store.books.sums, by, since, until, share)
         rows = [
             UsageRow(
                 name=total.name,

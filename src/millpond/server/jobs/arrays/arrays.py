@@ -183,7 +183,7 @@ def _restored(row: NewJob, store: Store) -> Array:
     array = array_of(replace(file.to_job(row.id, row.user), group=row.group), row.document, row.submitted_at)
     assert array is not None, "only arrays have members"
     array.held, array.closed = row.state == DEPENDENT, row.state == CLOSED
-    for member, known in store.trials(row.id).items():
+    for member, known in store.trials.of(row.id).items():
         if known.get("stopped"):
             array.prune(member)
     for member, state in store.jobs.member_states(row.id).items():

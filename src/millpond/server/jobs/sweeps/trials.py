@@ -124,7 +124,7 @@ class Trials:
             if succeeded and before_any_end and sweep.is_silent:
                 self._note(array, f"{succeeded[0]} has succeeded and reported no {sweep.file.metric.described()}")
             if changed:
-                self._store.write_trials(array, {job: asdict(trial) for job, trial in changed.items()})
+                self._store.trials.write(array, {job: asdict(trial) for job, trial in changed.items()})
             return {job: trial.stopped for job, trial in sweep.trials.items() if trial.stopped and not trial.settled}
 
     def add_printed(self, info: JobInfo, found: MetricsInfo, last: int) -> MetricsInfo:
@@ -178,7 +178,7 @@ class Trials:
             file = self._file_of(array).sweep
             if file is None:
                 raise ConflictError(f"job {array!r} is not a sweep", "only sweeps have trials")
-            found = self._sweeps[array] = _Sweep(file, self._store.trials(array))
+            found = self._sweeps[array] = _Sweep(file, self._store.trials.of(array))
         return found
 
     def _read(self, sweep: _Sweep, trial: Trial, info: JobInfo) -> bool:

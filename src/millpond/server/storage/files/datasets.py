@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
@@ -9,7 +10,7 @@ import sqlalchemy as sa
 from millpond.model.errors import NotFoundError
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, changed_target, seen_target
 from millpond.server.store import schema
-from millpond.server.store.store import Store
+from millpond.server.store.tables import TableStore
 from millpond.specs.api.files import Visibility
 from millpond.specs.job.mounts import DatasetRef
 
@@ -53,24 +54,19 @@ class Dataset:
         return seen_target(self.target, self.visibility)
 
 
-class Datasets:
+class Datasets(TableStore):
     """The table of datasets. A removed version leaves its number behind, so that no reference comes to mean another."""
-
-    def __init__(self, store: Store) -> None:
-        self._database = store.database
 
     def add(self, put: Dataset) -> Dataset:
         """The next version, whatever number it says; the latest one if that has the same content."""
         table = schema.datasets
         latest = sa.select(table).where(table.c.name == put.name).order_by(table.c.version.desc()).limit(1)
-        with self._database.begin() as connection:
+        with self._engine.begin() as connection:
             row = connection.execute(latest).first()
             if row is not None and row.digest == put.digest and not row.removed:
                 return Dataset(**row._mapping)
             fresh = replace(put, version=1 if row is None else row.version + 1)
-            connection.execute(
-                table.insert().values({name: getattr(fresh, name) for name in Dataset.__dataclass_fields__})
-            )
+            connection.execute(table.insert().values(dataclasses.asdict(fresh)))
         return fresh
 
     def find(self, name: str, version: int | None = None) -> Dataset:
@@ -84,8 +80,7 @@ class Datasets:
         query = sa.select(table).where(there).order_by(table.c.version.desc()).limit(1)
         if version is not None:
             query = query.where(table.c.version == version)
-        with self._database.connect() as connection:
-            row = connection.execute(query).first()
+        row = self._first(query)
         if row is None:
             raise _no_dataset(DatasetRef(name, version))
         return Dataset(**row._mapping)
@@ -105,21 +100,18 @@ class Datasets:
         """Every version, by name, the latest first."""
         table = schema.datasets
         query = sa.select(table).where(table.c.removed.is_(False)).order_by(table.c.name, table.c.version.desc())
-        with self._database.connect() as connection:
-            return [Dataset(**row._mapping) for row in connection.execute(query)]
+        return [Dataset(**row._mapping) for row in self._rows(query)]
 
     def share(self, name: str, visibility: Visibility) -> None:
         """Let others see all versions, or no more."""
         table = schema.datasets
-        with self._database.begin() as connection:
-            connection.execute(table.update().where(table.c.name == name).values(visibility=visibility))
+        self._execute(table.update().where(table.c.name == name).values(visibility=visibility))
 
     def remove(self, found: Dataset) -> None:
         """Forget a version; its contents go with the next collection, as far as nothing else refers to them."""
         table = schema.datasets
-        with self._database.begin() as connection:
-            this = sa.and_(table.c.name == found.name, table.c.version == found.version)
-            connection.execute(table.update().where(this).values(removed=True))
+        this = sa.and_(table.c.name == found.name, table.c.version == found.version)
+        self._execute(table.update().where(this).values(removed=True))
 
 
 def _no_dataset(ref: DatasetRef) -> NotFoundError:

@@ -56,7 +56,7 @@ class FileService:
         self._store = store
         self._blobs = BlobStore(state_dir)
         self._partials = Partials(state_dir)
-        self._datasets = Datasets(store)
+        self._datasets = Datasets(store.database)
         self._admission = FileAdmission(state_dir, self._blobs, self._datasets, rules, copy_of)
         self.collector = Collector(state_dir, store, self._blobs, self._datasets)
         self.collector.also(lambda now: self._partials.collect(now - KEPT_S))

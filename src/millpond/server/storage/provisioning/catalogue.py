@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 from millpond.model.errors import ConflictError, NotFoundError
 from millpond.server.auth.roles import AccessTarget, changed_target, seen_target
 from millpond.server.store import schema
-from millpond.server.store.store import Store
+from millpond.server.store.tables import TableStore
 from millpond.server.views.not_found import absent
 from millpond.specs.api.files import Visibility
 from millpond.specs.job.images import LOCAL_REGISTRY, OURS
@@ -71,28 +72,18 @@ class CatalogueImage:
         return seen_target(self.target, self.visibility)
 
 
-class Catalogue:
+class Catalogue(TableStore):
     """The table of images."""
-
-    def __init__(self, store: Store) -> None:
-        self._database = store.database
 
     def put(self, image: CatalogueImage) -> CatalogueImage:
         """Put an image there, in place of what has its name and tag."""
-        table = schema.images
-        this = sa.and_(table.c.name == image.name, table.c.tag == image.tag)
-        values = {name: getattr(image, name) for name in CatalogueImage.__dataclass_fields__}
-        with self._database.begin() as connection:
-            connection.execute(table.delete().where(this))
-            connection.execute(table.insert().values(values))
+        self._save((schema.images, dataclasses.asdict(image)))
         return image
 
     def get(self, name: str, tag: str) -> CatalogueImage | None:
         """An entry; None when there is none."""
         table = schema.images
-        query = sa.select(table).where(table.c.name == name, table.c.tag == tag)
-        with self._database.connect() as connection:
-            row = connection.execute(query).first()
+        row = self._first(sa.select(table).where(table.c.name == name, table.c.tag == tag))
         return None if row is None else CatalogueImage(**row._mapping)
 
     def find(self, name: str, tag: str) -> CatalogueImage:
@@ -110,8 +101,7 @@ class Catalogue:
         """Every entry, by name, the newest first."""
         table = schema.images
         query = sa.select(table).order_by(table.c.name, table.c.created_at.desc(), table.c.tag)
-        with self._database.connect() as connection:
-            return [CatalogueImage(**row._mapping) for row in connection.execute(query)]
+        return [CatalogueImage(**row._mapping) for row in self._rows(query)]
 
     def change(self, name: str, tag: str, change: Callable[[CatalogueImage], CatalogueImage]) -> CatalogueImage:
         """Change an entry's words.
@@ -125,8 +115,7 @@ class Catalogue:
         """From where an entry can be had by now, and with which secret; one that was replaced meanwhile is let be."""
         table = schema.images
         this = sa.and_(table.c.name == image.name, table.c.tag == image.tag, table.c.digest == image.digest)
-        with self._database.begin() as connection:
-            connection.execute(table.update().where(this).values(exact=exact, login=login))
+        self._execute(table.update().where(this).values(exact=exact, login=login))
 
     def remove(self, image: CatalogueImage) -> None:
         """Take an entry out.
@@ -136,9 +125,8 @@ class Catalogue:
         """
         table = schema.images
         this = sa.and_(table.c.name == image.name, table.c.tag == image.tag, table.c.digest == image.digest)
-        with self._database.begin() as connection:
-            if connection.execute(table.delete().where(this)).rowcount == 0:
-                raise ConflictError(f"the image {image.reference} was replaced meanwhile", "look at it, and try again")
+        if self._execute(table.delete().where(this)) == 0:
+            raise ConflictError(f"the image {image.reference} was replaced meanwhile", "look at it, and try again")
 
 
 def held_as(name: str, tag: str) -> str:

@@ -69,7 +69,7 @@ class Provisioning:
         config = dependencies.provisioning()
         self.rules = MountRules(dependencies.paths, state_dir)
         self.host = ContainerHost(RuntimeChoice(config.runtime), state_dir, time.monotonic, dependencies.has_cards)
-        self.catalogue = Catalogue(store)
+        self.catalogue = Catalogue(store.database)
         self.cache = DataCache(
             config.cache or state_dir / CACHE_FOLDER,
             lambda: dependencies.provisioning().sources,

@@ -1,0 +1,45 @@
+"""What the stores of all subjects share: a statement, and what comes back, as a transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+
+class TableStore:
+    """Tables of one open database. Any thread; every call is a transaction."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def _rows(self, query: sa.Select[Any]) -> Sequence[Any]:
+        with self._engine.connect() as connection:
+            return connection.execute(query).all()
+
+    def _first(self, query: sa.Select[Any], **values: Any) -> Any | None:
+        with self._engine.connect() as connection:
+            return connection.execute(query, values).first()
+
+    def _column(self, query: sa.Select[Any]) -> list[Any]:
+        """The first column of all rows."""
+        return [row[0] for row in self._rows(query)]
+
+    def _value(self, query: sa.Select[Any], **values: Any) -> Any | None:
+        """The first column of the first row; None where there is none."""
+        row = self._first(query, **values)
+        return None if row is None else row[0]
+
+    def _execute(self, *statements: sa.Delete | sa.Insert | sa.Update) -> int:
+        """Change something by one transaction; returns how many rows the last statement concerned."""
+        with self._engine.begin() as connection:
+            return [connection.execute(statement).rowcount for statement in statements][-1]
+
+    def _save(self, *rows: tuple[sa.Table, Mapping[str, Any]]) -> None:
+        """Have the tables hold these rows, all or none, in place of those with the same keys."""
+        with self._engine.begin() as connection:
+            for table, row in rows:
+                this = [column == row[column.name] for column in table.primary_key]
+                if connection.execute(table.update().where(*this).values(row)).rowcount == 0:
+                    connection.execute(table.insert().values(row))
