@@ -23,8 +23,8 @@ def upgrade() -> None:
         sa.Column("type", sa.String(40), nullable=False),
         sa.Column("job", _job, nullable=False),
         sa.Column("data", sa.Text, nullable=False),
-        sa.Index("events_by_job", "job", "seq"),
     )
+    op.create_index("events_by_job", "events", ["job", "seq"])
     op.create_table(
         "decisions",
         sa.Column("id", _number, primary_key=True, autoincrement=False),
@@ -33,9 +33,9 @@ def upgrade() -> None:
         sa.Column("type", sa.String(40), nullable=False),
         sa.Column("job", _job, nullable=False),
         sa.Column("data", sa.Text, nullable=False),
-        sa.Index("decisions_by_job", "job", "id"),
-        sa.Index("decisions_by_seq", "seq"),
     )
+    op.create_index("decisions_by_job", "decisions", ["job", "id"])
+    op.create_index("decisions_by_seq", "decisions", ["seq"])
     op.create_table(
         "snapshots",
         sa.Column("seq", _number, primary_key=True, autoincrement=False),
@@ -56,19 +56,19 @@ def upgrade() -> None:
         sa.Column("parent", _job, nullable=False, server_default=""),
         sa.Column("members", sa.Integer, nullable=False, server_default="0"),
         sa.Column("name", sa.Text, nullable=True),
-        sa.Index("jobs_by_time", "submitted_at"),
-        sa.Index("jobs_by_state", "state", "submitted_at"),
-        sa.Index("jobs_by_group", "group", "submitted_at"),
-        sa.Index("jobs_by_parent", "parent", "submitted_at"),
-        sa.Index("jobs_by_name", "name", "parent", "user", "submitted_at"),
     )
+    op.create_index("jobs_by_time", "jobs", ["submitted_at"])
+    op.create_index("jobs_by_state", "jobs", ["state", "submitted_at"])
+    op.create_index("jobs_by_group", "jobs", ["group", "submitted_at"])
+    op.create_index("jobs_by_parent", "jobs", ["parent", "submitted_at"])
+    op.create_index("jobs_by_name", "jobs", ["name", "parent", "user", "submitted_at"])
     op.create_table(
         "trials",
         sa.Column("job", _job, primary_key=True),
         sa.Column("parent", _job, nullable=False),
         sa.Column("data", sa.Text, nullable=False),
-        sa.Index("trials_by_parent", "parent"),
     )
+    op.create_index("trials_by_parent", "trials", ["parent"])
     op.create_table(
         "idempotency_keys",
         sa.Column("key", sa.String(200), primary_key=True),
@@ -89,9 +89,9 @@ def upgrade() -> None:
         sa.Column("memory_mib", sa.BigInteger, nullable=False),
         sa.Column("since", sa.Float, nullable=False),
         sa.Column("until", sa.Float, nullable=True),
-        sa.Index("usage_by_end", "until"),
-        sa.Index("usage_by_job", "job"),
     )
+    op.create_index("usage_by_end", "usage", ["until"])
+    op.create_index("usage_by_job", "usage", ["job"])
     op.create_table(
         "deliveries",
         sa.Column("id", _number, primary_key=True, autoincrement=True),
@@ -103,8 +103,8 @@ def upgrade() -> None:
         sa.Column("tries", sa.Integer, nullable=False),
         sa.Column("due_at", sa.Float, nullable=False),
         sa.Column("trouble", sa.Text, nullable=False),
-        sa.Index("deliveries_by_due", "state", "due_at"),
     )
+    op.create_index("deliveries_by_due", "deliveries", ["state", "due_at"])
     op.create_table(
         "datasets",
         sa.Column("name", sa.String(100), primary_key=True),
@@ -235,8 +235,8 @@ def upgrade() -> None:
         sa.Column("expires_at", sa.Float, nullable=True),
         sa.Column("revoked_at", sa.Float, nullable=True),
         sa.Column("used_at", sa.Float, nullable=True),
-        sa.Index("tokens_by_user", "user"),
     )
+    op.create_index("tokens_by_user", "tokens", ["user"])
     op.create_table(
         "ssh_keys",
         sa.Column("id", sa.String(16), primary_key=True),
@@ -261,9 +261,9 @@ def upgrade() -> None:
         sa.Column("before", sa.Text, nullable=False),
         sa.Column("after", sa.Text, nullable=False),
         sa.Column("status", sa.Integer, nullable=False),
-        sa.Index("audit_by_time", "at"),
-        sa.Index("audit_by_group", "group", "at"),
     )
+    op.create_index("audit_by_time", "audit", ["at"])
+    op.create_index("audit_by_group", "audit", ["group", "at"])
     for statement in _APPEND_ONLY[op.get_bind().dialect.name]:
         op.execute(statement)
 
