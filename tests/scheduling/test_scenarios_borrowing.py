@@ -9,6 +9,8 @@ from worlds import World, asks, gang, machine, queue, single
 from millpond.model.decisions import Start, Stop
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
+from millpond.model.workloads import Priority
+from millpond.scheduling.settings import Settings
 
 POOL = (machine("n", 4),)
 HALVES = (queue("a", guarantee=2), queue("b", guarantee=2))
@@ -44,6 +46,55 @@ SCENES = [
         "a1 a2 b1 b2",
         before=(A1, A2, B1, B2),
         queues=HALVES,
+    ),
+    Scene(
+        "a higher class that would borrow ends no work within the guarantee of another queue",
+        POOL,
+        (single("high", 4, queue="c", priority=Priority.HIGH),),
+        "low",
+        before=(single("low", 2, queue="a", priority=Priority.LOW),),
+        queues=(*HALVES, queue("c")),
+    ),
+    Scene(
+        "nor does one within a guarantee of its own",
+        (machine("n0", 2), machine("n1", 2)),
+        (single("high", 2, queue="b", priority=Priority.HIGH),),
+        "low1 low2",
+        before=(
+            gang("low1", 2, asks(1), queue="a", priority=Priority.LOW, preemptible=False),
+            gang("low2", 2, asks(1), queue="c", priority=Priority.LOW),
+        ),
+        queues=(*HALVES, queue("c", guarantee=2)),
+    ),
+    Scene(
+        "what is borrowed leaves for a higher class that borrows too, down to the guarantee",
+        POOL,
+        (single("high", 2, queue="c", priority=Priority.HIGH),),
+        "low0 low1 high",
+        before=tuple(single(f"low{i}", queue="a", priority=Priority.LOW) for i in range(4)),
+        stopped="low2 low3",
+        queues=(*HALVES, queue("c")),
+    ),
+    Scene(
+        "within a queue the class decides although all of it is within the guarantee",
+        POOL,
+        (single("high", 2, queue="a", priority=Priority.HIGH),),
+        "other high",
+        before=(
+            single("other", 2, queue="b", priority=Priority.LOW),
+            single("low", 2, queue="a", priority=Priority.LOW),
+        ),
+        stopped="low",
+        queues=HALVES,
+    ),
+    Scene(
+        "leaves that live on the guarantee of their group displace each other by class",
+        POOL,
+        (single("high", 4, queue="x", priority=Priority.HIGH),),
+        "high",
+        before=(single("low", 4, queue="y", priority=Priority.LOW),),
+        stopped="low",
+        queues=(queue("group", guarantee=4), queue("x", parent="group"), queue("y", parent="group")),
     ),
     Scene(
         "a gang within the guarantee takes back room for all its tasks",
@@ -162,3 +213,25 @@ def test_a_place_that_is_being_vacated_is_given_to_nobody_else() -> None:
     world.leave("big")
     assert "want" in world.running()
     assert world.of_kind(Start, "want")[0].cause is Cause.RECLAIMED
+
+
+@pytest.mark.parametrize(
+    ("newcomer", "settings"), [(Priority.HIGH, Settings()), (Priority.LOW, Settings(preempt=True))], ids=str
+)
+def test_work_within_a_guarantee_and_a_job_that_would_borrow_do_not_evict_each_other(
+    newcomer: Priority, settings: Settings
+) -> None:
+    world = World(*POOL, queues=(*HALVES, queue("c")), settings=settings)
+    world.submit(single("owed", 2, queue="a", priority=Priority.LOW))
+    world.submit(single("borrower", 4, queue="c", priority=newcomer))
+    world.go_to(86_400)
+    assert world.running() == {"owed"}
+    assert world.of_kind(Stop) == []
+
+
+def test_why_says_that_lower_work_is_within_the_guarantee_of_its_queue() -> None:
+    world = World(*POOL, queues=(*HALVES, queue("c")))
+    world.submit(single("owed", 2, queue="a", priority=Priority.LOW))
+    world.submit(single("borrower", 4, queue="c", priority=Priority.HIGH))
+    assert world.why("borrower").cause is Cause.VICTIMS_PROTECTED
+    assert "within the guarantee of its queue" in world.why("borrower").summary

@@ -21,6 +21,7 @@ from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.displacement import Entitlement, may_displace
 
 _FILTERS = {
     KernelFilter.FITS: Filter.FITS,
@@ -110,7 +111,7 @@ class CapacityGap:
             return Reason(
                 Cause.VICTIMS_PROTECTED,
                 f"{len(protected)} job{'s' * (len(protected) != 1)} of lower priority could make room but may not be "
-                "ended yet (minimum run time, preemption budget, or not preemptible)",
+                "ended (minimum run time, preemption budget, not preemptible, or within the guarantee of its queue)",
                 (("protected", len(protected)),),
                 nodes,
                 blocked_by=protected[0].id,
@@ -198,7 +199,12 @@ class CapacityGap:
             if other.slot >= 0 and other.job.priority < record.job.priority and other.job.pool == record.job.pool
         ]
         until = self._state.roster.slots[SLOT_PROTECTED_UNTIL]
-        return lower if all(until[other.slot] > self._state.now for other in lower) else []
+        if any(
+            until[other.slot] <= self._state.now and may_displace(self._state, record, other, Entitlement.PRIORITY)
+            for other in lower
+        ):
+            return []
+        return lower
 
 
 def _scarcest(needs: list[RoleNeed]) -> RoleNeed:

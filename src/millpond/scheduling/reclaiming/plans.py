@@ -1,9 +1,9 @@
 """Plans: whom to ask to leave so that one waiting job gets its whole placement, proved before anyone is asked.
 
-Three rules say who may be asked. *Reclaim*: a queue within its guarantee takes back what others borrowed. *Priority*: a
-higher class ends lower work. *Ordering*: a selective ordering lets a waiting job displace running work whose key is
-enough worse to pay for the preemption. Work is protected during its minimum run time, when its budget of preemptions is
-used up, and when it is not preemptible. An elastic job asks for its least size only.
+``tenancy.displacement`` says who may be asked, by one of three entitlements. *Guarantee*: a queue within its guarantee
+takes back what others borrowed. *Priority*: a higher class ends lower work. *Ordering*: a selective ordering lets a
+waiting job displace running work whose key is enough worse to pay for the preemption. An elastic job asks for its least
+size only.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from millpond.scheduling.reclaiming.victims import unprotected
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_admitted, limit_in_the_way
+from millpond.scheduling.tenancy.displacement import Entitlement, may_displace
 
 BoolArray = NDArray[np.bool_]
 
@@ -64,12 +65,9 @@ class Planner:
         """Take back borrowed room for a queue that is within its guarantee."""
         state = self.state
         slots = state.roster.live
-        allowed = self._unprotected(slots, Priority.LOW, Priority.CRITICAL)
-        for slot in np.flatnonzero(allowed):
-            victim = state.roster.records[slot]
-            if victim is None or not self._may_reclaim(record, victim):
-                allowed[slot] = False
-        parts = self._parts(partial(self._may_reclaim, record))
+        may_ask = self._may_ask(record, Entitlement.GUARANTEE)
+        allowed = self._displaceable(slots, (Priority.LOW, Priority.CRITICAL), may_ask)
+        parts = self._parts(may_ask)
         if not parts and not allowed.any():
             return None
         harm, preference = self._lost_work(slots)
@@ -79,8 +77,7 @@ class Planner:
             return not borrows and is_admitted(state, record, tasks)
 
         harm = np.where(allowed, harm, np.inf)
-        still = partial(self._may_reclaim, record)
-        rule = Rule(Cause.RECLAIMED, harm, preference, mask, may_grow, parts=parts, still=still)
+        rule = Rule(Cause.RECLAIMED, harm, preference, mask, may_grow, parts=parts, still=may_ask)
         limiting = limit_in_the_way(state, record)
         if limiting is None:
             return self._find(record, rule)
@@ -96,8 +93,9 @@ class Planner:
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
         slots = self.state.roster.live
-        allowed = self._unprotected(slots, Priority.LOW, record.job.priority - 1)
-        parts = self._parts(lambda victim: victim.job.priority < record.job.priority)
+        may_ask = self._may_ask(record, Entitlement.PRIORITY)
+        allowed = self._displaceable(slots, (Priority.LOW, record.job.priority - 1), may_ask)
+        parts = self._parts(may_ask)
         if not parts and not allowed.any():
             return None
         harm, preference = self._lost_work(slots)
@@ -110,6 +108,7 @@ class Planner:
             mask,
             partial(is_admitted, self.state, record),
             parts=parts,
+            still=may_ask,
         )
         return self._find(record, rule)
 
@@ -119,11 +118,20 @@ class Planner:
         slots = state.roster.live
         keys = self._running_keys(slots)
         priority = record.job.priority
-        judged = state.ordering.victims(record, slots, keys, self._unprotected(slots, priority, priority))
+        may_ask = self._may_ask(record, Entitlement.ORDERING)
+        judged = state.ordering.victims(record, slots, keys, self._displaceable(slots, (priority, priority), may_ask))
         if judged is None:
             return None
-        may_grow = partial(is_admitted, state, record)
-        rule = Rule(Cause.PREEMPTED, judged.harm, judged.preference, mask, may_grow, judged.move_harm, by_ordering=True)
+        rule = Rule(
+            Cause.PREEMPTED,
+            judged.harm,
+            judged.preference,
+            mask,
+            partial(is_admitted, state, record),
+            judged.move_harm,
+            still=may_ask,
+            by_ordering=True,
+        )
         plan = self._find(record, rule)
         if plan is None and len(judged.move_harm) and self._search.asked_anybody:
             return self._find(record, replace(rule, move_harm=NO_MOVES))
@@ -151,12 +159,27 @@ class Planner:
             self._keys_at = stamp
         return self._keys
 
-    def _unprotected(self, slots: FloatArray, lowest: int, highest: int) -> BoolArray:
-        """(slots,) who of these classes may be asked to leave."""
+    def _may_ask(self, record: JobRecord, by: Entitlement) -> Callable[[JobRecord], bool]:
+        """What says of running work whether a job may displace it."""
+        return partial(may_displace, self.state, record, by=by)
+
+    def _displaceable(
+        self, slots: FloatArray, classes: tuple[int, int], may_ask: Callable[[JobRecord], bool]
+    ) -> BoolArray:
+        """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
         free = np.empty(slots.shape[1], dtype=np.bool_)
-        self._fill_unprotected(slots, self.state.now, float(lowest), float(highest), free)
+        self._fill_unprotected(slots, self.state.now, float(classes[0]), float(classes[1]), free)
         if self._leaving:
             free[[job.slot for job in self._leaving.values() if job.slot >= 0]] = False
+        if self.state.queues.has_guarantees:
+            # Within these classes the answer is the same for all work of a queue.
+            by_queue: dict[str, bool] = {}
+            for slot in np.flatnonzero(free).tolist():
+                victim = self.state.roster.records[slot]
+                assert victim is not None, "a slot that is alive has a job"
+                if victim.queue not in by_queue:
+                    by_queue[victim.queue] = may_ask(victim)
+                free[slot] = by_queue[victim.queue]
         return free
 
     def _parts(self, may_ask: Callable[[JobRecord], bool]) -> list[ShrinkPart]:
@@ -169,7 +192,3 @@ class Planner:
         """Harm: GPU-seconds of the present run, at least one. Preference: the youngest run leaves first."""
         run = np.maximum(self.state.now - slots[SLOT_STARTED], 0.0) + 1.0
         return run * slots[SLOT_CARDS], slots[SLOT_STARTED].copy()
-
-    def _may_reclaim(self, record: JobRecord, victim: JobRecord) -> bool:
-        """Whether the victim is of another queue that has now more than it is guaranteed against that of the job."""
-        return victim.queue != record.queue and self.state.queues.may_take_back(record.queue, victim.queue)

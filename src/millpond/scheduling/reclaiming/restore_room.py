@@ -19,6 +19,7 @@ from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave, soften
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_retake, is_suspending
+from millpond.scheduling.tenancy.displacement import Entitlement, may_displace
 
 
 def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
@@ -72,9 +73,9 @@ def _holders(state: State, record: JobRecord, devices: set[int]) -> list[JobReco
 
 
 def _may_ask(state: State, record: JobRecord, other: JobRecord) -> bool:
-    one, job = record.job, other.job
-    is_below = job.priority < one.priority or (
-        job.priority == one.priority and job.share_class.rank > one.share_class.rank
+    is_below = may_displace(state, record, other, Entitlement.PRIORITY) or (
+        may_displace(state, record, other, Entitlement.ORDERING)
+        and other.job.share_class.rank > record.job.share_class.rank
     )
     if not is_below or other.state is not JobState.RUNNING or other.slot < 0:
         return False
