@@ -8,6 +8,7 @@ from worlds import World, asks, gang, machine, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.events import Ended, StopRequested
+from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
@@ -125,6 +126,47 @@ def test_a_victim_gets_notice_and_its_own_grace_and_the_newcomer_starts_only_whe
     world.leave("low")
     assert world.running() == {"high"}
     assert world.of_kind(Start, "high")[0].cause is Cause.PREEMPTED
+
+
+@pytest.mark.parametrize("nodes", [(machine("a", 1), machine("b", 1)), (machine("n", 2),)])
+def test_a_newcomer_waits_for_its_own_victims_alone(nodes: tuple[Node, ...]) -> None:
+    world = World(*nodes)
+    world.lingering.add("x")
+    world.submit(single("x", priority=LOW), single("y", priority=LOW))
+    world.submit(single("h", priority=HIGH), single("i", priority=HIGH))
+    (waits,) = {"h", "i"} - world.running()
+    reason = world.why(waits)
+    assert (reason.cause, reason.blocked_by, dict(reason.numbers)) == (Cause.ROOM_BEING_MADE, "x", {"victims": 1})
+    world.leave("x")
+    assert world.running() == {"h", "i"}
+
+
+def test_newcomers_into_the_room_of_one_victim_wait_for_that_one() -> None:
+    world = World(machine("a", 2), machine("b", 1))
+    world.lingering |= {"x", "y"}
+    world.submit(single("x", 2, priority=LOW), single("y", priority=LOW))
+    world.submit(*(single(id_, priority=HIGH) for id_ in "hij"))
+    assert not world.running()
+    world.leave("x")
+    assert len(world.running()) == 2
+    world.leave("y")
+    assert world.running() == {"h", "i", "j"}
+
+
+def test_a_place_that_needs_what_others_leave_too_is_kept_until_they_have_left() -> None:
+    world = World(machine("n", 4))
+    world.lingering.add("x")
+    world.submit(gang("y", 1, asks(1, cpus=30), priority=LOW))
+    world.go_to(10)
+    world.submit(gang("x", 1, asks(1, cpus=30), priority=LOW))
+    world.go_to(20)
+    world.submit(gang("h", 1, asks(1, cpus=10), priority=HIGH), gang("i", 1, asks(1, cpus=40), priority=HIGH))
+    world.submit(gang("late", 1, asks(1, cpus=30)))
+    assert not world.running()
+    assert [stop.job for stop in world.of_kind(Stop)] == ["x", "y"]
+    world.leave("x")
+    assert world.running() == {"h", "i"}
+    assert len(world.of_kind(Stop)) == 2
 
 
 def test_protected_work_is_ended_once_its_minimum_run_time_is_over() -> None:

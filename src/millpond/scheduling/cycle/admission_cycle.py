@@ -8,27 +8,27 @@ successors are claimed until they have left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling import runs
-from millpond.scheduling.cycle.claims import Claim, Claims
+from millpond.scheduling.cycle.claims import Claim, Claims, Victims
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.waiting_lines import LineKey
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.elastic.growth import grow, in_order
-from millpond.scheduling.ledger.holdings import HoldState
+from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspension.suspension import given_up
+from millpond.scheduling.suspension.suspension import HOLD_OF, given_up, is_leaving, suspended_tasks
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.admission import (
     admitted_tasks,
@@ -124,22 +124,40 @@ class AdmissionCycle:
             record = self._state.jobs[job]
             if not record.line or not claims.is_settled(job, claim):
                 continue
-            claims.drop(job)
             # Tasks that it has given up since are left out; if those left are too few, it is placed anew.
             placed = [(task, holding) for task, holding in claim.placed if task.state is TaskState.QUEUED]
-            tasks = [task for task, _ in placed]
-            if not is_enough(record.job, tasks):
-                continue
-            if not is_admitted(self._state, record, tasks):
-                continue
-            if claims.closes_too_soon(record, placed):
-                continue
-            if self._take_again(placed):
-                self._charge(record, placed)
-                self._start(record, placed, claim.cause)
+            if is_enough(record.job, [task for task, _ in placed]) and not claims.closes_too_soon(record, placed):
+                if self._take_again(record, placed):
+                    self._start(record, placed, claim.cause)
+                    continue
+                if self._is_being_vacated(record, placed):
+                    continue
+            claims.drop(job)
 
-    def _take_again(self, placed: Placed) -> bool:
-        """Take the very same places on the ledger as it is; False, and nothing taken, if that is not possible."""
+    def _is_being_vacated(self, record: JobRecord, placed: Placed) -> bool:
+        """Whether a place, and the quota for it, are a job's once all work that is leaving has left."""
+        state = self._state
+        mark = state.journal.begin()
+        for other in state.running.values():
+            leaving, hold = [task for task in other.tasks if task.state is TaskState.STOPPING], HoldState.NOTHING
+            if not leaving and is_leaving(other):
+                leaving, hold = suspended_tasks(other), HOLD_OF[other.suspend_mode]
+            if leaving:
+                state.charge(other, other.held_by(leaving), -1)
+                for task in leaving:
+                    if task.holding is not None:
+                        state.cluster.change(task.holding, hold)
+                state.charge(other, other.held_by(leaving), 1)
+            if other.is_ending:
+                state.limits.count(other, -1)
+        vacated = self._take_again(record, placed)
+        state.journal.rollback(mark)
+        return vacated
+
+    def _take_again(self, record: JobRecord, placed: Placed) -> bool:
+        """Take the very same places on the ledger as it is; False, and nothing taken, if room or quota forbid it."""
+        if not is_admitted(self._state, record, [task for task, _ in placed]):
+            return False
         cluster, journal = self._state.cluster, self._state.journal
         mark = journal.begin()
         for _, holding in placed:
@@ -147,6 +165,7 @@ class AdmissionCycle:
             if cluster.is_overdrawn(holding):
                 journal.rollback(mark)
                 return False
+        self._charge(record, placed)
         journal.commit()
         return True
 
@@ -353,19 +372,17 @@ class AdmissionCycle:
         state, claims = self._state, self._claims
         if any(plan.by_ordering for plan in outcome.plans):
             claims.displaced_at = state.now
-        victims = _departures(outcome.plans)
         for record, placed, cause in outcome.placed:
             grows = not record.line
             if grows and self._planner.has_asked(record):
                 continue
-            if is_admitted(state, record, [task for task, _ in placed]) and self._take_again(placed):
-                self._charge(record, placed)
+            if self._take_again(record, placed):
                 self._start(record, placed, cause)
             elif not grows:  # a gang that grows has another turn in the next cycle
-                claims.put(record.id, Claim(placed, victims, cause))
+                claims.put(record.id, Claim(placed, _victims(record, placed, outcome.plans), cause))
         for plan in outcome.plans:
             for moved, placed in plan.moved:
-                claims.put(moved.id, Claim(placed, victims, Cause.FITS))
+                claims.put(moved.id, Claim(placed, _victims(moved, placed, outcome.plans), Cause.FITS))
             ask_to_leave(state, plan.leaving, plan.suspended, plan.cause, plan.record.id)
             for victim, tasks in plan.shrunk:
                 runs.stop(state, victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
@@ -383,10 +400,26 @@ class AdmissionCycle:
         self._state.outbox.append(runs.start(self._state, record, placed, cause))
 
 
-def _departures(plans: Sequence[Plan]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
-    """The ``victims`` of a claim: who leaves as a whole, then who leaves with some of its tasks."""
-    shrunk = [pair for plan in plans for pair in plan.shrunk]
-    return (
-        *((victim.id, victim.attempt, ()) for plan in plans for victim in plan.leaving),
-        *((victim.id, victim.attempt, tuple(task.number for task in tasks)) for victim, tasks in shrunk),
+def _victims(record: JobRecord, placed: Placed, plans: Sequence[Plan]) -> Victims:
+    """Those of the job's own plan; without one, who has its cards, or is on its nodes; if none does, all that leave."""
+    departures: list[tuple[JobRecord, JobRecord, tuple[TaskRecord, ...]]] = [
+        *((plan.record, victim, ()) for plan in plans for victim in plan.leaving),
+        *((plan.record, victim, tasks) for plan in plans for victim, tasks in plan.shrunk),
+    ]
+    cards = {card for _, holding in placed for card in holding.devices}
+    nodes = {holding.node for _, holding in placed}
+
+    def of(shares: Callable[[Holding], bool]) -> list[tuple[JobRecord, JobRecord, tuple[TaskRecord, ...]]]:
+        return [
+            (successor, victim, tasks)
+            for successor, victim, tasks in departures
+            if victim is record or any(task.holding and shares(task.holding) for task in tasks or victim.tasks)
+        ]
+
+    found = (
+        [each for each in departures if each[0] is record]
+        or of(lambda holding: not cards.isdisjoint(holding.devices))
+        or of(lambda holding: holding.node in nodes)
+        or departures
     )
+    return tuple((victim.id, victim.attempt, tuple(task.number for task in tasks)) for _, victim, tasks in found)

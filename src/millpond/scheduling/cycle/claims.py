@@ -14,6 +14,9 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import is_suspending, is_suspending_for, wants_back
 
+Victims = tuple[tuple[str, int, tuple[int, ...]], ...]
+"""Ids and runs of jobs that are leaving, each with the numbers of its tasks that do; none: all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -21,11 +24,11 @@ class Claim:
 
     Attributes:
         placed: its tasks and the holdings they will take.
-        victims: ids and runs of the jobs that are leaving, each with the numbers of its tasks that do; none: all.
+        victims: who has to leave first.
     """
 
     placed: Placed
-    victims: tuple[tuple[str, int, tuple[int, ...]], ...]
+    victims: Victims
     cause: Cause
 
     @property
