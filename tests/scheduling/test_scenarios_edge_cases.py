@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
-from worlds import World, asks, elastic, machine, single
+from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.decisions import Suspend
 from millpond.model.events import Ended, JobSubmitted, Refused, ResumeRequested, StopRequested, SuspendRequested
@@ -11,6 +13,8 @@ from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Priority
+from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.settings import Settings
 
 
@@ -142,3 +146,23 @@ def test_what_is_reserved_for_a_job_does_not_stand_in_the_way_of_a_higher_class(
     world.submit(single("second", 2))
     world.submit(single("urgent", 1, priority=Priority.HIGH))
     assert world.state("urgent") is JobState.RUNNING
+
+
+def test_requests_of_jobs_that_are_forgotten_take_no_memory() -> None:
+    world = World(machine("n", 4), settings=Settings(typical_mix=((asks(1), 1),)))
+    cached, before = 400, _living()
+    for number in range(500):
+        world.submit(gang(f"j{number}", 1, asks(1, memory_mib=1_000 + number)))
+        world.end(f"j{number}")
+        world.core.forget(f"j{number}")
+    demands, shapes = _living()
+    assert demands <= before[0]
+    assert shapes <= before[1] + cached
+    assert not world.core.jobs
+
+
+def _living() -> tuple[int, int]:
+    gc.collect()
+    living = gc.get_objects()
+    demands, shapes = (sum(type(each) is kind for each in living) for kind in (RequestClass, Shape))
+    return demands, shapes

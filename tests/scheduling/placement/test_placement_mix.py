@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from millpond.scheduling.placement import mix as mix_module
 from millpond.scheduling.placement.mix import LearntMix, TypicalMix
 from millpond.scheduling.placement.shapes import ANY_MODEL, Shape
 
@@ -51,6 +54,16 @@ def test_what_was_seen_long_ago_is_forgotten() -> None:
     learnt.observe(HALF, 0.0)
     learnt.observe(WHOLE, 100 * DAY)
     assert [shape.compute_milli for shape in learnt.rebuild().shapes] == [1000]
+
+
+def test_of_too_many_shapes_the_lightest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mix_module, "MOST_SHAPES", 10)
+    learnt = LearntMix(check_every=1)
+    learnt.observe(HALF, 0.0, tasks=3)
+    for memory_mib in range(100):
+        learnt.observe(Shape(1_000, memory_mib), 1.0)
+    assert len(learnt.snapshot()["counts"]) <= 10
+    assert [shape.devices for shape in learnt.rebuild().shapes] == [0, 1]
 
 
 def test_a_restored_mix_goes_on_identically() -> None:

@@ -55,7 +55,6 @@ class Placer:
         self.settings = settings
         self.affinities = Affinities(cluster) if settings.placement == "gandiva" else None
         self.kernels = interpreted()
-        self._vectors: dict[Shape, Int64Array] = {}
         self.mix = LearntMix()
         if settings.typical_mix:
             for request, _ in settings.typical_mix:
@@ -221,13 +220,6 @@ class Placer:
         """Hold room for the shape on this very node; None if there is none."""
         devices = self.selector.choose_devices(node, shape)
         return None if devices is None else self.take(shape, Choice(node, 0, devices))
-
-    def vector(self, shape: Shape) -> Int64Array:
-        """The shape as kernels read it."""
-        vector = self._vectors.get(shape)
-        if vector is None:
-            vector = self._vectors[shape] = self.selector.vector(shape)
-        return vector
 
 
 class _Taking:

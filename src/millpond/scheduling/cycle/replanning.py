@@ -160,7 +160,7 @@ class Replanner:
         placed: Placed = []
         for task in tasks:
             shape = self._shape(record, task)
-            vector = self._placer.vector(shape)
+            vector = self._placer.selector.vector(shape)
             node = self._first_fitting(arrays.node_table, arrays.device_table, arrays.node_count, vector, mask)
             holding = None if node < 0 else self._placer.take_on(int(node), shape)
             if holding is None:

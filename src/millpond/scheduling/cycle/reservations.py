@@ -95,7 +95,7 @@ class Reserver:
             shape = state.cluster.words.shapes_of(record.demand)[index]
             times = np.empty((count, min(wanted, most_copies)))
             self._room_times(
-                arrays.node_table, arrays.device_table, count, self.placer.vector(shape),
+                arrays.node_table, arrays.device_table, count, self.placer.selector.vector(shape),
                 (arrays.pool[:count] == shape.pool).astype(np.uint8), roster.rows, roster.row_devices,
                 roster.row_memory, roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, times.shape[1],
                 self._scratch, times,

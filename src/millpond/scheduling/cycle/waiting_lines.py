@@ -33,7 +33,7 @@ class WaitingLines:
         job = record.job
         line = record.line
         if not line:
-            line = record.line = (job.queue, job.user, job.priority, record.demand.number)
+            line = record.line = (job.queue, job.user, job.priority, record.demand)
         waiting = self.lines.get(line)
         entry = (record.key, record.sequence, record)
         if waiting is None:

@@ -7,6 +7,7 @@ same by them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from weakref import WeakValueDictionary
 
 from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.nodes import DEFAULT_POOL
@@ -55,7 +56,7 @@ class NameIndex:
         self.racks = Names()
         self.zones = Names()
         self.extras = Names()
-        self._shapes: dict[tuple[TaskRequest, str], Shape] = {}
+        self._shapes: WeakValueDictionary[tuple[TaskRequest, str], Shape] = WeakValueDictionary()
         self._shapes_version = 0
 
     def plain(self) -> dict[str, list[str]]:

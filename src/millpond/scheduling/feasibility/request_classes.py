@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from weakref import WeakValueDictionary
 
 from millpond.model.resources import Amount, TaskRequest
 from millpond.model.workloads import Job
@@ -10,10 +11,9 @@ from millpond.scheduling.placement.shapes import Shape
 
 
 class RequestClass:
-    """What alike jobs ask for.
+    """What alike jobs ask for; jobs of one scheduler that ask for the same share one object.
 
     Attributes:
-        number: names the kind among all demands of one scheduler.
         elastic: whether they can run with fewer or more tasks than they want.
         gpu_milli: guaranteed compute of all tasks.
         amount: what all tasks together count for in quotas.
@@ -21,10 +21,11 @@ class RequestClass:
         shapes, shapes_at: what one task of each role asks of a node, kept by ``NameIndex.shapes_of``.
     """
 
-    __slots__ = ("amount", "elastic", "gpu_milli", "least_amount", "number", "pool", "roles", "shapes", "shapes_at")
+    __slots__ = (
+        "__weakref__", "amount", "elastic", "gpu_milli", "least_amount", "pool", "roles", "shapes", "shapes_at",
+    )  # fmt: skip
 
-    def __init__(self, job: Job, number: int) -> None:
-        self.number = number
+    def __init__(self, job: Job) -> None:
         self.roles = job.roles
         self.pool = job.pool
         self.elastic = job.elastic
@@ -36,19 +37,19 @@ class RequestClass:
 
 
 class RequestClasses:
-    """All demands that a scheduler has met."""
+    """All demands of the jobs that a scheduler knows; those of no job are dropped."""
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[object, RequestClass] = {}
+        self._known: WeakValueDictionary[object, RequestClass] = WeakValueDictionary()
 
     def of(self, job: Job) -> RequestClass:
         """The demand of a job; jobs whose tasks ask for the same, in one pool, and lie together alike, share it."""
         alike = (job.roles, job.pool, job.together, job.together_required)
         demand = self._known.get(alike)
         if demand is None:
-            demand = self._known[alike] = RequestClass(job, len(self._known))
+            demand = self._known[alike] = RequestClass(job)
         return demand
 
 

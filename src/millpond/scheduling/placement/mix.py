@@ -19,6 +19,8 @@ from millpond.scheduling.placement.shapes import Shape
 COVERAGE_PERCENT = 95
 _LEARNT_UNIT = 1_000
 _EPOCH_HALF_LIVES = 8.0
+MOST_SHAPES = 10_000
+"""Shapes that are counted at a time; the lightest are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,9 @@ class LearntMix:
         if self._unchecked < self.check_every:
             return False
         self._unchecked = 0
+        if len(self._counts) > MOST_SHAPES:
+            heaviest = sorted(self._counts.items(), key=lambda item: (-item[1], _order(item[0])))
+            self._counts = dict(heaviest[: MOST_SHAPES // 2])
         if self.drift() * 100.0 <= self.drift_percent:
             return False
         self.rebuild()

@@ -23,7 +23,7 @@ SHAPE_DEVICE_MEMORY, SHAPE_MODELS, SHAPE_POOL = range(5, 8)
 FIRST_SHAPE_EXTRA = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Shape:
     """One task's request.
 

@@ -262,7 +262,7 @@ class VictimSearch:
         roster, arrays = self._state.roster, self._state.cluster.arrays
         while True:
             node, count = self._cheapest_room(
-                arrays.node_table, arrays.device_table, arrays.node_count, self._placer.vector(shape),
+                arrays.node_table, arrays.device_table, arrays.node_count, self._placer.selector.vector(shape),
                 _NO_MASK if attempt.mask is None else attempt.mask, roster.rows, roster.row_devices, roster.row_memory,
                 roster.node_head, attempt.harm, attempt.rule.preference, attempt.move_harm,
                 roster.slots[SLOT_SEQUENCE], self._scratch, self._chosen,
