@@ -130,7 +130,7 @@ class Walk:
                 self._resume(task)
                 self._notice_ends()
         while self.expected:
-            self.residency.bring_back(DEADLINE_S)
+            self.residency.arbiter.bring_back(self.node.now + DEADLINE_S)
             self._notice_ends()
             self.check()
             waiting = [entry for entry in self.residency.ledger if entry.residence is Residence.SWAPPED]
@@ -163,7 +163,7 @@ class Walk:
 
     def _arrive(self, entry: LedgerEntry) -> MoveResult:
         asked_at = self.node.now
-        answer = self.residency.arrive(entry, DEADLINE_S)
+        answer = self.residency.arbiter.arrive(entry, asked_at + DEADLINE_S)
         assert self.node.now <= asked_at + DEADLINE_S + UNDOING_S, "an arrival waited beyond its deadline"
         return answer
 
@@ -197,7 +197,7 @@ class Walk:
         grants = () if task is None else self._elsewhere(task)
         if task is not None and grants:
             home = self.node.assignments[task][0]
-            answer = self._insist(lambda: self.residency.migrate(task, grants, DEADLINE_S), task)
+            answer = self._insist(lambda: self.residency.migrate(task, DEADLINE_S, grants), task)
             self._answered(task, answer, DesiredState.RUNNING, "migrated")
             if answer.outcome is not MoveOutcome.LOST:
                 assert self.node.assignments[task] == (grants if answer.ok else home, ())
@@ -255,7 +255,7 @@ class Walk:
 
     def return_some(self) -> None:
         """The agent looks whether somebody can return."""
-        self._insist(lambda: self.residency.bring_back(DEADLINE_S))
+        self._insist(lambda: self.residency.arbiter.bring_back(self.node.now + DEADLINE_S))
 
     def agent_restarts(self) -> None:
         """Between two steps."""

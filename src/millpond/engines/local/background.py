@@ -12,10 +12,14 @@ Result = TypeVar("Result")
 
 
 class Background:
-    """One thread for each piece of work: pieces are few, and each has a deadline."""
+    """One thread for each piece of work: pieces are few, and each has a deadline.
+
+    Attributes:
+        loop: the engine's.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
 
     def run(self, act: Callable[[], Result], then: Callable[[Result], None]) -> None:
         """Call ``act`` in a thread, and ``then`` on the loop with its result; a defect goes to the loop's handler."""
@@ -25,7 +29,7 @@ class Background:
                 result = act()
             except Exception as error:  # handed on to the engine's caller
                 failure = {"message": "a defect in the background", "exception": error}
-                self.call(self._loop.call_exception_handler, failure)
+                self.call(self.loop.call_exception_handler, failure)
             else:
                 self.call(then, result)
 
@@ -34,8 +38,4 @@ class Background:
     def call(self, then: Callable[..., None], *results: object) -> None:
         """Call ``then`` on the loop, from any thread; nothing happens once the engine is closed."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(then, *results)
-
-    def call_later(self, delay_s: float, then: Callable[[], None]) -> None:
-        """Call ``then`` on the loop after so many seconds; on the loop only."""
-        self._loop.call_later(delay_s, then)
+            self.loop.call_soon_threadsafe(then, *results)

@@ -1,39 +1,57 @@
-"""The sharing of one engine's devices, put together: admission, suspension, the watch for escapes, and recovery."""
+"""The sharing of one engine's devices: room for starts, the return of tasks that made room, and recovery.
+
+What keeps tasks to their slices (``slices``) and the watch for escapes (``escapes``) are parts of it.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from millpond.engines.local.admission import LEAST_MOVE_S, Admission, Room
 from millpond.engines.local.background import Background
-from millpond.engines.local.device_assignments import TaskAssignments
-from millpond.engines.local.escape_watcher import EscapeWatcher
+from millpond.engines.local.escapes import Escape, EscapeWatcher
 from millpond.engines.local.live_tasks import LiveTasks
-from millpond.engines.local.slices import Slices
-from millpond.engines.local.suspension import Suspension, vendor_of
+from millpond.engines.local.slices import Slices, TaskAssignments
+from millpond.engines.local.verdicts import Refusal
 from millpond.model.decisions import Placement
+from millpond.model.errors import MillpondError
 from millpond.model.telemetry import SliceReading
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host import procfs
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.agent_lock import AgentLock, AnotherAgentError
 from millpond.node.sharing.arbiter import NodeContext
-from millpond.node.sharing.backend import SliceEnforcer, SliceUsage
+from millpond.node.sharing.backend import SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.sharing.checkpoint import CheckpointMover
 from millpond.node.sharing.desired_state import DesiredStateFiles
-from millpond.node.sharing.escapes import Escape
 from millpond.node.sharing.helper import CheckpointHelper
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
-from millpond.node.sharing.movers import VendorMover
+from millpond.node.sharing.movers import INSTANCES, VendorMover
 from millpond.node.sharing.residency import ResidencyDependencies, ResidencyManager
 from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task import runner
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskId
+
+LEAST_MOVE_S: Final = 30.0
+_RETURN_AGAIN_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The answer to a request for room.
+
+    Attributes:
+        refusal: why there is none; nothing is held then.
+        envs: what each task with slices has to be started with.
+    """
+
+    refusal: Refusal | None = None
+    envs: Mapping[TaskId, TaskEnv] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +61,6 @@ class SharingCallbacks:
     Attributes:
         on_lost: a task cannot go on, and why.
         on_escape: a task uses a device beyond its slice.
-        on_unmappable: the driver of a node brings nothing back on other devices.
         on_displaced: a task has made room for a job; with no job named, it is back.
         is_ending: whether a task has been asked to end; any thread asks.
     """
@@ -51,7 +68,6 @@ class SharingCallbacks:
     on_lost: Callable[[TaskId, str], None]
     on_escape: Callable[[Escape], None]
     on_displaced: Callable[[TaskId, str], None]
-    on_unmappable: Callable[[str], None]
     is_ending: Callable[[TaskId], bool]
 
 
@@ -59,7 +75,8 @@ class DeviceSharing:
     """Lives on the engine's loop; what blocks runs in the background.
 
     Attributes:
-        suspension: takes tasks off their devices and back.
+        residency: takes tasks off their devices and back.
+        background: where that is done.
     """
 
     def __init__(
@@ -73,7 +90,7 @@ class DeviceSharing:
         lock: AgentLock,
     ) -> None:
         self._live = live
-        self._background = background
+        self.background = background
         self._lock = lock
         self._state_dir = state_dir
         self._devices = devices = {device.uuid: device for node in machine.nodes for device in node.devices}
@@ -82,12 +99,12 @@ class DeviceSharing:
         self._slices = Slices(devices, holds, state_dir)
         desired_states = DesiredStateFiles(state_dir)
         self._trees = TaskTrees(live.record, desired_states, self._slices.hold_launches, callbacks.is_ending)
-        ledger = Ledger(
+        self._ledger = Ledger(
             {uuid: device.memory_mib for uuid, device in devices.items()},
             {node.name: node.swap_mib for node in machine.nodes},
         )
-        checkpoints = CheckpointMover(self._helper, self._trees, ledger.total_mib)
-        mover = VendorMover(self._trees, checkpoints, lambda task: vendor_of(live.record(task), devices))
+        checkpoints = CheckpointMover(self._helper, self._trees, self._ledger.total_mib)
+        mover = VendorMover(self._trees, checkpoints, self.vendor_of)
         context = NodeContext(
             time.monotonic,
             lambda task, reason: background.call(callbacks.on_lost, task, reason),
@@ -97,18 +114,12 @@ class DeviceSharing:
         assignments = TaskAssignments(
             state_dir, live, self._slices, lambda uuids: machine.environment([devices[uuid] for uuid in uuids])
         )
-        self._residency = ResidencyManager(
-            ResidencyDependencies(ledger, mover, self._trees, desired_states, assignments), context
+        self.residency = ResidencyManager(
+            ResidencyDependencies(self._ledger, mover, self._trees, desired_states, assignments), context
         )
-        self._admission = Admission(self._residency, self._slices, background, self.hindrance)
-        self.suspension = Suspension(
-            self._residency,
-            live,
-            devices,
-            self.hindrance,
-            lambda node: background.call(callbacks.on_unmappable, node),
-        )
+        self._arbiter = self.residency.arbiter
         self._watcher = EscapeWatcher(machine, live, self._slices, self._trees, background, callbacks.on_escape)
+        self._is_returning = self._returns_later = False
 
     def close(self) -> None:
         """End what runs beside the engine; moves that are under way are finished by the next engine."""
@@ -116,20 +127,27 @@ class DeviceSharing:
         self._lock.release()
 
     def admit(self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, then: Callable[[Room], None]) -> None:
-        """Get room for all tasks of a start, or for none; see ``Admission.admit``."""
+        """Get room for all tasks of a start, or for none; at once if there is room and nothing to prepare, which is
+        nearly always the case."""
+        if not any(self._slices.concern(placed.grants) for placed in tasks.values()):
+            room = self._room_for(tasks, launch, 0.0)
+            if room.refusal is None:
+                then(room)
+                return
 
         def admitted(room: Room) -> None:
             then(room)
+            self._let_return()  # tasks that made room for a start that failed
             self._watcher.watch()
 
-        self._admission.admit(tasks, launch, admitted)
+        self.background.run(lambda: self._room_for(tasks, launch, LEAST_MOVE_S), admitted)
 
     def release(self, task: TaskId) -> None:
         """A task is over, or its start failed."""
-        self._residency.release(task)
+        self.residency.release(task)
         if task in self._slices.held:  # what held it may have a daemon to stop
-            self._background.run(lambda: self._slices.release(task), lambda _: None)
-        self._admission.let_return()
+            self.background.run(lambda: self._slices.release(task), lambda _: None)
+        self._let_return()
 
     def recover(
         self, records: Sequence[RunRecord], unanswered: Callable[[TaskId], bool], then: Callable[[], None]
@@ -142,10 +160,10 @@ class DeviceSharing:
 
         def look() -> None:
             with self._trees.surveyed():
-                self._residency.recover(entries, unanswered, LEAST_MOVE_S)
+                self.residency.recover(entries, unanswered, LEAST_MOVE_S)
 
         if entries:
-            self._background.run(look, lambda _: then())
+            self.background.run(look, lambda _: then())
         else:
             then()
 
@@ -157,7 +175,7 @@ class DeviceSharing:
     def readings(self) -> list[SliceReading]:
         """What each task uses of its devices, as the node counts it; any thread may ask."""
         found = []
-        for entry in self._residency.ledger:
+        for entry in self._ledger:
             task, usage = entry.task, self._slices.usage(entry.task) or SliceUsage()
             swapped = entry.residence is Residence.SWAPPED
             for device, mib in entry.memory_mib.items():
@@ -197,3 +215,67 @@ class DeviceSharing:
         except (AnotherAgentError, OSError) as error:
             return str(error)
         return ""
+
+    def vendor_of(self, task: TaskId) -> str:
+        """The vendor of a task's first device (``INSTANCES`` for an instance of a card); empty when it has none."""
+        record = self._live.record(task)
+        device = self._devices.get(record.devices[0]) if record is not None and record.devices else None
+        if device is None:
+            return ""
+        return INSTANCES if device.parent else device.vendor
+
+    def is_swapped(self, task: TaskId) -> bool:
+        """Whether a task's device memory is on the host."""
+        entry = self._ledger.get(task)
+        return entry is not None and entry.residence is Residence.SWAPPED
+
+    def _room_for(self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, deadline_s: float) -> Room:
+        """All of it or nothing."""
+        taken: list[TaskId] = []
+        envs: dict[TaskId, TaskEnv] = {}
+        try:
+            for task, placed in tasks.items():
+                if self._ledger.get(task) is None:  # else an earlier engine started it, and recovery found it
+                    self._take_room(task, placed, launch, deadline_s)
+                    taken.append(task)
+                if self._slices.concern(placed.grants) and (hindrance := self.hindrance()):
+                    raise _NoRoomError(hindrance)
+                env = self._slices.prepare(task, placed.grants, launch)
+                if env is not None:
+                    envs[task] = env
+        except MillpondError as error:
+            for task in taken:
+                self.residency.release(task)
+                self._slices.release(task)
+            return Room(Refusal(str(error), isinstance(error, _NoRoomError)))
+        return Room(None, envs)
+
+    def _take_room(self, task: TaskId, placed: Placement, launch: LaunchSpec, deadline_s: float) -> None:
+        memory = {grant.device: grant.memory_mib for grant in placed.grants}
+        entry = LedgerEntry(task, placed.node, memory, launch.share_class)
+        answer = self._arbiter.arrive(entry, time.monotonic() + deadline_s)
+        if not answer.ok:
+            raise _NoRoomError(f"no room on the devices of node {placed.node}: {answer.reason}")
+
+    def _let_return(self) -> None:
+        """Bring tasks back that had to make room, as soon as there is room again."""
+        if self._is_returning or not self._arbiter.anybody_displaced:
+            return
+        self._is_returning = True
+
+        def settled(_: list[TaskId]) -> None:
+            self._is_returning = False
+            if self._arbiter.anybody_displaced and not self._returns_later:
+                # A foreign process may be in the way, whose end is not announced.
+                self._returns_later = True
+                self.background.loop.call_later(_RETURN_AGAIN_S, self._try_again)
+
+        self.background.run(lambda: self._arbiter.bring_back(time.monotonic() + LEAST_MOVE_S), settled)
+
+    def _try_again(self) -> None:
+        self._returns_later = False
+        self._let_return()
+
+
+class _NoRoomError(MillpondError):
+    """The devices are full, or another server's; another node, or a later try, may do better."""

@@ -124,8 +124,7 @@ class LocalEngine:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._executor.announcements.close()
-        self._executor.live.release()
+        self._executor.live.close()
         self._executor.sharing.close()
         self._executor.forkserver.close()
         self._loop.close()

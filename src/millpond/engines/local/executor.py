@@ -12,17 +12,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from millpond.engines.local.admission import Room
-from millpond.engines.local.announcements import Announcements
 from millpond.engines.local.background import Background
-from millpond.engines.local.device_sharing import DeviceSharing, SharingCallbacks
+from millpond.engines.local.device_sharing import DeviceSharing, Room, SharingCallbacks
+from millpond.engines.local.escapes import Escape
 from millpond.engines.local.live_tasks import Live, LiveTasks
-from millpond.engines.local.moves import Moves
 from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.outbox import Outbox
-from millpond.engines.local.rendezvous import agree
+from millpond.engines.local.ports import agree
 from millpond.engines.local.start_pacing import Pace
 from millpond.engines.local.starts import PendingStart, StartContext
+from millpond.engines.local.suspension import Suspension
 from millpond.engines.local.verdicts import NEVER_STARTED, Refusal, verdict_on
 from millpond.model.amounts import seconds_text
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
@@ -30,7 +29,6 @@ from millpond.model.errors import InconsistentStateError, MillpondError, Unavail
 from millpond.model.sharing import EscapePolicy
 from millpond.model.states import Outcome
 from millpond.node.host.machine import Machine
-from millpond.node.sharing.escapes import Escape
 from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records
@@ -58,18 +56,14 @@ class Executor:
         options: EngineOptions,
         on_unmappable: Callable[[str], None],
     ) -> None:
-        self.live = LiveTasks(state_dir, loop, self._task_ended)
+        self.live = LiveTasks(state_dir, loop, self._task_ended, self._task_kept)
         self._ending: dict[TaskId, StopRequest] = {}
         self._kept: set[TaskId] = set()
-        callbacks = SharingCallbacks(
-            self._lost, self._escaped, self._displaced, on_unmappable, self._ending.__contains__
-        )
-        background = Background(loop)
+        callbacks = SharingCallbacks(self._lost, self._escaped, self._displaced, self._ending.__contains__)
         self.sharing = DeviceSharing(
-            machine, state_dir, self.live, background, callbacks, options.holds, options.agent_lock
+            machine, state_dir, self.live, Background(loop), callbacks, options.holds, options.agent_lock
         )
-        self.announcements = Announcements(state_dir, loop, self._task_kept)
-        self._moves = Moves(self.live, self.sharing.suspension, background, outbox, self._dispatch_all)
+        self._suspension = Suspension(self.live, self.sharing, outbox, self._dispatch_all, on_unmappable)
         self.forkserver = ForkserverClient(options.limiter.supervisors)
         self._servers = frozenset(options.servers)
         self._site = StartContext(
@@ -147,7 +141,7 @@ class Executor:
         if decision.job in self._pending:
             self._pending[decision.job][0].deferred.append(decision)
             return
-        if not isinstance(decision, Stop) and self._moves.defer(decision):
+        if not isinstance(decision, Stop) and self._suspension.defer(decision):
             return
         try:
             match decision:
@@ -156,11 +150,11 @@ class Executor:
                 case Stop():
                     self._stop(decision)
                 case Suspend():
-                    self._moves.suspend(decision)
+                    self._suspension.suspend(decision)
                 case Resume():
-                    self._moves.resume(decision)
+                    self._suspension.resume(decision)
                 case Migrate():
-                    self._moves.migrate(decision)
+                    self._suspension.migrate(decision)
                 case _:
                     raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
         except InconsistentStateError:
@@ -227,7 +221,7 @@ class Executor:
     def _warn_of_absence(self, task: TaskId, grace_s: float) -> None:
         """A task that is to end while its memory is on the host does not get its device back for that: others may have
         been given it."""
-        if grace_s > 0 and task not in self._ending and self.sharing.suspension.is_swapped(task):
+        if grace_s > 0 and task not in self._ending and self.sharing.is_swapped(task):
             self._outbox.note(
                 task.job,
                 f"task {task.task} is asked to end while its device memory is in host memory: what it asks of its "

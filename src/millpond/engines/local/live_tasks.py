@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from millpond.engines.local.rendezvous import recall
+from millpond.engines.local.ports import recall
 from millpond.model.decisions import Grant
+from millpond.node.sessions.exec_sessions import short_name
 from millpond.node.task import runner, running_tasks
+from millpond.node.task.kept_place import ANNOUNCEMENTS, MOST_ANNOUNCED
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, attempt_dir, moved, read_record
 
 
@@ -37,16 +41,33 @@ class LiveTasks:
     Args:
         state_dir: absolute; where records and logs lie.
         on_end: called with each end, with what the record says now.
+        on_kept: called with a task whose supervisor announces that its place is kept (``node.task.kept_place``).
+
+    Raises:
+        OSError: no socket for announcements can be made in the state directory.
     """
 
     def __init__(
-        self, state_dir: Path, loop: asyncio.AbstractEventLoop, on_end: Callable[[Live, RunRecord], None]
+        self,
+        state_dir: Path,
+        loop: asyncio.AbstractEventLoop,
+        on_end: Callable[[Live, RunRecord], None],
+        on_kept: Callable[[TaskId], None],
     ) -> None:
         self._state_dir = state_dir
         self._loop = loop
         self._on_end = on_end
+        self._on_kept = on_kept
         self._tasks: dict[TaskId, Live] = {}
         self._guard = threading.Lock()
+        path = state_dir / ANNOUNCEMENTS
+        path.unlink(missing_ok=True)
+        self._announcements = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # before any record is read
+        self._announcements.setblocking(False)
+        with short_name(path) as name:
+            self._announcements.bind(name)
+        path.chmod(0o600)
+        loop.add_reader(self._announcements, self._receive)
 
     def attach(self, record: RunRecord, expected: bool = True) -> Live | None:
         """Watch a task that an earlier engine started; None when it runs no more."""
@@ -124,12 +145,22 @@ class LiveTasks:
         running_tasks.leave(files.record)  # what was killed could not do so itself
         return latest
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Stop watching; the tasks go on."""
+        self._loop.remove_reader(self._announcements)
+        self._announcements.close()
         for live in self._tasks.values():
             self._loop.remove_reader(live.handle)
             runner.reap(live.handle)
         self._tasks.clear()
+
+    def _receive(self) -> None:
+        try:
+            message = json.loads(self._announcements.recv(MOST_ANNOUNCED))
+            task = TaskId(str(message["job"]), int(message["attempt"]), int(message["task"]))
+        except (BlockingIOError, ValueError, TypeError, KeyError):
+            return
+        self._on_kept(task)
 
     def _over(self, task: TaskId) -> None:
         with self._guard:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.engines.local.live_tasks import LiveTasks
 from millpond.model.decisions import Grant
 from millpond.model.devices import Device
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 from millpond.model.sharing import SliceHold
 from millpond.node.sharing.backend import SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.task.launch import LaunchSpec
-from millpond.node.task.records import RunRecord, TaskFiles, TaskId
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId, write_home
 
 
 class Slices:
@@ -155,3 +157,38 @@ class Slices:
 
     def _folder(self, task: TaskId) -> Path:
         return TaskFiles.of(self._state_dir, task).record.with_suffix(".gate")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAssignments:
+    """The devices on which this engine's tasks belong: on disk, in memory, and for what holds them to their slices.
+
+    Attributes:
+        environment: variables by which programs find devices, by their UUIDs.
+    """
+
+    state_dir: Path
+    live: LiveTasks
+    slices: Slices
+    environment: Callable[[Sequence[str]], Mapping[str, str]]
+
+    def of(self, task: TaskId) -> tuple[Grant, ...]:
+        """See ``DeviceAssignments``."""
+        record = self.live.record(task)
+        return () if record is None else record.grants
+
+    def move(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
+        """See ``DeviceAssignments``. What holds it follows first: the next engine finds out itself whether it has."""
+        self.slices.move(task, grants)
+        self._note(task, grants, left)
+
+    def arrived(self, task: TaskId) -> None:
+        """See ``DeviceAssignments``."""
+        record = self.live.record(task)
+        if record is not None and record.left:
+            self._note(task, record.grants, ())
+
+    def _note(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
+        env = self.environment([grant.device for grant in grants])
+        write_home(TaskFiles.of(self.state_dir, task), grants, left, env)
+        self.live.move(task, grants, left)

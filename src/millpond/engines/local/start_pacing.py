@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 Leave = Callable[[], None]
@@ -29,7 +30,7 @@ class Pace:
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int | None = None) -> None:
         self._loop = loop
         self._most = most or AT_ONCE * len(os.sched_getaffinity(0))
-        self._inside = 0
+        self._inside: set[object] = set()
         self._queue: deque[Callable[[Leave], None]] = deque()
 
     def enter(self, begin: Callable[[Leave], None]) -> None:
@@ -38,23 +39,14 @@ class Pace:
         self._admit()
 
     def _admit(self) -> None:
-        while self._queue and self._inside < self._most:
-            begin = self._queue.popleft()
-            self._inside += 1
-            visit = _QueuedStart(self._left)
-            self._loop.call_later(LONGEST_S, visit.leave)
-            begin(visit.leave)
+        while self._queue and len(self._inside) < self._most:
+            start = object()
+            self._inside.add(start)
+            leave = partial(self._leave, start)
+            self._loop.call_later(LONGEST_S, leave)
+            self._queue.popleft()(leave)
 
-    def _left(self) -> None:
-        self._inside -= 1
-        self._loop.call_soon(self._admit)
-
-
-class _QueuedStart:
-    def __init__(self, left: Leave) -> None:
-        self._left: Leave | None = left
-
-    def leave(self) -> None:
-        left, self._left = self._left, None
-        if left is not None:
-            left()
+    def _leave(self, start: object) -> None:
+        if start in self._inside:
+            self._inside.remove(start)
+            self._loop.call_soon(self._admit)

@@ -12,8 +12,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from millpond.engines.local.live_tasks import LiveTasks
-from millpond.engines.local.ports import free_port
-from millpond.engines.local.rendezvous import Rendezvous
+from millpond.engines.local.ports import Rendezvous, free_port
 from millpond.engines.local.verdicts import Refusal, refusal_of
 from millpond.model.confinement import Confinement, loosest
 from millpond.model.decisions import Decision, Placement, Start

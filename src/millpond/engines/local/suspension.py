@@ -1,19 +1,20 @@
-"""Tasks off their devices, back, and to others: every call blocks until it is done or its deadline is over."""
+"""Jobs on their way off their devices, back, or to others: one step of one job at a time, and the loop never waits.
+
+Decisions about a job that is on its way wait until it has arrived; only its end does not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from millpond.engines.local.admission import LEAST_MOVE_S
+from millpond.engines.local.device_sharing import LEAST_MOVE_S, DeviceSharing
 from millpond.engines.local.live_tasks import LiveTasks
-from millpond.model.decisions import Grant, SuspendMode
-from millpond.model.devices import Device
+from millpond.engines.local.outbox import Outbox
+from millpond.engines.local.verdicts import Refusal
+from millpond.model.decisions import Decision, Grant, Migrate, Resume, Suspend, SuspendMode
 from millpond.node.sharing.backend import MoveOutcome, MoveResult
-from millpond.node.sharing.ledger import Residence
-from millpond.node.sharing.movers import INSTANCES
-from millpond.node.sharing.residency import ResidencyManager
-from millpond.node.task.records import RunRecord, TaskId
+from millpond.node.task.records import TaskId
 
 FREEZE_S = 15.0
 _SLOWEST_MIB_PER_S = 500.0
@@ -22,29 +23,79 @@ _MOST_AT_ONCE = 16
 
 
 class Suspension:
-    """Any thread.
+    """All jobs that are being suspended, resumed or migrated. Lives on the engine's loop; moves run beside it.
 
     Args:
-        devices: by UUID.
-        hindrance: why real devices cannot be shared here; empty when they can.
+        go_on: called with the decisions that had to wait, in their order.
         on_unmappable: called with a node whose driver brings nothing back on other devices.
     """
 
     def __init__(
         self,
-        residency: ResidencyManager,
         live: LiveTasks,
-        devices: Mapping[str, Device],
-        hindrance: Callable[[], str],
+        sharing: DeviceSharing,
+        outbox: Outbox,
+        go_on: Callable[[Sequence[Decision]], None],
         on_unmappable: Callable[[str], None],
     ) -> None:
-        self._residency = residency
         self._live = live
-        self._devices = devices
-        self._hindrance = hindrance
+        self._sharing = sharing
+        self._residency = sharing.residency
+        self._outbox = outbox
+        self._go_on = go_on
         self._on_unmappable = on_unmappable
+        self._waiting: dict[str, list[Decision]] = {}
 
-    def suspend(self, tasks: Sequence[TaskId], mode: SuspendMode) -> list[MoveResult]:
+    def defer(self, decision: Decision) -> bool:
+        """Have a decision wait if its job is on its way; whether it does."""
+        if decision.job not in self._waiting:
+            return False
+        self._waiting[decision.job].append(decision)
+        return True
+
+    def suspend(self, decision: Suspend) -> None:
+        """Take a job off its devices: all its tasks, or none."""
+        tasks = self._tasks(decision)
+
+        def leave() -> Refusal | None:
+            frozen = [task for task in tasks if self._residency.is_frozen(task)]
+            answers = self._leave(tasks, decision.mode)
+            failed = _failure(answers)
+            if failed is not None:
+                self._return([task for task, answer in zip(tasks, answers, strict=True) if answer.ok])
+                self._leave(frozen, SuspendMode.FREEZE)
+            return failed
+
+        self._begin(decision, leave)
+
+    def resume(self, decision: Resume) -> None:
+        """Let a job go on: all its tasks."""
+        tasks = self._tasks(decision)
+        grants = () if decision.placement is None else decision.placement.grants
+        self._begin(decision, lambda: _failure(self._return(tasks, grants), lost_too=True))
+
+    def migrate(self, decision: Migrate) -> None:
+        """Take a job's only task to other devices of its node as it runs."""
+        tasks = [TaskId(decision.job, decision.attempt, decision.placement.task)]
+        self._begin(decision, lambda: _failure(self._migrate(tasks, decision.placement.grants), lost_too=True))
+
+    def _tasks(self, decision: Decision) -> list[TaskId]:
+        return [live.record.id for live in self._live.of_run(decision.job, decision.attempt)]
+
+    def _begin(self, decision: Decision, act: Callable[[], Refusal | None]) -> None:
+        self._waiting[decision.job] = []
+        self._sharing.background.run(act, lambda refusal: self._arrived(decision, refusal))
+
+    def _arrived(self, decision: Decision, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._outbox.confirm(decision)
+        else:
+            self._outbox.refuse(decision, refusal)
+        self._go_on(self._waiting.pop(decision.job))
+
+    # ---- beside the loop: each blocks until it is done or its deadline is over ---------------------------------------
+
+    def _leave(self, tasks: Sequence[TaskId], mode: SuspendMode) -> list[MoveResult]:
         """Take tasks off their devices, all at once."""
         if mode is SuspendMode.FREEZE:
             return _all_at_once(lambda task: self._residency.freeze(task, FREEZE_S), tasks)
@@ -52,67 +103,52 @@ class Suspension:
             return [refusal for _ in tasks]
         return _all_at_once(lambda task: self._residency.swap_out(task, self._move_s(task)), tasks)
 
-    def resume(self, tasks: Sequence[TaskId], grants: Sequence[Grant] = ()) -> list[MoveResult]:
+    def _return(self, tasks: Sequence[TaskId], grants: Sequence[Grant] = ()) -> list[MoveResult]:
         """Let tasks go on, all at once.
 
         Args:
             grants: where the only one goes on; none: where they were.
         """
-        return _all_at_once(
-            lambda task: self._elsewhere(
-                task, grants, lambda: self._residency.resume(task, self._move_s(task), grants)
-            ),
-            tasks,
-        )
+        return _all_at_once(lambda task: self._onto(task, grants, self._residency.resume), tasks)
 
-    def migrate(self, task: TaskId, grants: Sequence[Grant]) -> MoveResult:
-        """Take a task to other devices of its node while it runs."""
-        if refusal := self._refusal(task):
-            return refusal
-        (answer,) = _all_at_once(
-            lambda task: self._elsewhere(
-                task, grants, lambda: self._residency.migrate(task, grants, self._move_s(task))
-            ),
-            [task],
-        )
-        return answer
-
-    def is_frozen(self, task: TaskId) -> bool:
-        """Whether a task is to be halted with its device memory where it is."""
-        return self._residency.is_frozen(task)
-
-    def is_swapped(self, task: TaskId) -> bool:
-        """Whether a task's device memory is on the host."""
-        entry = self._residency.ledger.get(task)
-        return entry is not None and entry.residence is Residence.SWAPPED
+    def _migrate(self, tasks: Sequence[TaskId], grants: Sequence[Grant]) -> list[MoveResult]:
+        if refusal := self._refusal(*tasks):
+            return [refusal]
+        return _all_at_once(lambda task: self._onto(task, grants, self._residency.migrate), tasks)
 
     def _refusal(self, *tasks: TaskId) -> MoveResult | None:
         """Why none of these can leave a real device."""
-        vendors = {vendor_of(self._live.record(task), self._devices) for task in tasks}
-        hindrance = self._hindrance() if vendors - {"", "fake"} else ""
+        vendors = {self._sharing.vendor_of(task) for task in tasks}
+        hindrance = self._sharing.hindrance() if vendors - {"", "fake"} else ""
         return MoveResult(MoveOutcome.UNSUPPORTED, hindrance) if hindrance else None
 
-    def _elsewhere(self, task: TaskId, grants: Sequence[Grant], move: Callable[[], MoveResult]) -> MoveResult:
+    def _onto(
+        self, task: TaskId, grants: Sequence[Grant], move: Callable[[TaskId, float, Sequence[Grant]], MoveResult]
+    ) -> MoveResult:
         """Move a task, perhaps to other devices; a container keeps its own."""
         record = self._live.record(task)
         if record is not None and record.container and not {grant.device for grant in grants} <= {*record.devices}:
             reason = "it runs in a container, which was given its cards when it started"
             return MoveResult(MoveOutcome.UNSUPPORTED, reason)
-        answer = move()
+        answer = move(task, self._move_s(task), grants)
         if answer.unmappable and record is not None:
-            self._on_unmappable(record.node)
+            self._sharing.background.call(self._on_unmappable, record.node)
         return answer
 
     def _move_s(self, task: TaskId) -> float:
         return LEAST_MOVE_S + self._residency.ledger.total_mib(task) / _SLOWEST_MIB_PER_S
 
 
-def vendor_of(record: RunRecord | None, devices: Mapping[str, Device]) -> str:
-    """The vendor of a task's first device (``INSTANCES`` for an instance of a card); empty when it has none."""
-    device = devices.get(record.devices[0]) if record is not None and record.devices else None
-    if device is None:
-        return ""
-    return INSTANCES if device.parent else device.vendor
+def _failure(answers: Sequence[MoveResult], lost_too: bool = False) -> Refusal | None:
+    """Why it did not come about for all of them.
+
+    Tasks that are lost are ended, and their end is reported separately; a job that is to go on needs them.
+    """
+    failed = [answer for answer in answers if not answer.ok]
+    worst = next((answer for answer in failed if lost_too or answer.outcome is not MoveOutcome.LOST), None)
+    if worst is None and failed and len(failed) == len(answers):
+        worst = failed[0]
+    return None if worst is None else Refusal(worst.reason, worst.outcome is MoveOutcome.LOST and not worst.ended)
 
 
 def _all_at_once(act: Callable[[TaskId], MoveResult], tasks: Sequence[TaskId]) -> list[MoveResult]:
@@ -122,7 +158,5 @@ def _all_at_once(act: Callable[[TaskId], MoveResult], tasks: Sequence[TaskId]) -
         except OSError as error:  # a full disk: the desired state cannot be written, so nothing is done
             return MoveResult(MoveOutcome.TIMEOUT, f"the machine fails to do it: {error}")
 
-    if len(tasks) <= 1:
-        return [safely(task) for task in tasks]
-    with ThreadPoolExecutor(min(len(tasks), _MOST_AT_ONCE)) as pool:
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
         return list(pool.map(safely, tasks))

@@ -57,17 +57,6 @@ class ResidencyManager:
         """The node's books."""
         return self._means.ledger
 
-    @property
-    def anybody_displaced(self) -> bool:
-        """Whether a task made room and waits to return."""
-        return self.arbiter.anybody_displaced
-
-    def arrive(self, entry: LedgerEntry, deadline_s: float) -> MoveResult:
-        """Make room for a task that is to start."""
-        if self.ledger.get(entry.task) is not None:
-            return DONE  # an earlier engine started it, and recovery found it
-        return self.arbiter.arrive(entry, self._clock() + deadline_s)
-
     def freeze(self, task: TaskId, deadline_s: float) -> MoveResult:
         """Halt a task; its memory stays where it is."""
         self._means.desired_states.want(task, DesiredState.FROZEN)
@@ -101,7 +90,7 @@ class ResidencyManager:
         entry = self.ledger.get(task)
         moves = entry is not None and bool(grants) and [grant.device for grant in grants] != [*entry.memory_mib]
         if moves and entry is not None and entry.residence is Residence.RESIDENT:
-            return self.migrate(task, grants, deadline_s)
+            return self.migrate(task, deadline_s, grants)
         home = self._home(task)
         answer = self._rehome(task, grants, deadline_s) if moves else DONE
         if answer.ok:
@@ -117,7 +106,7 @@ class ResidencyManager:
             self._means.trees.go_on(task)
         return DONE
 
-    def migrate(self, task: TaskId, grants: Sequence[Grant], deadline_s: float) -> MoveResult:
+    def migrate(self, task: TaskId, deadline_s: float, grants: Sequence[Grant]) -> MoveResult:
         """Take a running task to other devices of its node; it goes on where it was when that fails.
 
         Begun again, it is brought to its end.
@@ -174,10 +163,6 @@ class ResidencyManager:
         """A task is over, or its start failed."""
         self.arbiter.leave(task)
         self._means.desired_states.want(task, DesiredState.RUNNING)
-
-    def bring_back(self, deadline_s: float) -> list[TaskId]:
-        """Let tasks return that had to make room for others; see ``Arbiter.bring_back``."""
-        return self.arbiter.bring_back(self._clock() + deadline_s)
 
     def recover(
         self, entries: Iterable[LedgerEntry], unanswered: Callable[[TaskId], bool], deadline_s: float

@@ -11,15 +11,20 @@ row find is an escape. Changed words of the gate need no second look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from millpond.engines.local.background import Background
+from millpond.engines.local.live_tasks import LiveTasks
+from millpond.engines.local.slices import Slices
 from millpond.model.telemetry import DeviceSample
+from millpond.node.host.machine import Machine
 from millpond.node.sharing.backend import SliceUsage
+from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task.records import TaskId
 
-LOOK_EVERY_S = 0.8
+_LOOK_EVERY_S = 0.8
 """Two looks, and what is done about it, within two seconds."""
 
 _UNCOUNTED_MIB = 512
@@ -87,7 +92,7 @@ def seen(samples: Iterable[DeviceSample], held: Iterable[WatchedSlice]) -> list[
     return found
 
 
-class EscapeWatch:
+class EscapeHistory:
     """Remembers what was seen, and reports each escape once."""
 
     def __init__(self) -> None:
@@ -105,3 +110,58 @@ class EscapeWatch:
         self._reported |= certain
         self._reported = {key for key in self._reported if key[0] in {each.task for each in held}}
         return [by_key[key] for key in sorted(certain, key=lambda key: (key[0].job, key[0].task, key[1]))]
+
+
+class EscapeWatcher:
+    """Looks regularly while there are slices. Lives on the engine's loop.
+
+    Args:
+        on_escape: called on the loop with each escape, once.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        live: LiveTasks,
+        slices: Slices,
+        trees: TaskTrees,
+        background: Background,
+        on_escape: Callable[[Escape], None],
+    ) -> None:
+        self._machine = machine
+        self._vendors = {device.uuid: device.vendor for node in machine.nodes for device in node.devices}
+        self._live = live
+        self._slices = slices
+        self._trees = trees
+        self._background = background
+        self._on_escape = on_escape
+        self._history = EscapeHistory()
+        self._is_watching = False
+
+    def watch(self) -> None:
+        """Look regularly from now on, as long as there are slices."""
+        if self._slices.held and not self._is_watching:
+            self._is_watching = True
+            self._background.loop.call_later(_LOOK_EVERY_S, lambda: self._background.run(self._look, self._looked))
+
+    def _look(self) -> list[Escape]:
+        with self._trees.surveyed():
+            held = self._watched()
+        vendors = {self._vendors[each.device] for each in held}
+        samples = [sample for vendor in vendors for sample in self._machine.vendors[vendor].sample()]
+        return self._history.look(samples, held)
+
+    def _looked(self, escapes: Sequence[Escape]) -> None:
+        self._is_watching = False
+        for escape in escapes:
+            self._on_escape(escape)
+        self.watch()
+
+    def _watched(self) -> list[WatchedSlice]:
+        found = []
+        for task in self._slices.held:
+            record, usage = self._live.record(task), self._slices.usage(task)
+            if record is not None and usage is not None:
+                pids = frozenset(self._trees.pids(task))
+                found += [WatchedSlice(task, grant.device, grant.memory_mib, pids, usage) for grant in record.grants]
+        return found
