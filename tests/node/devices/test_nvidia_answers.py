@@ -12,10 +12,10 @@ from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceLink, DeviceSample, FaultScope, HealthEvent, ProcessSample
 from millpond.model.topology import Link
 from millpond.node.devices import nvidia_facts
-from millpond.node.devices.links import link_map, placed
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.nvidia_sampling import NvidiaSampler
 from millpond.node.devices.nvml import Nvml
+from millpond.node.host.machine import link_map, placed
 
 
 def vendor_of(*uuids: str, **answers: Any) -> NvidiaVendor:

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from millpond.model.devices import DeviceHealth
-from millpond.node.devices.links import link_map as known_link_map
-from millpond.node.devices.links import placed
 from millpond.node.devices.nvidia import NvidiaVendor, model_name
 from millpond.node.devices.vendor import OwnProcesses
+from millpond.node.host.machine import link_map as known_link_map
+from millpond.node.host.machine import placed
 
 GONE_PID = 2**22 + 1  # above the largest process id Linux gives out
 

@@ -57,7 +57,7 @@ def test_cards_are_found_with_their_switches_sockets_and_figures(fake_driver: Fa
     found, samples, places, facts, map_name = asked(
         fake_driver,
         """
-from millpond.node.devices.links import link_map, placed
+from millpond.node.host.machine import link_map, placed
 devices = vendor.discover()
 tell([[d.uuid, d.index, d.model, d.memory_mib, d.health] for d in devices])
 tell([[s.use_milli, s.memory_used_mib, s.power_w, s.temperature_c, s.clock_mhz] for s in vendor.sample()])

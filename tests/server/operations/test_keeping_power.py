@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from millpond.model.errors import UnavailableError
 from millpond.model.power import UNTOUCHED, PowerRule, PowerSetting
 from millpond.model.sharing import ShareClass
-from millpond.node.devices.fake import FakeVendor
-from millpond.node.devices.power_model import FakePowerControl
+from millpond.node.devices.fake import FakePowerControl, FakeVendor
 from millpond.node.host.machine import describe_machine
 from millpond.server.monitoring.power.enforcement import FILE, Policy, PowerEnforcer
 from millpond.specs.config.cluster import read_cluster

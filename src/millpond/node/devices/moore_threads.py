@@ -9,15 +9,14 @@ from typing import Any
 from millpond.model.devices import Device
 from millpond.model.telemetry import DeviceLink, DeviceSample
 from millpond.model.topology import Link
-from millpond.node.devices.default_vendor import DefaultVendor
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, OwnProcesses
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, DeviceVendor, Fact, OwnProcesses
 
 _MIB = 1024 * 1024
 _MULTIPLE_SWITCHES, _SAME_NODE = 2, 4
 """Levels of topology, from the binding's description: up to here behind common PCIe switches, or in one NUMA node."""
 
 
-class MooreThreadsVendor(DefaultVendor):
+class MooreThreadsVendor(DeviceVendor):
     """What the library counts.
 
     Args:

@@ -15,14 +15,21 @@ from typing import Any
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceLink, DeviceSample
-from millpond.node.devices.foreign_processes import used_by
 from millpond.node.devices.nvidia_facts import facts_of, why_not_remapping, why_not_swapping
 from millpond.node.devices.nvidia_faults import NvmlEvents, driver_complaint
 from millpond.node.devices.nvidia_links import nvidia_links
 from millpond.node.devices.nvidia_power import NvidiaPower
 from millpond.node.devices.nvidia_sampling import NvidiaSampler
 from millpond.node.devices.nvml import Load, Nvml, load_pynvml, text
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, HealthStream, OwnProcesses, PowerControl
+from millpond.node.devices.vendor import (
+    NOTHING_OURS,
+    Availability,
+    Fact,
+    HealthStream,
+    OwnProcesses,
+    PowerControl,
+    used_by,
+)
 from millpond.node.sharing.gate_enforcer import CONTEXT_MIB
 
 VENDOR = "nvidia"

@@ -19,9 +19,7 @@ from typing import Any
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceSample
-from millpond.node.devices.default_vendor import DefaultVendor
-from millpond.node.devices.foreign_processes import used_by
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, OwnProcesses
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, DeviceVendor, OwnProcesses, used_by
 
 Run = Callable[[Sequence[str]], str]
 """Runs a command and gives what it prints.
@@ -74,7 +72,7 @@ def run_tool(argv: Sequence[str]) -> str:
     return done.stdout
 
 
-class ToolVendor(DefaultVendor, ABC):
+class ToolVendor(DeviceVendor, ABC):
     """What all vendors with a tool have in common.
 
     Attributes:

@@ -5,13 +5,16 @@ Vendors are found by the entry-point group ``millpond.devices`` (``node.devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from millpond.model.devices import Device
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.power import PowerLimits
 from millpond.model.telemetry import DeviceLink, DeviceSample, HealthEvent
+
+_MOST_NAMED = 3
 
 
 class Availability(NamedTuple):
@@ -41,6 +44,31 @@ class OwnProcesses:
 
 
 NOTHING_OURS = OwnProcesses()
+
+
+def used_by(device: str, pids: Collection[int], ours: OwnProcesses) -> tuple[DeviceHealth, str]:
+    """The health of a device that is well otherwise, by the processes on it, and who they are.
+
+    Args:
+        device: its UUID.
+    """
+    foreign = set(pids) - ours.pids
+    if device in ours.devices:
+        # Inside a container the driver numbers processes as the host does; numbers that mean nothing here
+        # are then our own tasks, as the device is theirs.
+        foreign = {pid for pid in foreign if Path(f"/proc/{pid}").exists()}
+    if not foreign:
+        return DeviceHealth.OK, ""
+    named = ", ".join(_process(pid) for pid in sorted(foreign)[:_MOST_NAMED])
+    more = f" and {len(foreign) - _MOST_NAMED} more" if len(foreign) > _MOST_NAMED else ""
+    return DeviceHealth.BUSY_ELSEWHERE, f"used by {named}{more}"
+
+
+def _process(pid: int) -> str:
+    try:
+        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+    except OSError:
+        return f"process {pid}"  # it is gone, or belongs to another container
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +115,8 @@ class PowerControl(Protocol):
 class DeviceVendor(Protocol):
     """One vendor's devices on this machine. Absence of hardware or driver is an answer, never an exception.
 
+    A vendor of which nothing is known but its devices and their figures inherits the answers to all other questions.
+
     Attributes:
         name: as in ``Device.vendor``.
         title: as people write it.
@@ -118,21 +148,27 @@ class DeviceVendor(Protocol):
 
     def links(self) -> tuple[DeviceLink, ...]:
         """How the devices are joined; pairs of which nothing is known are left out."""
+        return ()
 
     def facts(self) -> tuple[Fact, ...]:
         """What a person looking after the machine wants to know, the driver's version first."""
+        return ()
 
     def watch(self) -> HealthStream | None:
         """Listen to what the driver reports from now on; None when it reports nothing."""
+        return None
 
     def swaps(self) -> bool:
         """Whether the device memory of a process can be moved to host memory and back here."""
+        return False
 
     def remaps(self) -> bool:
         """Whether what was moved to host memory can come back on another device of the same model."""
+        return False
 
     def power(self) -> PowerControl | None:
         """The knobs of the devices; None where there are none. They stay as they are unless configured."""
+        return None
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """Variables that let a process see exactly these devices, in this order; with none, none at all."""

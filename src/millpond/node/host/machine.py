@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from millpond.model.devices import SWAP_SHARE, Device
 from millpond.model.errors import UnavailableError
 from millpond.model.nodes import Node
+from millpond.model.telemetry import DeviceLink
+from millpond.model.topology import Link
 from millpond.node.devices.discovery import FoundVendors, find_vendors
 from millpond.node.devices.fake import VENDOR, FakeVendor, fake_nodes
-from millpond.node.devices.links import link_map, placed
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.node.devices.vendor import NOTHING_OURS, DeviceVendor, OwnProcesses
 from millpond.node.host import memory_cgroup
 
 _MIB = 1024 * 1024
+_BOARD_DEVICES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +127,45 @@ def _memory_bytes() -> int:
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = memory_cgroup.limit_bytes()
     return physical if limit is None else min(physical, limit)
+
+
+# ---- how the devices are joined --------------------------------------------------------------------------------------
+
+
+def placed(devices: Sequence[Device], links: Sequence[DeviceLink]) -> tuple[Device, ...]:
+    """The devices with the numbers of the PCIe switch and the CPU socket they hang on.
+
+    Only links over PCIe show that; where none is known, devices stay as they are.
+    """
+    buses = [link for link in links if link.link >= Link.PCIE_SWITCH]
+    if not buses:
+        return tuple(devices)
+    switches = _groups(devices, buses, Link.PCIE_SWITCH)
+    sockets = _groups(devices, buses, Link.SOCKET)
+    return tuple(
+        replace(device, switch=switches[device.parent or device.uuid], socket=sockets[device.parent or device.uuid])
+        for device in devices
+    )
+
+
+def link_map(devices: Sequence[Device], links: Sequence[DeviceLink]) -> str:
+    """The name in ``topology.LINK_MAPS`` of how the devices are joined; empty when only PCIe joins them."""
+    if len(devices) != _BOARD_DEVICES:
+        return ""
+    kinds = {link.link for link in links}
+    if Link.NVSWITCH in kinds:
+        return "nvswitch-8"
+    if kinds & {Link.NVLINK_DOUBLE, Link.NVLINK_SINGLE} and all(device.model == "V100" for device in devices):
+        return "v100-cube-mesh"
+    return ""
+
+
+def _groups(devices: Sequence[Device], links: Sequence[DeviceLink], nearest: Link) -> dict[str, int]:
+    """Numbers the groups of cards that have nothing farther than ``nearest`` between them."""
+    cards = list(dict.fromkeys(device.parent or device.uuid for device in devices))
+    near = {frozenset((link.one, link.other)) for link in links if link.link <= nearest}
+    groups: dict[str, int] = {}
+    for position, card in enumerate(cards):
+        first = next((other for other in cards[:position] if frozenset((other, card)) in near), None)
+        groups[card] = max(groups.values(), default=-1) + 1 if first is None else groups[first]
+    return groups
