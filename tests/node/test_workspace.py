@@ -113,8 +113,3 @@ def test_output_goes_to_a_folder_of_the_attempt_or_to_the_host_folder(contents: 
     own = contents.attempt("2", output=str(tmp_path / "results/run"))
     (own / "files/output/model").touch()
     assert (tmp_path / "results/run/model").exists()
-
-
-def test_a_workspace_reaches_the_supervisor_unchanged() -> None:
-    workspace = Workspace("/b", "/d", "1", "2", (DataMount("n", "/p"), DataMount("m", snapshot="3")), "/o")
-    assert Workspace.of(workspace.plain()) == workspace

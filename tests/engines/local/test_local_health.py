@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,11 +16,20 @@ from millpond.model.events import DeviceHealthChanged, Noted
 from millpond.model.nodes import Node
 from millpond.model.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.failed_devices import FailedDevices
-from millpond.node.devices.fake import FakeReports
 from millpond.node.devices.vendor import NOTHING_OURS, Availability, OwnProcesses
 from millpond.node.host.machine import Machine
 
 CARD = Device("GPU-0", 0, "nvidia", "A100", 81920)
+
+
+class Reports(queue.SimpleQueue[HealthEvent]):
+    """What a driver has reported and no listener has taken yet."""
+
+    def wait(self, timeout_s: float) -> tuple[HealthEvent, ...]:
+        try:
+            return (self.get(timeout=timeout_s),)
+        except queue.Empty:
+            return ()
 
 
 class OneCard:
@@ -167,7 +177,7 @@ def test_a_fault_of_a_program_stands_in_the_history_of_the_jobs_on_the_card(benc
 
 
 def test_what_a_driver_reports_is_heard_while_the_watch_is_open() -> None:
-    watched, reports = Watched(), FakeReports()
+    watched, reports = Watched(), Reports()
     watched.vendor.watch = lambda: reports  # type: ignore[attr-defined]
     watched.watch.start(3600.0)
     reports.put(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 79"))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InvalidInputError
-from millpond.model.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.fake import FakeGroup, FakeVendor, Tenant, fake_nodes, parse_fake_gpus
 
 
@@ -88,13 +86,3 @@ def test_pretended_cards_compute_and_draw_as_their_tenants_pretend() -> None:
     assert 74.0 + 26.0 <= parked.power_w <= 74.0 + 50.0
     assert (busy.energy_j, bare.energy_j) == (7000.0, 740.0)
     assert (busy.temperature_c, busy.processes) == (None, None)
-
-
-def test_a_pretended_fault_is_heard_once_and_stays_with_the_card() -> None:
-    vendor = FakeVendor(fake_nodes("2:V100-32GB"))
-    vendor.report(HealthEvent("FAKE-fake-1-0", FaultScope.DEVICE, "XID 79"))
-    stream = vendor.watch()
-    assert stream is not None
-    assert [event.text for event in stream.wait(0.0)] == ["XID 79"]
-    assert stream.wait(0.0) == ()
-    assert [device.health for device in vendor.discover()] == [DeviceHealth.FAULTY, DeviceHealth.OK]

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from millpond.engines.local.executor import Executor
 from millpond.engines.local.health import HealthListener, HealthWatch
@@ -25,6 +25,8 @@ from millpond.node.task import runner
 from millpond.node.task import running_tasks as running
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskId
+
+_HEALTH_INTERVAL_S: Final = 10.0
 
 
 class LocalEngine:
@@ -56,7 +58,7 @@ class LocalEngine:
         running.make_room(self._state_dir)
         self._failed_devices = FailedDevices(self._state_dir)
         self._failed_devices.begin()
-        self._outbox = Outbox(options.clock, options.wake)
+        self._outbox = Outbox(options.wake)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._failed)
         self._executor = Executor(
@@ -69,7 +71,7 @@ class LocalEngine:
         )
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-engine", daemon=True)
         self._thread.start()
-        self._health.start(options.health_interval_s)
+        self._health.start(_HEALTH_INTERVAL_S)
 
     def apply(self, decisions: Sequence[Decision]) -> None:
         """Take decisions on, in the order of their ids. Returns at once; one that was applied before is let be."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,8 +21,6 @@ class EngineOptions:
 
     Attributes:
         wake: called from the engine's threads whenever there are new events; must return at once.
-        clock: seconds, for the instants in events.
-        health_interval_s: time between two looks at the devices.
         sandbox: what tasks are kept apart with; None where they are not.
         limiter: what keeps tasks to their amounts.
         holds: what keeps tasks to their slices, by vendor of the device.
@@ -32,8 +29,6 @@ class EngineOptions:
     """
 
     wake: Callable[[], None] = _ignore
-    clock: Callable[[], float] = time.time
-    health_interval_s: float = 10.0
     sandbox: Sandbox | None = None
     limiter: Limiter = Limiter()
     holds: Mapping[str, Sequence[SliceEnforcer]] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from millpond.engines.local.verdicts import EndVerdict, Refusal
@@ -32,12 +33,10 @@ class Outbox:
     """Events in their order, each stamped when it is put in.
 
     Args:
-        clock: seconds.
         wake: called after each event, from the thread that put it in.
     """
 
-    def __init__(self, clock: Callable[[], float], wake: Callable[[], None]) -> None:
-        self._clock = clock
+    def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
         self._events: list[Event] = []
@@ -107,5 +106,5 @@ class Outbox:
 
     def _put(self, event: Callable[[float], Event]) -> None:
         with self._lock:
-            self._events.append(event(self._clock()))
+            self._events.append(event(time.time()))
         self._wake()

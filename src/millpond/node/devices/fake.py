@@ -12,23 +12,21 @@ things out.
 
 from __future__ import annotations
 
-import queue
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from millpond.model.devices import SWAP_SHARE, Device, DeviceHealth
+from millpond.model.devices import SWAP_SHARE, Device
 from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import Node
 from millpond.model.power import PowerLimits
-from millpond.model.telemetry import DeviceSample, FaultScope, HealthEvent
+from millpond.model.telemetry import DeviceSample
 from millpond.node.devices.vendor import (
     NOTHING_OURS,
     Availability,
     DeviceVendor,
-    HealthStream,
     OwnProcesses,
     PowerControl,
 )
@@ -156,7 +154,6 @@ class FakeVendor(DeviceVendor):
         self.tenants: Callable[[], Iterable[Tenant]] = _nobody
         self._sampled_at: float | None = None
         self._energy_j = dict.fromkeys(self._devices, 0.0)
-        self._reports = FakeReports()
         self._knobs = FakePowerControl({uuid: device.model for uuid, device in self._devices.items()})
 
     def available(self) -> Availability:
@@ -183,10 +180,6 @@ class FakeVendor(DeviceVendor):
             for uuid, device in self._devices.items()
         )
 
-    def watch(self) -> HealthStream | None:
-        """The function that ``report`` calls."""
-        return self._reports
-
     def swaps(self) -> bool:
         """Pretended memory moves on paper."""
         return True
@@ -203,13 +196,6 @@ class FakeVendor(DeviceVendor):
         """Names the cards to the program and hides any real ones from it."""
         return {"CUDA_VISIBLE_DEVICES": "", VISIBLE_FAKES: ",".join(device.uuid for device in devices)}
 
-    def report(self, event: HealthEvent) -> None:
-        """Pretend that a driver reported this; a fault of the device stays with it."""
-        if event.scope is FaultScope.DEVICE:
-            broken = replace(self._devices[event.device], health=DeviceHealth.FAULTY, health_detail=event.text)
-            self._devices[event.device] = broken
-        self._reports.put(event)
-
     def _sample(self, device: Device, use_milli: int, held_mib: int, elapsed_s: float) -> DeviceSample:
         demand_w = power_of(device.model).draw_w(use_milli, occupied=held_mib > 0)
         power_w = min(demand_w, self._knobs.caps_w[device.uuid])
@@ -222,24 +208,6 @@ class FakeVendor(DeviceVendor):
             power_w=round(power_w, 1),
             energy_j=round(self._energy_j[device.uuid], 1),
         )
-
-
-class FakeReports:
-    """What pretended drivers have reported and no listener has taken yet."""
-
-    def __init__(self) -> None:
-        self._events: queue.SimpleQueue[HealthEvent] = queue.SimpleQueue()
-
-    def put(self, event: HealthEvent) -> None:
-        """One more."""
-        self._events.put(event)
-
-    def wait(self, timeout_s: float) -> tuple[HealthEvent, ...]:
-        """The next one, if it comes in time."""
-        try:
-            return (self._events.get(timeout=timeout_s),)
-        except queue.Empty:
-            return ()
 
 
 class FakePowerControl:

@@ -38,7 +38,7 @@ from millpond.node.sandbox.private_network import enter_that_of
 from millpond.node.sessions.sftp import SftpServer
 from millpond.node.sessions.sftp_inside import command_inside
 from millpond.node.task.child_setup import acting_as, become_for_good
-from millpond.node.task.start_plan import ContainerPlan, container_of, identity_of, optional
+from millpond.node.task.start_plan import ContainerPlan, Identity
 
 STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
 LARGEST_MESSAGE = 65_536
@@ -58,8 +58,8 @@ def main(argv: list[str]) -> int:
     """Serve one visitor."""
     connection = socket.socket(fileno=int(argv[1]))
     place = json.load(sys.stdin)
-    place["identity"] = optional(identity_of, place["identity"])
-    place["container"] = optional(container_of, place["container"])
+    place["identity"] = place["identity"] and Identity(**place["identity"])
+    place["container"] = place["container"] and ContainerPlan(**place["container"])
     try:
         order = json.loads(connection.recv(LARGEST_MESSAGE))
     except ValueError:

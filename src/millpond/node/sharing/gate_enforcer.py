@@ -144,7 +144,7 @@ def _settings(grant: Grant, share_class: ShareClass) -> GateSettings:
 
 def _usage(counted: GateUsage, tampered: bool) -> SliceUsage:
     return SliceUsage(
-        frozenset(process.pid for process in counted.processes),
+        frozenset(counted.processes),
         counted.used_bytes // _MIB,
         counted.busy_ns,
         counted.denials,

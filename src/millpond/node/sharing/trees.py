@@ -31,14 +31,12 @@ class TaskTrees:
         desired_states: what the core wants of them.
         gate: keeps a task's programs from giving the device more to do, or lets them.
         is_ending: a task has been asked to end and must hear it: it is halted no more.
-        pause: waits so many seconds.
     """
 
     record_of: Callable[[TaskId], RunRecord | None]
     desired_states: DesiredStates
     gate: Callable[[TaskId, bool], None]
     is_ending: Callable[[TaskId], bool]
-    pause: Callable[[float], None] = time.sleep
     _survey: _Survey = field(default_factory=_Survey, init=False)
 
     @contextlib.contextmanager
@@ -70,7 +68,7 @@ class TaskTrees:
             if time.monotonic() >= give_up:
                 self.go_on(task)
                 return False
-            self.pause(_LOOK_AGAIN_S)
+            time.sleep(_LOOK_AGAIN_S)
         if record is None or self.is_ending(task):
             self.go_on(task)  # lest it was asked to end while we halted it
             return False

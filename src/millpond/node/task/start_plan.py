@@ -3,14 +3,14 @@ only."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from millpond.node.host.cgroups import ControlGroup
 
-_Part = TypeVar("_Part")
+if TYPE_CHECKING:
+    from millpond.node.task.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class TaskStartPlan:
         kill_counter: the file that counts kills for want of memory where the task has no control group.
         shutdown_grace_s: grace of a task that is asked to end without a request of an engine.
         input: path of the ring of its standard input (``node.task.input``); None: it reads none.
-        workspace: files to be laid out first (``Workspace.plain``); None: none.
+        workspace: files to be laid out first; None: none.
         identity: whom the command runs as; None: as the supervisor does.
         owned: folders that are to belong to this identity.
         own_folder: the server made ``workdir``.
@@ -135,7 +135,7 @@ class TaskStartPlan:
     shutdown_grace_s: float
     limits: ProcessLimits
     input: str | None
-    workspace: dict[str, Any] | None
+    workspace: Workspace | None
     identity: Identity | None
     owned: list[str]
     own_folder: bool
@@ -148,34 +148,10 @@ class TaskStartPlan:
 
     def encode(self) -> bytes:
         """For the supervisor's standard input."""
-        return json.dumps(asdict(self)).encode()
+        return pickle.dumps(self)
 
     @staticmethod
     def decode(data: bytes) -> TaskStartPlan:
-        """What ``encode`` gave."""
-        plain = json.loads(data)
-        limits = plain["limits"]
-        groups = tuple(ControlGroup(**group) for group in limits["groups"])
-        parts = {
-            "limits": ProcessLimits(groups, tuple(limits["cpus"]), limits["data_bytes"], limits["processes"]),
-            "identity": optional(identity_of, plain["identity"]),
-            "container": optional(container_of, plain["container"]),
-            "socket": optional(lambda each: TaskSocketPlan(**each), plain["socket"]),
-            "keep": optional(lambda each: KeptPlacePlan(**each), plain["keep"]),
-        }
-        return TaskStartPlan(**{**plain, **parts})
-
-
-def identity_of(plain: Mapping[str, Any]) -> Identity:
-    """An identity that ``dataclasses.asdict`` made plain."""
-    return Identity(plain["uid"], plain["gid"], tuple(plain["groups"]))
-
-
-def container_of(plain: Mapping[str, Any]) -> ContainerPlan:
-    """A container that ``dataclasses.asdict`` made plain."""
-    return ContainerPlan(**plain)
-
-
-def optional(make: Callable[[Any], _Part], plain: Any) -> _Part | None:
-    """Made of plain data; None stays None."""
-    return None if plain is None else make(plain)
+        """What ``encode`` gave; only for data of this server."""
+        plan: TaskStartPlan = pickle.loads(data)
+        return plan

@@ -142,7 +142,7 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
         # Only an account other than root needs a user namespace to make a sandbox.
         limits=start.limits.in_force(apart=container is None and wrapped is not None and os.geteuid() != 0),
         input=str(files.input) if launch.reads_input else None,
-        workspace=None if workspace is None or workspace.empty else workspace.plain(),
+        workspace=None if workspace is None or workspace.empty else workspace,
         identity=None if identity is None else Identity(identity.uid, identity.gid, identity.groups),
         owned=[str(folder) for folder in place.owned if identity is not None],
         own_folder=place.workdir.is_relative_to(state_dir),

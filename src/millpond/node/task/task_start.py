@@ -164,9 +164,9 @@ class TaskStartup:
         plan = self._plan
         if plan.workspace is not None:
             # Here, as most tasks need no files and would pay for the import.
-            from millpond.node.task.workspace import Workspace, prepare
+            from millpond.node.task.workspace import prepare
 
-            prepare(Workspace.of(plan.workspace), self._path.parent, plan.identity)
+            prepare(plan.workspace, self._path.parent, plan.identity)
         if plan.identity is not None:
             for folder in filter(os.path.isdir, plan.owned):
                 _give_to(plan.identity, folder)

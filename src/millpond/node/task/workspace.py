@@ -21,10 +21,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.task.child_setup import acting_as
@@ -72,16 +70,6 @@ class Workspace:
     def empty(self) -> bool:
         """Whether there is nothing to lay out but a place for output."""
         return not (self.snapshot or self.payload or self.data or self.output)
-
-    def plain(self) -> dict[str, Any]:
-        """For a start plan."""
-        mounts = [asdict(mount) for mount in self.data]
-        return {**{name: getattr(self, name) for name in self.__slots__}, "data": mounts}
-
-    @staticmethod
-    def of(plain: Mapping[str, Any]) -> Workspace:
-        """What ``plain`` gave."""
-        return Workspace(**{**plain, "data": tuple(DataMount(**mount) for mount in plain["data"])})
 
     def environment(self, attempt_dir: Path) -> dict[str, str]:
         """Variables by which a task finds its files."""

@@ -130,4 +130,4 @@ def test_who_sheds_the_gate_is_seen_on_the_card_and_in_no_slice(card: GatedCard,
         assert escaped("start") == [0]
         assert escaped("alloc", 100 * MIB)[0] == 0
         assert card.driver.bytes_of(escaped.pid, card.driver.cards[0]) == 100 * MIB
-        assert task.region.usage().processes == ()
+        assert task.region.usage().processes == {}

@@ -80,7 +80,7 @@ def test_whatever_a_task_writes_into_its_counters_is_read_without_harm(
     folder = tmp_path_factory.mktemp("garbage")
     region = GateRegion.create(folder / "one", folder / "card", SETTINGS)
     (folder / "one" / "usage").write_bytes(data)
-    assert region.usage().processes == ()
+    assert region.usage().processes == {}
     assert region.usage().used_bytes == 0
     region.reap()
     region.detach()

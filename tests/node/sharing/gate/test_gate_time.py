@@ -106,7 +106,7 @@ def test_what_a_slice_measures_as_its_time_is_what_the_card_spent_on_it(card: Ga
     assert task.program is not None
     task.program.send("launch", 500_000, 400)
     card.until(lambda: task.region.usage().launches == 400)
-    card.until(lambda: [process.in_flight for process in task.region.usage().processes] == [0])
+    card.until(lambda: [process.in_flight for process in task.region.usage().processes.values()] == [0])
     assert task.region.usage().busy_ns == pytest.approx(200_000_000, rel=0.1)
 
 

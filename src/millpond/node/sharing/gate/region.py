@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import os
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -62,32 +63,19 @@ class GateSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessUsage:
-    """What one process of the task uses; its pid as the agent sees it."""
-
-    pid: int
-    used_bytes: int
-    peak_bytes: int
-    launches: int
-    busy_ns: int
-    last_launch_ns: int
-    denials: int
-    in_flight: int
-
-
-@dataclass(frozen=True, slots=True)
 class GateUsage:
     """What a slice uses, by its own count: nothing may rest on it alone.
 
     Attributes:
-        used_bytes: of the processes that live.
+        processes: those that live, by their pids as the agent sees them.
+        used_bytes: of these.
         launches, busy_ns, denials: since the slice was made, with those of processes that ended.
         unmeasured: launches whose time was estimated.
         turn_timeouts: turns that were taken because they were not passed on, or that never came.
         waited_ns: for which launches were held back.
     """
 
-    processes: tuple[ProcessUsage, ...]
+    processes: Mapping[int, layout.Slot]
     used_bytes: int
     launches: int
     busy_ns: int
@@ -191,7 +179,7 @@ class GateRegion:
         usage = self._usage()
         alive = [(self._holder(index), slot) for index, slot in enumerate(usage.slot) if slot.pid]
         return GateUsage(
-            processes=tuple(_process(pid, slot) for pid, slot in alive if pid),
+            processes={pid: slot for pid, slot in alive if pid},
             used_bytes=sum(slot.used_bytes for pid, slot in alive if pid),
             launches=usage.past_launches + sum(slot.launches for _, slot in alive),
             busy_ns=usage.past_busy_ns + sum(slot.busy_ns for _, slot in alive),
@@ -304,19 +292,6 @@ def _settings(control: layout.SliceControl) -> GateSettings:
         quantum_us=control.quantum_us,
         uuid=control.uuid.decode(errors="replace"),
         paused=bool(control.paused),
-    )
-
-
-def _process(pid: int, slot: layout.Slot) -> ProcessUsage:
-    return ProcessUsage(
-        pid=pid,
-        used_bytes=slot.used_bytes,
-        peak_bytes=slot.peak_bytes,
-        launches=slot.launches,
-        busy_ns=slot.busy_ns,
-        last_launch_ns=slot.last_launch_ns,
-        denials=slot.denials,
-        in_flight=slot.in_flight,
     )
 
 
