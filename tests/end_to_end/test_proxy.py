@@ -13,7 +13,7 @@ from real_pond import PATIENCE_S, Pond, until
 from serving_site import PROGRAM, Site, connect, get
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from millpond.node.sandbox import private_network
+from millpond.node.sandbox import namespaces
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_replicas_share_the_requests_and_one_that_dies_is_replaced(site: Site) -
     site.pond("stop", service)
 
 
-@pytest.mark.skipif(private_network.trouble() != "", reason="no private networks here")
+@pytest.mark.skipif(namespaces.network_trouble() != "", reason="no private networks here")
 def test_a_program_in_a_network_of_its_own_is_met_through_the_platform_alone(site: Site) -> None:
     command = f"[{sys.executable}, {site.pond.state_dir.parent / PROGRAM.name}]"
     job = site.submit(f"command: {command}\nserve: {{listen: private}}\n")

@@ -13,8 +13,7 @@ from millpond.node.containers.apptainer import Apptainer
 from millpond.node.containers.container import Container, Runtime, variables_text
 from millpond.node.containers.container_launch import outer_first
 from millpond.node.containers.detection import RuntimeChoice, find_containers
-from millpond.node.containers.docker import Docker
-from millpond.node.containers.podman import Podman
+from millpond.node.containers.oci import Docker, Podman
 from millpond.node.sandbox.sandbox import Mount
 
 CONTAINER = Container(

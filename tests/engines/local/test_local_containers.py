@@ -17,11 +17,12 @@ from millpond.model.events import Confirmed, Ended, Kept
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.node.containers.container import NAME_VARIABLE, state_mark
-from millpond.node.containers.container_launch import Boundary, ContainerLaunch, default_owner
+from millpond.node.containers.container_launch import ContainerLaunch, default_owner
 from millpond.node.containers.detection import Containers, RuntimeChoice, find_containers
-from millpond.node.containers.podman import Podman
+from millpond.node.containers.oci import Podman
 from millpond.node.containers.removal import drop_ended
 from millpond.node.host import procfs
+from millpond.node.host.cgroups import Amounts
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import DataMount, Workspace
 from real_containers import IMAGE, RealPodman
@@ -41,8 +42,8 @@ class Yard:
         self.bench = bench
         image = means.images.find(IMAGE)
         assert image is not None
-        boundaries = {"worker": Boundary(memory_mib=64, cpu_milli=500)}
-        self.launch = ContainerLaunch(means, image, bench.state_dir.resolve(), boundaries, default_owner(means))
+        amounts = {"worker": Amounts(500, 64)}
+        self.launch = ContainerLaunch(means, image, bench.state_dir.resolve(), amounts, default_owner(means))
 
     def start(self, command: str | tuple[str, ...], job: str = "job", **settings: object) -> None:
         self.bench.define(job, command, container=self.launch, **settings)

@@ -19,7 +19,7 @@ from millpond.model.confinement import NetworkScope
 from millpond.model.events import Confirmed, Ended
 from millpond.node.host import procfs
 from millpond.node.host.identities import MachineAccount, numbered
-from millpond.node.sandbox import private_network
+from millpond.node.sandbox import namespaces
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
 from millpond.node.sessions.task_socket import DOORS
 from millpond.node.task.launch import ListenMode
@@ -39,7 +39,7 @@ ON_SOCKET = ON_PORT.replace(
 ).replace("while True", 'listener.bind(os.environ["MILLPOND_SOCKET"]); listener.listen()\nwhile True')
 WITHIN_S = 60.0
 
-needs_private_networks = pytest.mark.skipif(private_network.trouble() != "", reason="no private networks here")
+needs_private_networks = pytest.mark.skipif(namespaces.network_trouble() != "", reason="no private networks here")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.host.cgroups import Amounts
-from millpond.node.sandbox import private_network
+from millpond.node.sandbox import namespaces
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.server import state_dir
 from millpond.server.auth.accounts import Accounts
@@ -213,7 +213,7 @@ def test_the_network_of_a_job_is_private_from_the_second_person_on_unless_file_o
     alone: bool,
     among_people: bool,
 ) -> None:
-    monkeypatch.setattr(private_network, "trouble", lambda: "")
+    monkeypatch.setattr(namespaces, "network_trouble", lambda: "")
     store = Store(fresh_sqlite(tmp_path))
     store.append([], [NewJob("j", "ada", 1.0, {"command": "work", **document})])
     assert launcher_on(store, tmp_path, network=rule).launch_of("j").private_network is alone
@@ -225,7 +225,7 @@ def test_the_network_of_a_job_is_private_from_the_second_person_on_unless_file_o
 def test_a_kernel_without_private_networks_is_refused_only_where_the_configuration_demands_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_network, "trouble", lambda: "no user namespaces")
+    monkeypatch.setattr(namespaces, "network_trouble", lambda: "no user namespaces")
     store = Store(fresh_sqlite(tmp_path))
     store.append([], [NewJob("j", "ada", 1.0, {"command": "work"})])
     store.accounts.save(User("bob"))

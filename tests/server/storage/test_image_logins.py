@@ -21,7 +21,7 @@ from millpond.model.errors import InvalidInputError, MillpondError, NotFoundErro
 from millpond.node.containers.detection import Containers
 from millpond.node.containers.images import LocalImage, Notify, OciImages, PodmanImages
 from millpond.node.containers.logins import RegistryLogin, login_file
-from millpond.node.containers.podman import Podman
+from millpond.node.containers.oci import Podman
 from millpond.node.containers.pull_errors import pull_error, push_error
 from millpond.server.auth.roles import Caller
 from millpond.server.storage.provisioning import host

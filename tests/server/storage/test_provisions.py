@@ -17,7 +17,7 @@ from millpond.node.containers.container import Runtime
 from millpond.node.containers.detection import Containers
 from millpond.node.containers.images import LocalImage, Notify
 from millpond.node.containers.logins import RegistryLogin
-from millpond.node.containers.podman import Podman
+from millpond.node.containers.oci import Podman
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.job_files import JobFiles
 from millpond.server.startup.local_engine import Launcher

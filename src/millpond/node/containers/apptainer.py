@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from millpond.node.containers.container import Container
+from millpond.node.containers.container import Container, Runtime
 from millpond.node.containers.oci import volume
 
 _FROM_OUTSIDE = "APPTAINERENV_"
 
 
 @dataclass(frozen=True, slots=True)
-class Apptainer:
+class Apptainer(Runtime):
     """Apptainer; its containers are ordinary processes in namespaces of their own, with the uid that starts them.
 
     Attributes:
@@ -25,9 +25,12 @@ class Apptainer:
     program: str
     images: Path
     name: ClassVar[str] = "apptainer"
-    leads: ClassVar[bool] = True
     enters: ClassVar[bool] = True
-    as_caller: ClassVar[bool] = True
+
+    @property
+    def as_caller(self) -> bool:
+        """See ``Runtime``."""
+        return True
 
     def run(self, container: Container) -> list[str]:
         """See ``Runtime``."""
@@ -44,27 +47,3 @@ class Apptainer:
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """See ``Runtime``."""
         return {_FROM_OUTSIDE + name: value for name, value in variables.items()}
-
-    def execute(self, name: str, variables: Path, workdir: Path) -> list[str]:
-        """See ``Runtime``."""
-        return []
-
-    def kill(self, name: str) -> list[str]:
-        """See ``Runtime``."""
-        return []
-
-    def was_out_of_memory(self, name: str) -> list[str]:
-        """See ``Runtime``."""
-        return []
-
-    def end_of(self, name: str) -> list[str]:
-        """See ``Runtime``."""
-        return []
-
-    def remove(self, name: str) -> list[str]:
-        """See ``Runtime``."""
-        return []
-
-    def ended(self, state: str) -> list[str]:
-        """See ``Runtime``."""
-        return []

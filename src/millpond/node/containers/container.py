@@ -7,10 +7,11 @@ data. So no path that Millpond gives a program has to be translated. Everything 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 from millpond.model.errors import InvalidInputError
 from millpond.node.sandbox.sandbox import Mount
@@ -57,52 +58,60 @@ class Container:
     reads_input: bool = False
 
 
-class Runtime(Protocol):
-    """A program that runs containers."""
+class Runtime(ABC):
+    """A program that runs containers.
 
-    @property
-    def name(self) -> str:
-        """``podman``, ``docker`` or ``apptainer``."""
+    Attributes:
+        name: ``podman``, ``docker`` or ``apptainer``.
+        program: its path.
+        leads: the processes of its containers are below the program that starts them, not a daemon's.
+        enters: commands beside a task are run by entering its namespaces, not by ``execute``.
+    """
 
-    @property
-    def program(self) -> str:
-        """Its path."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether the processes of its containers are below the program that starts them, not a daemon's."""
-
-    @property
-    def enters(self) -> bool:
-        """Whether commands beside a task are run by entering its namespaces, not by ``execute``."""
+    name: ClassVar[str]
+    program: str
+    leads: ClassVar[bool] = True
+    enters: ClassVar[bool] = False
 
     @property
     def as_caller(self) -> bool:
         """Whether its containers run with the uid that starts it, and with no other."""
+        return False
 
+    @abstractmethod
     def run(self, container: Container) -> list[str]:
         """Runs a container in the foreground and exits with its exit code."""
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """What the program itself must have in its environment for a container with these variables."""
+        """What the program itself must have in its environment for a container with these variables.
+
+        Nothing by default: a job's variables must not speak to the program, which has the server's rights.
+        """
+        return {}
 
     def execute(self, name: str, variables: Path, workdir: Path) -> list[str]:
         """Begins a command beside the task of a running container; program and arguments come behind it."""
+        return []
 
     def kill(self, name: str) -> list[str]:
         """Ends a container; empty where that follows from the end of its processes."""
+        return []
 
     def was_out_of_memory(self, name: str) -> list[str]:
         """Prints ``true`` when the kernel ended the container for want of memory; empty where that is not known."""
+        return []
 
     def end_of(self, name: str) -> list[str]:
         """Prints when a container ended, as a JSON string; empty where nothing is left behind."""
+        return []
 
     def remove(self, name: str) -> list[str]:
         """Drops what is left of a container; empty where nothing is."""
+        return []
 
     def ended(self, state: str) -> list[str]:
         """Prints the names of the containers with this mark that do not run; empty where none is left behind."""
+        return []
 
 
 def container_name(record: Path, decision: int) -> str:

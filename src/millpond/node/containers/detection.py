@@ -15,9 +15,8 @@ from typing import Any, Final
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.apptainer import Apptainer
 from millpond.node.containers.container import Runtime
-from millpond.node.containers.docker import Docker
 from millpond.node.containers.images import OciImages, PodmanImages, RuntimeImages, SifImages
-from millpond.node.containers.podman import Podman
+from millpond.node.containers.oci import Docker, Podman
 
 INSTALL: Final = "install podman (Debian: apt install podman catatonit), docker or apptainer on the server's machine"
 

@@ -1,14 +1,16 @@
-"""The options that podman and docker share. Source of the options: podman-run(1), docker-run(1)."""
+"""Podman and docker, which share most options.
+
+Source of the options: podman-run(1) of podman 4, docker-run(1) of docker 20.10 and later.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from millpond.node.containers.container import STATE_LABEL, Container
+from millpond.node.containers.container import STATE_LABEL, Container, Runtime
 from millpond.node.sandbox.sandbox import Mount
 
 _SHARES_OF_A_CPU = 1024
@@ -17,7 +19,7 @@ _OWN_TMP = "rw,exec,mode=1777"
 
 
 @dataclass(frozen=True, slots=True)
-class OciProgram(ABC):
+class OciProgram(Runtime):
     """A command line in the manner of docker's.
 
     Attributes:
@@ -27,7 +29,6 @@ class OciProgram(ABC):
 
     program: str
     limits: bool = True
-    enters: ClassVar[bool] = False
     empty_option: ClassVar[str] = ""
 
     @abstractmethod
@@ -61,10 +62,6 @@ class OciProgram(ABC):
         options += self.own_options(container)
         return [self.program, "run", "--name", container.name, *options, container.image, *container.argv]
 
-    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """See ``Runtime``. Nothing: a job's variables must not speak to the program, which has the server's rights."""
-        return {}
-
     def execute(self, name: str, variables: Path, workdir: Path) -> list[str]:
         """See ``Runtime``."""
         return [self.program, "exec", "-i", "--env-file", str(variables), "--workdir", str(workdir), name]
@@ -85,6 +82,54 @@ class OciProgram(ABC):
         """See ``Runtime``."""
         filters = ["--filter", f"label={STATE_LABEL}={state}", "--filter", "status=exited"]
         return [self.program, "ps", "--all", *filters, "--filter", "status=created", "--format", "{{.Names}}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Podman(OciProgram):
+    """Podman, with root's rights or without.
+
+    Attributes:
+        rootless: it runs for an account of its own, which a container's files then belong to.
+    """
+
+    rootless: bool = False
+    name: ClassVar[str] = "podman"
+    empty_option: ClassVar[str] = ":notmpcopyup"
+    """Otherwise what is hidden would be copied into what hides it."""
+
+    @property
+    def as_caller(self) -> bool:
+        """See ``Runtime``."""
+        return self.rootless
+
+    def own_options(self, container: Container) -> list[str]:
+        """Cards by the Container Device Interface; who may read the mounts is settled by rights, not by labels."""
+        # The supervisor itself gives notice to the processes; passed on as well, they would hear it twice.
+        options = ["--security-opt", "label=disable", "--sig-proxy=false"]
+        if self.rootless and container.owner is None:
+            options += ["--userns", "keep-id"]
+        for card in container.cards:
+            options += ["--device", f"nvidia.com/gpu={card}"]
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class Docker(OciProgram):
+    """Docker; its containers are its daemon's children."""
+
+    name: ClassVar[str] = "docker"
+    leads: ClassVar[bool] = False
+
+    def own_options(self, container: Container) -> list[str]:
+        """The first process passes signals on to the whole group of the command, as a terminal would."""
+        options = ["--env", "TINI_KILL_PROCESS_GROUP=1"]
+        if container.cards:
+            options += ["--gpus", '"device={}"'.format(",".join(container.cards))]
+        return options
+
+    def kill(self, name: str) -> list[str]:
+        """See ``Runtime``."""
+        return [self.program, "kill", "--signal", "KILL", name]
 
 
 def volume(mount: Mount) -> str:

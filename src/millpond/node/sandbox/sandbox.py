@@ -8,7 +8,7 @@ What is mounted is found at its own path, after all links, and nowhere else. Hid
 that may be around them is mounted; only what the server itself gives a task is then put into them. So nothing that a
 job names shows what is hidden, whatever way its path takes.
 
-The network is that of the process that makes the sandbox (``private_network``), and so is ``/dev/shm`` unless a request
+The network is that of the process that makes the sandbox (``namespaces``), and so is ``/dev/shm`` unless a request
 says otherwise: the tasks of a gang speak over both.
 
 Source of the options: bwrap(1).

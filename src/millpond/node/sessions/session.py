@@ -33,8 +33,7 @@ import termios
 from typing import Any
 
 from millpond.node.host import procfs
-from millpond.node.sandbox.namespaces import enter_sandbox
-from millpond.node.sandbox.private_network import enter_that_of
+from millpond.node.sandbox.namespaces import enter_network, enter_sandbox
 from millpond.node.sessions.sftp import SftpServer
 from millpond.node.sessions.sftp_inside import command_inside
 from millpond.node.task.child_setup import acting_as, become_for_good
@@ -68,7 +67,7 @@ def main(argv: list[str]) -> int:
         if place["sandbox"] is not None:
             enter_sandbox(place["sandbox"])
         elif place["network"] is not None:
-            enter_that_of(place["network"])
+            enter_network(place["network"])
         if order.get("sftp") and place["container"] is None:
             become_for_good(place["identity"])
             os.chdir(place["workdir"])

@@ -1,7 +1,7 @@
 """The door of a task: the one socket by which its program is reached, and the small process that carries bytes through.
 
 A program that listens on a port of the machine can be connected to by every account of the machine. Behind a door it
-either listens on its port in a private network (``node.sandbox.private_network``), or on a Unix socket in a folder of
+either listens on its port in a private network (``node.sandbox.namespaces``), or on a Unix socket in a folder of
 its own. Neither asks the program to check anything. The door's own socket lies where only the server gets.
 
 The process is a child of the supervisor and lives as long as the command, and keeps its private network, if it has one.
@@ -27,7 +27,7 @@ import time
 import traceback
 from pathlib import Path
 
-from millpond.node.sandbox import private_network
+from millpond.node.sandbox.namespaces import share_network
 from millpond.node.sessions.exec_sessions import short_name
 from millpond.node.task.start_plan import Identity, TaskSocketPlan
 
@@ -112,7 +112,7 @@ def _keep(listener: socket.socket, plan: TaskSocketPlan, identity: Identity | No
         _let_go_of_all_but(listener.fileno(), reporting)
         try:
             if plan.network is not None:
-                private_network.share(Path(plan.network))
+                share_network(Path(plan.network))
             behind = -1
             if plan.program is not None:
                 # While we may: the state directory, through which the way leads, is closed to the task's account.

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from millpond.node.host import cgroups
-from millpond.node.sandbox import private_network
+from millpond.node.sandbox.namespaces import enter_network
 from millpond.node.task.start_plan import Identity, ProcessLimits
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -59,7 +59,7 @@ def become_task(limits: ProcessLimits, network: int | None = None, answer: signa
         _raise_score(score)
         os.close(score)
     if network is not None:
-        private_network.enter_that_of(network)
+        enter_network(network)
     for number in _ANSWERED:
         signal.signal(number, answer)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

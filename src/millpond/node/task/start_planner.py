@@ -11,9 +11,18 @@ from typing import Any
 
 from millpond.model.decisions import Placement
 from millpond.model.sharing import SliceHold
-from millpond.node.containers.container import container_name
-from millpond.node.containers.container_launch import ContainerTask, plan_container
+from millpond.node.containers.container import (
+    JOB_LABEL,
+    NAME_VARIABLE,
+    STATE_LABEL,
+    Container,
+    container_name,
+    state_mark,
+    variables_text,
+)
+from millpond.node.containers.container_launch import outer_first
 from millpond.node.host import memory_cgroup
+from millpond.node.host.cgroups import Amounts
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.sandbox.sandbox import Mount, Sandbox, SandboxRequest
 from millpond.node.sessions.task_socket import PROGRAM_SOCKET, door_name, door_of, folder_behind
@@ -23,12 +32,13 @@ from millpond.node.task.kept_place import held
 from millpond.node.task.launch import LaunchSpec, ListenMode
 from millpond.node.task.limits import NO_LIMITS, TaskLimits
 from millpond.node.task.records import FILES, TaskFiles, TaskId
-from millpond.node.task.start_plan import Identity, KeptPlacePlan, TaskSocketPlan, TaskStartPlan
+from millpond.node.task.start_plan import ContainerPlan, Identity, KeptPlacePlan, TaskSocketPlan, TaskStartPlan
 from millpond.node.task.workspace import WORK, make_output
 
 NETWORK = "network.json"
 """Beside the records of a run's tasks: who is in their private network."""
 
+_NEVER_A_CARD = "FAKE-"
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
 
@@ -89,29 +99,13 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
     files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if launch.workspace is not None and launch.workspace.empty:
         make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
-    devices = [grant.device for grant in start.placed.grants]
     argv, identity, workspace = launch.argv_of(start.placed.role), launch.identity, launch.workspace
     inside = held(argv, files.failure, launch.notice_signal) if launch.keep_s else argv
     socket = _socket(state_dir, start, launch, files)
     place = _place(state_dir, start, launch, files, socket)
     wrapped, container = None, None
     if launch.container is not None:
-        name = container_name(files.record, start.decision)
-        container_task = ContainerTask(
-            name,
-            start.id.job,
-            start.placed.role,
-            files.record,
-            inside,
-            place.workdir,
-            place.mounts,
-            place.env,
-            devices,
-            launch.reads_input,
-            () if launch.account is None else launch.account.hidden,
-            launch.amounts_of(start.placed.role).processes,
-        )
-        wrapped, container = plan_container(launch.container, container_task)
+        wrapped, container = _contained(start, launch, files, place, inside)
     elif sandbox is not None:
         installed = _installed(argv[0], start.env)
         request = SandboxRequest(
@@ -152,6 +146,52 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
         container=container,
         socket=socket,
         keep=KeptPlacePlan(str(files.failure), launch.keep_s, inside) if launch.keep_s else None,
+    )
+
+
+def _contained(
+    start: TaskStart, launch: LaunchSpec, files: TaskFiles, place: _TaskPlace, argv: list[str]
+) -> tuple[list[str], ContainerPlan]:
+    """The command that runs a task's container, and its supervisor's plan.
+
+    Raises:
+        InvalidInputError: it has a variable that no container can be given.
+    """
+    how, role, record = launch.container, start.placed.role, files.record
+    assert how is not None
+    runtime = how.means.runtime
+    name, bounds = container_name(record, start.decision), how.amounts.get(role, Amounts(0, 0))
+    variables = {**how.home, **place.env, NAME_VARIABLE: name}
+    mounts = outer_first(place.mounts)
+    hidden = (how.state_dir, *(() if launch.account is None else launch.account.hidden))
+    container = Container(
+        name=name,
+        image=how.image.place,
+        argv=argv,
+        workdir=place.workdir,
+        variables=record.with_suffix(".env"),
+        scratch=record.with_suffix(".scratch"),
+        labels={STATE_LABEL: state_mark(how.state_dir), JOB_LABEL: start.id.job},
+        mounts=mounts,
+        hidden=[folder for folder in hidden if any(folder.is_relative_to(mount.path) for mount in mounts)],
+        cards=[grant.device for grant in start.placed.grants if not grant.device.startswith(_NEVER_A_CARD)],
+        memory_mib=bounds.memory_mib,
+        cpu_milli=bounds.cpu_milli,
+        processes=launch.amounts_of(role).processes,
+        owner=how.owner,
+        reads_input=launch.reads_input,
+    )
+    return runtime.run(container), ContainerPlan(
+        name=name,
+        leads=runtime.leads,
+        enters=runtime.enters,
+        variables=str(container.variables),
+        text=variables_text(variables),
+        scratch=str(container.scratch),
+        env={**how.means.env, **runtime.environment(variables)},
+        execute=runtime.execute(name, container.variables, place.workdir),
+        kill=runtime.kill(name),
+        out_of_memory=runtime.was_out_of_memory(name),
     )
 
 

@@ -22,7 +22,7 @@ from millpond.node.devices.discovery import find_vendors
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host import memory_cgroup
 from millpond.node.host.cgroups import GroupMode, find_controllers
-from millpond.node.sandbox import private_network
+from millpond.node.sandbox import namespaces
 from millpond.node.sandbox.detection import (
     INSTALL,
     INSTALL_IDENTITIES,
@@ -172,7 +172,7 @@ def _one_account(what: str, sandboxed: bool) -> Finding:
 
 def _private_networks() -> Finding:
     what = "private networks"
-    found = private_network.trouble()
+    found = namespaces.network_trouble()
     if not found:
         return Finding(what, Grade.OK, "from the second person on, jobs have a network of their own")
     cause = f"jobs of all people share the machine's network ({found})"

@@ -21,7 +21,7 @@ import httpcore2
 from millpond.model.errors import InvalidInputError
 from millpond.node.host import procfs
 from millpond.node.host.tcp_peers import is_held_by
-from millpond.node.sandbox import private_network
+from millpond.node.sandbox import namespaces
 from millpond.node.sessions.task_socket import (
     DOORS,
     LONGEST_NAME,
@@ -164,7 +164,7 @@ def require_listening(file: JobFile, state_dir: Path) -> None:
     listening = "port" if file.serve is None else file.serve.listen
     if file.network_named == "private" and file.image is not None:
         raise InvalidInputError("a container cannot have a private network here", "use serve.listen: socket")
-    if file.network_named == "private" and (found := private_network.trouble()):
+    if file.network_named == "private" and (found := namespaces.network_trouble()):
         raise InvalidInputError(f"there are no private networks here: {found}", "use serve.listen: port or socket")
     if listening == "socket":
         example = folder_behind(state_dir, door_name("", 1, 0)) / PROGRAM_SOCKET

@@ -14,7 +14,7 @@ from millpond.node.devices.fake import VENDOR, FakeVendor, Tenant
 from millpond.node.devices.nvml import Nvml
 from millpond.node.host.cgroups import Amounts, GroupMode, find_controllers, open_for_groups
 from millpond.node.host.machine import Machine, describe_machine
-from millpond.node.sandbox import private_network
+from millpond.node.sandbox import namespaces
 from millpond.node.sharing.mig import divide
 from millpond.node.task.launch import LaunchSpec, ListenMode
 from millpond.node.task.limits import REMEDY, Limiter
@@ -147,7 +147,7 @@ class Launcher:
         rule = self.rules.tasks().network
         if rule is NetworkRule.HOST or (rule is NetworkRule.AUTO and not self.isolation.is_shared):
             return False
-        trouble = private_network.trouble()
+        trouble = namespaces.network_trouble()
         if trouble and rule is NetworkRule.PRIVATE:
             raise UnavailableError(f"no private networks here: {trouble}", "set tasks.network: auto, or host")
         return not trouble

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from millpond.model.errors import InconsistentStateError, InvalidInputError, UnavailableError
 from millpond.node.containers.container import variables_text
-from millpond.node.containers.container_launch import Boundary, ContainerLaunch, default_owner
+from millpond.node.containers.container_launch import ContainerLaunch, default_owner
+from millpond.node.host.cgroups import Amounts
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.host.identities import MachineAccount
 from millpond.server.auth.roles import Caller
@@ -130,8 +131,8 @@ class Provisions:
                 "install podman, or have jobs run as one",
             )
         owner = default_owner(containers) if identity is None else (identity.uid, identity.gid)
-        boundaries = {role.name: _boundary(file, role) for role in file.all_roles()}
-        return ContainerLaunch(containers, image, self._host.state_dir, boundaries, owner)
+        amounts = {role.name: _amounts(file, role) for role in file.all_roles()}
+        return ContainerLaunch(containers, image, self._host.state_dir, amounts, owner)
 
     # ---- for the staging ----------------------------------------------------------------------------------------
 
@@ -225,8 +226,8 @@ def _check_workdir(folder: Path) -> None:
         )
 
 
-def _boundary(file: JobFile, role: RoleFile) -> Boundary:
+def _amounts(file: JobFile, role: RoleFile) -> Amounts:
     """What a role's tasks are kept to: the memory that they asked for by name, and a weight by their CPUs."""
     own = next((each for each in file.roles or () if each.name == role.name), None)
     said = "memory" in file.model_fields_set or (own is not None and own.memory is not None)
-    return Boundary((role.memory or 0) if said else 0, role.cpus or 0)
+    return Amounts(role.cpus or 0, (role.memory or 0) if said else 0)
