@@ -1,9 +1,9 @@
 """A pretended node of devices on a virtual clock, with the faults of a real driver: for walks through the sharing code.
 
-It is driver and process tree at once (``node.sharing.checkpoint.Driver`` and ``Trees``). Memory is conserved: what
-processes use, contexts included, never exceeds a device, and a restore that finds no room fails. Each call takes time;
-one that would take longer than its caller waits is a driver that hung. A process that is halted does nothing for the
-driver. Which call goes wrong, and how, is drawn by a seeded generator.
+It is driver and process tree at once (``CheckpointHelper`` and ``TaskTrees`` of ``node.sharing``). Memory is conserved:
+what processes use, contexts included, never exceeds a device, and a restore that finds no room fails. Each call takes
+time; one that would take longer than its caller waits is a driver that hung. A process that is halted does nothing for
+the driver. Which call goes wrong, and how, is drawn by a seeded generator.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from millpond.model.decisions import Grant
-from millpond.node.sharing.checkpoint import DriverError, DriverHungError, ProcessState
 from millpond.node.sharing.desired_state import DesiredState
+from millpond.node.sharing.helper import DriverError, DriverHungError, ProcessState
 from millpond.node.task.records import TaskId
 
 CONTEXT_MIB = 500

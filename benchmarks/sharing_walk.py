@@ -30,8 +30,9 @@ from millpond.model.decisions import Grant
 from millpond.model.sharing import ShareClass
 from millpond.node.sharing.arbiter import NodeContext
 from millpond.node.sharing.backend import MoveOutcome, MoveResult
-from millpond.node.sharing.checkpoint import CheckpointMover, ProcessState
+from millpond.node.sharing.checkpoint import CheckpointMover
 from millpond.node.sharing.desired_state import DesiredState
+from millpond.node.sharing.helper import ProcessState
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
 from millpond.node.sharing.movers import VendorMover
 from millpond.node.sharing.residency import ResidencyDependencies, ResidencyManager
@@ -75,7 +76,7 @@ class FakeWishes:
 
 @dataclass(slots=True)
 class FakeHomes:
-    """The same for where tasks belong (``device_assignments.DeviceAssignments``)."""
+    """The same for where tasks belong (``residency.DeviceAssignments``)."""
 
     node: FakeNode
 

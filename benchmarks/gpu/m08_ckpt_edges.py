@@ -16,8 +16,7 @@ from gpu.results import Verdict, held
 from gpu.swapping import attempt, helper, move, state
 from gpu.working import Kind
 from millpond.model.errors import UnavailableError
-from millpond.node.sharing.checkpoint import DriverError, DriverHungError
-from millpond.node.sharing.helper import CheckpointHelper
+from millpond.node.sharing.helper import CheckpointHelper, DriverError, DriverHungError
 
 _LONG_MS, _SHORT_S = 3000, 0.5
 _ANSWER_S = 20.0

@@ -15,9 +15,8 @@ from gpu.swapping import OUT, STEP_S, helper, move, state
 from millpond.model.devices import DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.nvml import text
-from millpond.node.sharing.checkpoint import DriverError, ProcessState
-from millpond.node.sharing.device_map import restore_arguments
-from millpond.node.sharing.helper import CheckpointHelper
+from millpond.node.sharing.helper import CheckpointHelper, DriverError, ProcessState
+from millpond.node.sharing.helper_process import restore_arguments
 
 _INVALID = "CUDA_ERROR_INVALID_VALUE"
 _HELD_MIB = 64

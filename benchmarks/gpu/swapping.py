@@ -9,8 +9,7 @@ from typing import Any
 
 from gpu.bench import Bench
 from millpond.model.errors import UnavailableError
-from millpond.node.sharing.checkpoint import DriverError, DriverHungError, ProcessState
-from millpond.node.sharing.helper import CheckpointHelper
+from millpond.node.sharing.helper import CheckpointHelper, DriverError, DriverHungError, ProcessState
 
 OUT = ("lock", "checkpoint")
 BACK = ("restore", "unlock")

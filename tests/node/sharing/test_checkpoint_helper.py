@@ -11,8 +11,8 @@ import pytest
 from fake_driver.driver import MIB, Action, FakeDriver, Use
 from fake_driver.program import Program
 from millpond.node.sharing.backend import MoveOutcome, Whereabouts
-from millpond.node.sharing.checkpoint import CheckpointMover, DriverError, DriverHungError, ProcessState
-from millpond.node.sharing.helper import CheckpointHelper
+from millpond.node.sharing.checkpoint import CheckpointMover
+from millpond.node.sharing.helper import CheckpointHelper, DriverError, DriverHungError, ProcessState
 from millpond.node.task.records import TaskId
 
 TASK = TaskId("job", 1, 0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.node.sharing.device_map import whole_map
+from millpond.node.sharing.helper_process import whole_map
 
 CARDS = [uuid.UUID(int=number) for number in range(8)]
 

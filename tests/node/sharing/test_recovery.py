@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from fake_device import FakeNode, FakeProcess
-from millpond.node.sharing.checkpoint import ProcessState
 from millpond.node.sharing.desired_state import DesiredState
+from millpond.node.sharing.helper import ProcessState
 from millpond.node.sharing.ledger import LedgerEntry, Residence
 from millpond.node.task.records import TaskId
 from sharing_walk import DEADLINE_S, Walk

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from millpond.node.sharing.backend import MoveOutcome
-from millpond.node.sharing.checkpoint import CheckpointMover, DriverError, DriverHungError, ProcessState
+from millpond.node.sharing.checkpoint import CheckpointMover
+from millpond.node.sharing.helper import DriverError, DriverHungError, ProcessState
 from millpond.node.task.records import TaskId
 
 TASK = TaskId("job", 1, 0)

@@ -27,7 +27,7 @@ from millpond.node.sharing.agent_lock import AgentLock, AnotherAgentError
 from millpond.node.sharing.arbiter import NodeContext
 from millpond.node.sharing.backend import SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.sharing.checkpoint import CheckpointMover
-from millpond.node.sharing.desired_state import DesiredStateFiles
+from millpond.node.sharing.desired_state import DesiredStates
 from millpond.node.sharing.helper import CheckpointHelper
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
 from millpond.node.sharing.movers import INSTANCES, VendorMover
@@ -97,7 +97,7 @@ class DeviceSharing:
         self.hindrance()
         self._helper = CheckpointHelper()
         self._slices = Slices(devices, holds, state_dir)
-        desired_states = DesiredStateFiles(state_dir)
+        desired_states = DesiredStates(state_dir)
         self._trees = TaskTrees(live.record, desired_states, self._slices.hold_launches, callbacks.is_ending)
         self._ledger = Ledger(
             {uuid: device.memory_mib for uuid, device in devices.items()},

@@ -136,16 +136,21 @@ class SliceEnforcer(Protocol):
         """Go on with a task that an earlier agent prepared; False when nothing is left of that."""
 
     def hold_launches(self, task: TaskId, held: bool) -> None:
-        """Keep the task from giving the device more to do, or let it; nothing happens to a task it does not know."""
+        """Keep the task from giving the device more to do, or let it; nothing happens where it cannot, and to a task
+        that it does not know."""
+        return
 
     def usage(self, task: TaskId) -> SliceUsage | None:
         """What the task uses; None when this hold knows nothing of it."""
+        return None
 
     def processes(self) -> list[int]:
         """Processes of its own that the driver may name as users of a device."""
+        return []
 
     def fault_domain(self, task: TaskId) -> frozenset[TaskId]:
         """The tasks that a fatal fault of this one ends, too."""
+        return frozenset()
 
     def move(self, task: TaskId, devices: Sequence[str]) -> None:
         """Hold the task to the same parts of these devices from now on; it is halted, and nothing happens if it is

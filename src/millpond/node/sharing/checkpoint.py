@@ -13,10 +13,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from enum import StrEnum
-from typing import Protocol
 
 from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, STAYS, MoveOutcome, MoveResult, Whereabouts
+from millpond.node.sharing.helper import (
+    CheckpointHelper,
+    DriverError,
+    DriverHungError,
+    DriverMissingError,
+    ProcessState,
+)
+from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task.records import TaskId
 
 _PASSES = 8
@@ -29,82 +35,6 @@ _UNDOING_S = 15.0
 _SLOWEST_MIB_PER_S = 500.0
 """Undoing has a time of its own, as where it does not succeed the task is lost: on a busy machine looking at a process
 takes its time, and memory comes back as slowly as it left."""
-
-
-class ProcessState(StrEnum):
-    """A process as the driver knows it."""
-
-    RUNNING = "running"
-    LOCKED = "locked"
-    CHECKPOINTED = "checkpointed"
-    FAILED = "failed"
-    MOVING = "moving"
-    """It is being checkpointed or restored at this moment (newer drivers report it)."""
-
-
-class DriverError(Exception):
-    """The driver refused.
-
-    Attributes:
-        name: its own name for the error, such as ``CUDA_ERROR_NOT_READY``.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
-class DriverHungError(Exception):
-    """The driver did not answer in time; what has become of the process has to be looked up."""
-
-
-class DriverMissingError(Exception):
-    """There is no driver that could be asked; the text says why."""
-
-
-class Driver(Protocol):
-    """The driver's calls about another process. All may raise ``DriverError``, ``DriverHungError`` and
-    ``DriverMissingError``."""
-
-    def state(self, pid: int, timeout_s: float) -> ProcessState | None:
-        """None: it uses no device."""
-
-    def lock(self, pid: int, timeout_s: float) -> None:
-        """Wait for what it has submitted, and have its further calls wait."""
-
-    def checkpoint(self, pid: int, timeout_s: float) -> None:
-        """Move its device memory to the host."""
-
-    def restore(self, pid: int, timeout_s: float, moves: Mapping[str, str]) -> None:
-        """And back; what was taken off some devices comes back on others, by UUID."""
-
-    def unlock(self, pid: int, timeout_s: float) -> None:
-        """Let its calls go on."""
-
-
-class Trees(Protocol):
-    """The processes of tasks."""
-
-    def pids(self, task: TaskId) -> list[int]:
-        """All that live; none when the task is over."""
-
-    def halt(self, task: TaskId, timeout_s: float) -> bool:
-        """Halt them all; False, and they go on, when that does not succeed in time."""
-
-    def go_on(self, task: TaskId) -> None:
-        """Let them go on."""
-
-    def is_halted(self, task: TaskId) -> bool:
-        """Whether every thread of every process stands."""
-
-    def hold_launches(self, task: TaskId, held: bool) -> None:
-        """Keep its programs from giving the device more to do, where something can."""
-
-    def hold_device_memory(self, task: TaskId, mib: int) -> None:
-        """Let it have so much host memory beyond its own bound: what leaves a device becomes memory of the process."""
-
-    def stays_halted(self, task: TaskId) -> bool:
-        """Whether the core wants it frozen, wherever its memory is."""
 
 
 _UNSUPPORTED = ("CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_NOT_PERMITTED")
@@ -131,8 +61,8 @@ class CheckpointMover:
 
     def __init__(
         self,
-        driver: Driver,
-        trees: Trees,
+        driver: CheckpointHelper,
+        trees: TaskTrees,
         memory_mib: Callable[[TaskId], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
 from millpond.node.host.files import read_json, write_json
 from millpond.node.task.records import TaskFiles, TaskId
@@ -22,29 +21,19 @@ class DesiredState(StrEnum):
     SWAPPED = "swapped"
 
 
-class DesiredStates(Protocol):
-    """Remembers across restarts."""
-
-    def of(self, task: TaskId) -> DesiredState:
-        """What is wanted of a task."""
-
-    def want(self, task: TaskId, desired: DesiredState) -> None:
-        """Something else is wanted from now on."""
-
-
-class DesiredStateFiles:
-    """Wishes as files of a state directory."""
+class DesiredStates:
+    """Remembers across restarts: wishes as files of a state directory."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
 
     def of(self, task: TaskId) -> DesiredState:
-        """See ``DesiredStates``."""
+        """What is wanted of a task."""
         plain = read_json(self._path(task))
         return DesiredState.RUNNING if plain is None else DesiredState(plain["desired"])
 
     def want(self, task: TaskId, desired: DesiredState) -> None:
-        """See ``DesiredStates``.
+        """Something else is wanted from now on.
 
         Raises:
             OSError: the disk is full.

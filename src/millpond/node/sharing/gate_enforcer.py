@@ -15,7 +15,7 @@ from millpond.model.decisions import Grant
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.sandbox.sandbox import Mount
-from millpond.node.sharing.backend import Capability, Owner, SliceUsage, TaskEnv
+from millpond.node.sharing.backend import Capability, Owner, SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.sharing.gate.building import library
 from millpond.node.sharing.gate.region import CONTROL, SHARED, USAGE, GateRegion, GateSettings, GateUsage
 from millpond.node.task.records import TaskId
@@ -30,8 +30,8 @@ _LEAST_GUARANTEE_MILLI = 10
 _MIB = 1024 * 1024
 
 
-class GateEnforcer:
-    """All gated tasks of one agent.
+class GateEnforcer(SliceEnforcer):
+    """All gated tasks of one agent. A fault stays in its task: contexts are the driver's own.
 
     Args:
         cache: absolute; for the library.
@@ -103,14 +103,6 @@ class GateEnforcer:
                 self._tampered.add(task)
             region.reap()
             return _usage(region.usage(), task in self._tampered)
-
-    def processes(self) -> list[int]:
-        """See ``SliceEnforcer``. The gate lives in the task's own."""
-        return []
-
-    def fault_domain(self, task: TaskId) -> frozenset[TaskId]:
-        """See ``SliceEnforcer``. Contexts are the driver's own, and a fault stays in its."""
-        return frozenset()
 
     def move(self, task: TaskId, devices: Sequence[str]) -> None:
         """See ``SliceEnforcer``."""

@@ -17,11 +17,43 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from enum import StrEnum
 from typing import IO, Any
 
 from millpond.node.sharing import helper_process
 from millpond.node.sharing.backend import STAYS, Capability
-from millpond.node.sharing.checkpoint import DriverError, DriverHungError, DriverMissingError, ProcessState
+
+
+class ProcessState(StrEnum):
+    """A process as the driver knows it."""
+
+    RUNNING = "running"
+    LOCKED = "locked"
+    CHECKPOINTED = "checkpointed"
+    FAILED = "failed"
+    MOVING = "moving"
+    """It is being checkpointed or restored at this moment (newer drivers report it)."""
+
+
+class DriverError(Exception):
+    """The driver refused.
+
+    Attributes:
+        name: its own name for the error, such as ``CUDA_ERROR_NOT_READY``.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class DriverHungError(Exception):
+    """The driver did not answer in time; what has become of the process has to be looked up."""
+
+
+class DriverMissingError(Exception):
+    """There is no driver that could be asked; the text says why."""
+
 
 _START_S = 60.0
 """Without persistence the driver sets up every device anew."""
@@ -38,7 +70,9 @@ _HIDING = "CUDA_VISIBLE_DEVICES"
 
 
 class CheckpointHelper:
-    """Asks the driver, in time (``checkpoint.Driver``).
+    """Asks the driver about other processes, in time.
+
+    Its calls raise ``DriverError``, ``DriverHungError`` and ``DriverMissingError``.
 
     Args:
         env: of the helper; by default the agent's own, with every device visible.
@@ -62,7 +96,7 @@ class CheckpointHelper:
         return Capability(True)
 
     def state(self, pid: int, timeout_s: float) -> ProcessState | None:
-        """See ``Driver``."""
+        """What a process is to the driver; None: it uses no device."""
         try:
             answered = self._call("state", pid, timeout_s)
         except DriverError as error:
@@ -72,19 +106,19 @@ class CheckpointHelper:
         return _STATES.get(str(answered), ProcessState.MOVING)
 
     def lock(self, pid: int, timeout_s: float) -> None:
-        """See ``Driver``."""
+        """Wait for what it has submitted, and have its further calls wait."""
         self._call("lock", pid, timeout_s)
 
     def checkpoint(self, pid: int, timeout_s: float) -> None:
-        """See ``Driver``."""
+        """Move its device memory to the host."""
         self._call("checkpoint", pid, timeout_s)
 
     def restore(self, pid: int, timeout_s: float, moves: Mapping[str, str] = STAYS) -> None:
-        """See ``Driver``."""
+        """And back; what was taken off some devices comes back on others, by UUID."""
         self._call("restore", pid, timeout_s, moves)
 
     def unlock(self, pid: int, timeout_s: float) -> None:
-        """See ``Driver``."""
+        """Let its calls go on."""
         self._call("unlock", pid, timeout_s)
 
     def close(self) -> None:

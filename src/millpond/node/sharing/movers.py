@@ -14,7 +14,8 @@ from millpond.node.sharing.backend import (
     MoveResult,
     Whereabouts,
 )
-from millpond.node.sharing.checkpoint import CheckpointMover, Trees
+from millpond.node.sharing.checkpoint import CheckpointMover
+from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task.records import TaskId
 
 INSTANCES = "MIG"
@@ -27,7 +28,7 @@ class BooksMover:
     """For tasks with pretended devices or none: halted is all they can be. The books do the rest, which is how swapping
     can be tried without a card (``backend.Mover``)."""
 
-    def __init__(self, trees: Trees) -> None:
+    def __init__(self, trees: TaskTrees) -> None:
         self._trees = trees
 
     def swap_out(self, task: TaskId, deadline_s: float) -> MoveResult:
@@ -52,7 +53,7 @@ class VendorMover:
         vendor_of: of a task's devices; empty where it has none.
     """
 
-    def __init__(self, trees: Trees, checkpoints: CheckpointMover, vendor_of: Callable[[TaskId], str]) -> None:
+    def __init__(self, trees: TaskTrees, checkpoints: CheckpointMover, vendor_of: Callable[[TaskId], str]) -> None:
         self._trees = trees
         self._checkpoints = checkpoints
         self._books = BooksMover(trees)

@@ -28,7 +28,7 @@ from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.host import procfs
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sandbox.sandbox import Mount
-from millpond.node.sharing.backend import Capability, Owner, SliceUsage, TaskEnv
+from millpond.node.sharing.backend import Capability, Owner, SliceEnforcer, TaskEnv
 from millpond.node.task.records import TaskId
 
 CONTROL_PROGRAM = "nvidia-cuda-mps-control"
@@ -56,8 +56,8 @@ class _Pack:
         }
 
 
-class MpsEnforcer:
-    """All packs of one agent.
+class MpsEnforcer(SliceEnforcer):
+    """All packs of one agent. To the driver all of a pack's work is the service's own: no task's use is known.
 
     Args:
         folder: where the directories of packs are made; short.
@@ -110,13 +110,6 @@ class MpsEnforcer:
         with self._guard:
             self._pack_of(note["device"], (user, group)).tasks.add(task)
         return True
-
-    def hold_launches(self, task: TaskId, held: bool) -> None:
-        """See ``SliceEnforcer``. The service cannot."""
-
-    def usage(self, task: TaskId) -> SliceUsage | None:
-        """See ``SliceEnforcer``. To the driver all of a pack's work is the service's own."""
-        return None
 
     def processes(self) -> list[int]:
         """See ``SliceEnforcer``."""

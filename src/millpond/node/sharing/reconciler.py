@@ -8,33 +8,18 @@ had to make room, and returns when there is some.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from millpond.node.sharing.backend import MoveOutcome, MoveResult, Whereabouts
-from millpond.node.sharing.desired_state import DesiredState
+from millpond.node.sharing.backend import MoveOutcome, Whereabouts
+from millpond.node.sharing.desired_state import DesiredState, DesiredStates
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
+from millpond.node.sharing.movers import VendorMover
+from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task.records import TaskId
 
-
-class ReconcilerActions(Protocol):
-    """What the reconciler needs done."""
-
-    def whereabouts(self, task: TaskId) -> Whereabouts:
-        """Where it really is."""
-
-    def freeze(self, task: TaskId) -> MoveResult:
-        """Halt it where it is."""
-
-    def thaw(self, task: TaskId) -> MoveResult:
-        """Let it go on where it is."""
-
-    def swap_in(self, entry: LedgerEntry) -> MoveResult:
-        """Bring it onto its device, from wherever between host and device it is."""
-
-    def swap_out(self, task: TaskId) -> MoveResult:
-        """The other way round."""
+LOOK_S = 5.0
+"""To find out where one task is, and to halt one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,93 +36,86 @@ class Found:
     lost: str = ""
 
 
-def reconcile(
-    entries: Iterable[LedgerEntry],
-    desired_states: Mapping[TaskId, DesiredState],
-    ledger: Ledger,
-    actions: ReconcilerActions,
-) -> list[Found]:
-    """Enter all tasks into an empty ledger as they are, and settle what is neither here nor there.
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """Enters all tasks into an empty ledger as they are, and settles what is neither here nor there.
 
-    Tasks at rest come first, as only then is it known who half-way has room to return.
-
-    Args:
-        entries: what every task of this node was granted.
-        desired_states: of those that were not to run.
+    Attributes:
+        deadline_s: for each move.
     """
-    looked = [(entry, actions.whereabouts(entry.task)) for entry in entries]
-    looked.sort(key=lambda pair: pair[1] is Whereabouts.HALFWAY)
-    found = []
-    for entry, where in looked:
-        desired = desired_states.get(entry.task, DesiredState.RUNNING)
-        lost = _SETTLE[where](entry, desired, ledger, actions)
-        if lost:
-            ledger.remove(entry.task)
-        found.append(Found(entry.task, where, desired, lost))
-    return found
 
+    ledger: Ledger
+    mover: VendorMover
+    trees: TaskTrees
+    desired_states: DesiredStates
+    deadline_s: float
 
-def _gone(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
-    """No process of it lives: it is about to begin, or has just ended. Its watcher knows, and releases it."""
-    ledger.observe(replace(entry, residence=Residence.RESIDENT))
-    return ""
+    def reconcile(self, entries: Iterable[LedgerEntry]) -> list[Found]:
+        """Settle every task of this node.
 
+        Tasks at rest come first, as only then is it known who half-way has room to return.
 
-def _given_up(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
-    return "the driver lost it while it was moved"
+        Args:
+            entries: what each was granted.
+        """
+        looked = []
+        for entry in entries:
+            desired = self.desired_states.of(entry.task)
+            looked.append((entry, desired, self.mover.whereabouts(entry.task, desired is DesiredState.SWAPPED, LOOK_S)))
+        looked.sort(key=lambda each: each[2] is Whereabouts.HALFWAY)
+        found = []
+        for entry, desired, where in looked:
+            lost = self._settle(entry, desired, where)
+            if lost:
+                self.ledger.remove(entry.task)
+            found.append(Found(entry.task, where, desired, lost))
+        return found
 
+    def _settle(self, entry: LedgerEntry, desired: DesiredState, where: Whereabouts) -> str:
+        """Why it cannot go on; empty when it can."""
+        match where:
+            case Whereabouts.LOST:
+                return "the driver lost it while it was moved"
+            case Whereabouts.HALFWAY:
+                return self._finish(entry, desired)
+            case Whereabouts.SWAPPED:
+                return self._is_swapped(entry, desired)
+            case Whereabouts.RUNNING if desired is DesiredState.FROZEN:
+                self.trees.hold_launches(entry.task, True)
+                self.trees.halt(entry.task, LOOK_S)
+            case Whereabouts.FROZEN if desired is not DesiredState.FROZEN:
+                self.trees.hold_launches(entry.task, False)
+                self.trees.go_on(entry.task)
+        # One that was to be swapped and runs was not yet, or has returned already: the decision that says which is
+        # repeated. One that is gone is about to begin, or has just ended: its watcher knows, and releases it.
+        return self._is_resident(entry)
 
-def _running(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
-    ledger.observe(replace(entry, residence=Residence.RESIDENT))
-    # One that was to be swapped was not yet, or has returned already: the decision that says which is repeated.
-    return _lost(actions.freeze(entry.task)) if desired is DesiredState.FROZEN else ""
+    def _finish(self, entry: LedgerEntry, desired: DesiredState) -> str:
+        """Back to the device, where there is room; else to the host, to return when there is.
 
-
-def _frozen(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
-    ledger.observe(replace(entry, residence=Residence.RESIDENT))
-    return "" if desired is DesiredState.FROZEN else _lost(actions.thaw(entry.task))
-
-
-def _swapped(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
-    ledger.observe(replace(entry, residence=Residence.SWAPPED, displaced=desired is not DesiredState.SWAPPED))
-    return ""
-
-
-def _halfway(entry: LedgerEntry, desired: DesiredState, ledger: Ledger, actions: ReconcilerActions) -> str:
-    """Back to the device, where there is room; else to the host, to return when there is.
-
-    One that was on its way to another device goes on to that: its memory may be there in part.
-    """
-    if not ledger.shortage(entry):
-        answer = actions.swap_in(entry)
+        One that was on its way to another device goes on to that: its memory may be there in part.
+        """
+        if not self.ledger.shortage(entry):
+            answer = self.mover.swap_in(entry.task, self.deadline_s, entry.moves)
+            if answer.ok or answer.ended:
+                return self._is_resident(entry)
+            if answer.outcome is MoveOutcome.LOST:
+                return answer.reason
+            if entry.left:
+                return self._is_swapped(entry, desired)  # nothing of it has come to the other device
+        elif entry.left:
+            return "it was on its way to another device, which is full"
+        answer = self.mover.swap_out(entry.task, self.deadline_s)
         if answer.ok:
-            ledger.observe(replace(entry, residence=Residence.RESIDENT))
-            return ""
+            return self._is_swapped(entry, desired)
         if answer.ended:
-            return _gone(entry, desired, ledger, actions)
-        if answer.outcome is MoveOutcome.LOST:
-            return answer.reason
-        if entry.left:
-            return _swapped(entry, desired, ledger, actions)  # nothing of it has come to the other device
-    elif entry.left:
-        return "it was on its way to another device, which is full"
-    answer = actions.swap_out(entry.task)
-    if answer.ok:
-        return _swapped(entry, desired, ledger, actions)
-    if answer.ended:
-        return _gone(entry, desired, ledger, actions)
-    return answer.reason or "it is neither on its device nor on the host"
+            return self._is_resident(entry)
+        return answer.reason or "it is neither on its device nor on the host"
 
+    def _is_resident(self, entry: LedgerEntry) -> str:
+        self.ledger.observe(replace(entry, residence=Residence.RESIDENT))
+        return ""
 
-def _lost(answer: MoveResult) -> str:
-    return answer.reason if answer.outcome is MoveOutcome.LOST else ""
-
-
-_SETTLE: Mapping[Whereabouts, Callable[[LedgerEntry, DesiredState, Ledger, ReconcilerActions], str]] = {
-    Whereabouts.RUNNING: _running,
-    Whereabouts.FROZEN: _frozen,
-    Whereabouts.SWAPPED: _swapped,
-    Whereabouts.HALFWAY: _halfway,
-    Whereabouts.GONE: _gone,
-    Whereabouts.LOST: _given_up,
-}
+    def _is_swapped(self, entry: LedgerEntry, desired: DesiredState) -> str:
+        self.ledger.observe(replace(entry, residence=Residence.SWAPPED, displaced=desired is not DesiredState.SWAPPED))
+        return ""

@@ -13,23 +13,39 @@ from typing import Protocol
 from millpond.model.decisions import Grant
 from millpond.model.errors import MillpondError
 from millpond.node.sharing.arbiter import Arbiter, NodeContext
-from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, MoveOutcome, Mover, MoveResult, Whereabouts
-from millpond.node.sharing.checkpoint import Trees
+from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, MoveOutcome, MoveResult
 from millpond.node.sharing.desired_state import DesiredState, DesiredStates
-from millpond.node.sharing.device_assignments import DeviceAssignments
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
-from millpond.node.sharing.reconciler import Found, reconcile
+from millpond.node.sharing.movers import VendorMover
+from millpond.node.sharing.reconciler import Found, Reconciler
+from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task.records import TaskId
 
-LOOK_S = 5.0
-"""To find out where one task is, and to halt one."""
 
+class DeviceAssignments(Protocol):
+    """On which devices tasks belong, where that has changed since they started: remembered across restarts.
 
-class FindingMover(Mover, Protocol):
-    """A mover that knows where a task is."""
+    It is written down before anything is done. Before a task's memory goes back to other devices than it came from,
+    both are noted. So an agent that finds a task on its device in spite of such a note knows that it has arrived, and
+    one that finds it on the host where to bring it.
+    """
 
-    def whereabouts(self, task: TaskId, wanted_away: bool, deadline_s: float) -> Whereabouts:
-        """Where a task really is; ``wanted_away``: it was to be swapped."""
+    def of(self, task: TaskId) -> tuple[Grant, ...]:
+        """Where a task belongs; nothing for one that runs no more."""
+
+    def move(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
+        """It belongs elsewhere from now on.
+
+        Args:
+            left: the devices that its memory was taken off; none where it comes back to those.
+
+        Raises:
+            MillpondError: what holds it to its slice cannot follow.
+            OSError: the disk is full.
+        """
+
+    def arrived(self, task: TaskId) -> None:
+        """Its memory is where it belongs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +53,8 @@ class ResidencyDependencies:
     """What a residency manager works with."""
 
     ledger: Ledger
-    mover: FindingMover
-    trees: Trees
+    mover: VendorMover
+    trees: TaskTrees
     desired_states: DesiredStates
     assignments: DeviceAssignments
 
@@ -173,10 +189,8 @@ class ResidencyManager:
             unanswered: whether a decision to suspend, resume or migrate a task has not been answered; it is repeated.
             deadline_s: for each move.
         """
-        entries = list(entries)
-        desired_states = {entry.task: self._means.desired_states.of(entry.task) for entry in entries}
-        actions = _ResidencyActions(self._means, deadline_s)
-        found = reconcile(entries, desired_states, self.ledger, actions)
+        means = self._means
+        found = Reconciler(means.ledger, means.mover, means.trees, means.desired_states, deadline_s).reconcile(entries)
         for each in found:
             if each.lost:
                 self._means.desired_states.want(each.task, DesiredState.RUNNING)
@@ -197,31 +211,3 @@ class ResidencyManager:
                 answer = self.arbiter.swap_out(each.task, self._clock() + deadline_s)
                 if not answer.ok and answer.outcome is not MoveOutcome.LOST:
                     self._on_lost(each.task, f"it holds memory that was given to others: {answer.reason}")
-
-
-@dataclass(frozen=True, slots=True)
-class _ResidencyActions:
-    """The reconciler's actions (``reconciler.ReconcilerActions``)."""
-
-    means: ResidencyDependencies
-    deadline_s: float
-
-    def whereabouts(self, task: TaskId) -> Whereabouts:
-        return self.means.mover.whereabouts(task, self.means.desired_states.of(task) is DesiredState.SWAPPED, LOOK_S)
-
-    def freeze(self, task: TaskId) -> MoveResult:
-        self.means.trees.hold_launches(task, True)
-        if self.means.trees.halt(task, LOOK_S):
-            return DONE
-        return NOT_HALTED
-
-    def thaw(self, task: TaskId) -> MoveResult:
-        self.means.trees.hold_launches(task, False)
-        self.means.trees.go_on(task)
-        return DONE
-
-    def swap_in(self, entry: LedgerEntry) -> MoveResult:
-        return self.means.mover.swap_in(entry.task, self.deadline_s, entry.moves)
-
-    def swap_out(self, task: TaskId) -> MoveResult:
-        return self.means.mover.swap_out(task, self.deadline_s)

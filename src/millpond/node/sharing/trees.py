@@ -1,4 +1,4 @@
-"""The processes of tasks: who they are, halting them for certain, letting them go on (``checkpoint.Trees``)."""
+"""The processes of tasks: who they are, halting them for certain, letting them go on."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TaskTrees:
             self._survey.by_parent = None
 
     def pids(self, task: TaskId) -> list[int]:
-        """See ``Trees``."""
+        """All processes of a task that live; none when it is over."""
         record = self.record_of(task)
         if record is None or not record.alive:
             return []
@@ -58,7 +58,7 @@ class TaskTrees:
         return runner.processes_of(record)
 
     def halt(self, task: TaskId, timeout_s: float) -> bool:
-        """See ``Trees``."""
+        """Halt them all; False, and they go on, when that does not succeed in time."""
         give_up = time.monotonic() + timeout_s
         while (record := self.record_of(task)) is not None and not self.is_ending(task):
             if not (record.container == "" and freezer.freeze(record.groups)):
@@ -75,14 +75,14 @@ class TaskTrees:
         return True
 
     def go_on(self, task: TaskId) -> None:
-        """See ``Trees``."""
+        """Let them go on."""
         record = self.record_of(task)
         if record is not None:
             freezer.thaw(record.groups)
             runner.thaw(record)
 
     def is_halted(self, task: TaskId) -> bool:
-        """See ``Trees``."""
+        """Whether every thread of every process stands."""
         record = self.record_of(task)
         if record is not None and freezer.is_frozen(record.groups):
             return True
@@ -90,15 +90,15 @@ class TaskTrees:
         return bool(pids) and all(procfs.is_halted(pid) for pid in pids)
 
     def hold_launches(self, task: TaskId, held: bool) -> None:
-        """See ``Trees``."""
+        """Keep its programs from giving the device more to do, where something can."""
         self.gate(task, held)
 
     def hold_device_memory(self, task: TaskId, mib: int) -> None:
-        """See ``Trees``."""
+        """Let it have so much host memory beyond its own bound: what leaves a device becomes memory of the process."""
         record = self.record_of(task)
         if record is not None and record.memory_limit_mib:
             memory_cgroup.bound(record.groups, record.memory_limit_mib + mib)
 
     def stays_halted(self, task: TaskId) -> bool:
-        """See ``Trees``."""
+        """Whether the core wants it frozen, wherever its memory is."""
         return self.desired_states.of(task) is DesiredState.FROZEN
