@@ -8,7 +8,9 @@ import pytest
 import yaml
 
 from millpond.client.cli import main
+from millpond.client.cli.commands.inspection.why import start_text
 from millpond.client.cli.printing.tables import Column, show
+from millpond.specs.api.reasons import StartInfo
 
 CARD = {
     "uuid": "FAKE-a-0",
@@ -212,6 +214,13 @@ def test_why_tells_the_numbers_the_remedy_and_the_start_within_80_columns(server
         "  remedy  ask for 6 cards (gpus: 6)",
         "  start   in 1m00s to 1h00m (time limits of what runs)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("latest_at", "text"), [(4630.0, "in 1h00m"), (None, "in 1h00m"), (8200.0, "in 1h00m to 2h00m")]
+)
+def test_a_start_within_one_shown_unit_is_one_instant(latest_at, text):
+    assert start_text(StartInfo(earliest_at=4601.0, latest_at=latest_at, basis=""), 1000.0) == text
 
 
 def test_stopping_goes_on_after_one_that_cannot_be_stopped(server, run_pond, make_job):

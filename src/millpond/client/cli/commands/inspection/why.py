@@ -71,6 +71,7 @@ def start_text(start: StartInfo, now: float) -> str:
     """When a job should start, as seen from ``now``."""
     if start.latest_at is not None and start.latest_at <= now:
         return f"not known: what it waits for was expected to have ended by now ({start.basis})"
-    earliest = f"in {formats.span(start.earliest_at - now)}" if start.earliest_at > now else "now"
-    latest = "" if start.latest_at is None else f" to {formats.span(start.latest_at - now)}"
-    return f"{earliest}{latest}" + (f" ({start.basis})" if start.basis else "")
+    soonest = formats.span(start.earliest_at - now)
+    latest = soonest if start.latest_at is None else formats.span(start.latest_at - now)
+    text = (f"in {soonest}" if start.earliest_at > now else "now") + (f" to {latest}" if latest != soonest else "")
+    return text + (f" ({start.basis})" if start.basis else "")
