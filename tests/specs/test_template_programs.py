@@ -21,7 +21,7 @@ SERVING = {
     "MILLPOND_PORT": "7001",
     "MILLPOND_BASE_PATH": "/proxy/j/",
     "MILLPOND_ACCESS_KEY": "hush",
-    "MILLPOND_SOCKET": "/doors/program.sock",
+    "MILLPOND_SOCKET": "/sockets/program.sock",
 }
 STAND_IN = f"""#!{sys.executable} -IS
 import json, os, sys
@@ -76,7 +76,7 @@ def test_what_asks_not_everybody_who_they_are_listens_where_the_proxy_alone_gets
     tmp_path: Path, template: str, option: str
 ) -> None:
     arguments, _ = started(tmp_path, template, template)
-    assert arguments[arguments.index(option) + 1] == "/doors/program.sock"
+    assert arguments[arguments.index(option) + 1] == "/sockets/program.sock"
     assert "--port" not in arguments
     serve = find_template(template).job(tmp_path).file.serve
     assert serve is not None

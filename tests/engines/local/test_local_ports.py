@@ -1,4 +1,4 @@
-"""Programs behind doors: who reaches them, with a sandbox and without, as root and as anybody."""
+"""Programs behind task sockets: who reaches them, with a sandbox and without, as root and as anybody."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from millpond.node.host import procfs
 from millpond.node.host.identities import MachineAccount, numbered
 from millpond.node.sandbox import namespaces
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
-from millpond.node.sessions.task_socket import DOORS
+from millpond.node.sessions.task_socket import TASK_SOCKETS
 from millpond.node.task.launch import ListenMode
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.server.sessions.task_sockets import ADDRESS, ForeignListenerError, TaskNetwork, TaskRoute
@@ -45,7 +45,7 @@ needs_private_networks = pytest.mark.skipif(namespaces.network_trouble() != "", 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
     """A folder in which a socket's name is short enough for the kernel, as pytest's own are not under xdist."""
-    with TemporaryDirectory(prefix="doors-", ignore_cleanup_errors=True) as folder:
+    with TemporaryDirectory(prefix="ports-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
@@ -129,7 +129,7 @@ def test_a_door_outlives_the_server_and_goes_with_its_task(bench: Bench) -> None
     record = record_of(bench, "private")
     assert not record.forced
     assert answer(way) == b""
-    assert list((bench.state_dir / DOORS).iterdir()) == []
+    assert list((bench.state_dir / TASK_SOCKETS).iterdir()) == []
 
 
 @needs_private_networks
@@ -148,7 +148,7 @@ def test_a_program_on_a_socket_is_reached_and_has_no_port(bench: Bench) -> None:
     way = serve(bench, "socket", ON_SOCKET, listening=ListenMode.SOCKET)
     assert answer(way) == b"HELLO"
     assert not listens(way.port)
-    (folder,) = (each for each in (bench.state_dir / DOORS).iterdir() if each.is_dir())
+    (folder,) = (each for each in (bench.state_dir / TASK_SOCKETS).iterdir() if each.is_dir())
     assert folder.stat().st_mode & 0o777 == 0o700
     bench.stop("socket")
     bench.events(1)
@@ -203,13 +203,13 @@ def test_a_door_without_room_for_more_visitors_stays_and_lets_them_in_later(benc
     connected(way).close()
     supervisor = record_of(bench, "deaf").supervisor_pid
     # Forked, and nothing else: what the task runs has another command line.
-    (door,) = (pid for pid in procfs.descendants(supervisor) if command_line(pid) == command_line(supervisor))
-    usual = resource.prlimit(door, resource.RLIMIT_NOFILE)
-    resource.prlimit(door, resource.RLIMIT_NOFILE, (1, usual[1]))
+    (keeper,) = (pid for pid in procfs.descendants(supervisor) if command_line(pid) == command_line(supervisor))
+    usual = resource.prlimit(keeper, resource.RLIMIT_NOFILE)
+    resource.prlimit(keeper, resource.RLIMIT_NOFILE, (1, usual[1]))
     for _ in range(2):  # the kernel has a number ready for the first one; the second one has to wait
         with pytest.raises((ConnectionError, TimeoutError)):
             connected(way, 0.1)
-    resource.prlimit(door, resource.RLIMIT_NOFILE, usual)
+    resource.prlimit(keeper, resource.RLIMIT_NOFILE, usual)
     connected(way).close()
 
 
@@ -267,7 +267,7 @@ def test_a_port_that_another_job_took_leads_nowhere_and_that_job_gets_nothing(be
 
 @needs_private_networks
 @pytest.mark.end_to_end
-def test_every_port_of_a_private_network_is_reached_through_the_door(bench: Bench) -> None:
+def test_every_port_of_a_private_network_is_reached_by_the_task_socket(bench: Bench) -> None:
     elsewhere = ON_PORT.replace('int(os.environ["MILLPOND_PORT"])', "8080")
     bench.define("private", ("python3", "-c", elsewhere), serves=True, private_network=True)
     bench.start("private")

@@ -14,7 +14,7 @@ from own_record import own_record
 from millpond.model.errors import ConflictError
 from millpond.node.host import procfs
 from millpond.node.host.files import write_json
-from millpond.node.sessions.task_socket import door_of, folder_behind
+from millpond.node.sessions.task_socket import program_folder, task_socket_path
 from millpond.node.task.records import TaskFiles, TaskId, running_records
 from millpond.server.runtime.recovery import recover
 from millpond.server.startup.identity import ServerIdentity, adopt_files, identify
@@ -120,12 +120,12 @@ def test_what_living_tasks_go_on_to_write_is_found_in_the_copy_and_dead_ones_sta
         for state_dir in (original, copy):
             record = TaskFiles.of(state_dir, task).record
             record.parent.mkdir(parents=True)
-            write_json(record, own_record(task, supervisor_start=ticks, door="ab12"))
-    folder_behind(copy, "ab12").mkdir(parents=True)  # a copy made by hand has it
+            write_json(record, own_record(task, supervisor_start=ticks, task_socket="ab12"))
+    program_folder(copy, "ab12").mkdir(parents=True)  # a copy made by hand has it
     adopt_files(original, copy, [living, dead])
     adopt_files(original, copy, [living, dead])
     assert [record.id for record in running_records(copy)] == [living]
     TaskFiles.of(original, living).log.write_text("said since")
     assert TaskFiles.of(copy, living).log.read_text() == "said since"
-    assert door_of(copy, "ab12").readlink() == door_of(original, "ab12")
+    assert task_socket_path(copy, "ab12").readlink() == task_socket_path(original, "ab12")
     assert not TaskFiles.of(copy, dead).record.parent.is_symlink()

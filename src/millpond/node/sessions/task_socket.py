@@ -1,8 +1,8 @@
-"""The door of a task: the one socket by which its program is reached, and the small process that carries bytes through.
+"""The socket of a task: the one by which its program is reached, and the small process that carries bytes through.
 
-A program that listens on a port of the machine can be connected to by every account of the machine. Behind a door it
+Every account of the machine can connect to a program that listens on a port of the machine. With a task socket it
 either listens on its port in a private network (``node.sandbox.namespaces``), or on a Unix socket in a folder of
-its own. Neither asks the program to check anything. The door's own socket lies where only the server gets.
+its own. Neither asks the program to check anything. The task socket lies where only the server can reach it.
 
 The process is a child of the supervisor and lives as long as the command, and keeps its private network, if it has one.
 The client names a port of that network first (``port_asked``). It gets ``OPEN``, one byte, once a program
@@ -32,8 +32,8 @@ from millpond.node.sessions.exec_sessions import short_name
 from millpond.node.task.start_plan import Identity, TaskSocketPlan
 
 OPEN = b"\x01"
-DOORS = "doors"
-"""Folder of the state directory with all doors."""
+TASK_SOCKETS = "sockets"
+"""Folder of the state directory with all task sockets."""
 PROGRAM_SOCKET = "program.sock"
 LONGEST_NAME = 107
 """Bytes of the path of a Unix socket (unix(7)), without the NUL at its end."""
@@ -51,28 +51,28 @@ _ROOM_WITHIN_S = 0.1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def door_name(job: str, attempt: int, task: int) -> str:
-    """What the door of a task is called: short, as paths of sockets must be."""
+def task_socket_name(job: str, attempt: int, task: int) -> str:
+    """The name of the socket of a task: short, as paths of sockets must be."""
     return hashlib.sha256(f"{job}\0{attempt}\0{task}".encode()).hexdigest()[:16]
 
 
-def door_of(state_dir: Path, name: str) -> Path:
+def task_socket_path(state_dir: Path, name: str) -> Path:
     """Where the server connects to a task."""
-    return state_dir / DOORS / f"{name}.sock"
+    return state_dir / TASK_SOCKETS / f"{name}.sock"
 
 
-def folder_behind(state_dir: Path, name: str) -> Path:
+def program_folder(state_dir: Path, name: str) -> Path:
     """The folder in which a task that listens on a Unix socket makes it."""
-    return state_dir / DOORS / name
+    return state_dir / TASK_SOCKETS / name
 
 
 def port_asked(port: int) -> bytes:
-    """What is said at a door first: which port is wanted; 0 is where the program is to serve."""
+    """What a client sends first: which port it wants; 0 is where the program is to serve."""
     return _PORT.pack(port)
 
 
-def open_door(plan: TaskSocketPlan, identity: Identity | None) -> int:
-    """Start the process of a door. Returns its id as soon as people may knock, and its network, if any, is there.
+def start_task_socket(plan: TaskSocketPlan, identity: Identity | None) -> int:
+    """Start the process of a task socket. Returns its id as soon as it takes connections and has its network, if any.
 
     Args:
         identity: whom the task runs as; None: as we do.
@@ -149,42 +149,42 @@ def _let_go_of_all_but(*kept: int) -> None:
 
 
 def _accept(listener: socket.socket, plan: TaskSocketPlan, behind: int) -> None:
-    """Let one visitor in; one for whom there is no file or no thread is left waiting, or sent away."""
+    """Accept one client; one for which there is no file or no thread is left waiting, or refused."""
     try:
-        visitor, _ = listener.accept()
+        client, _ = listener.accept()
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        time.sleep(_ROOM_WITHIN_S)  # who waits in the backlog would be announced at once again
+        time.sleep(_ROOM_WITHIN_S)  # a client that waits in the backlog would be announced at once again
         return
     try:
-        threading.Thread(target=_let_in, args=(visitor, plan, behind), daemon=True).start()
+        threading.Thread(target=_serve, args=(client, plan, behind), daemon=True).start()
     except RuntimeError:  # the account, or the control group, may have no more threads
-        visitor.close()
+        client.close()
 
 
-def _let_in(visitor: socket.socket, plan: TaskSocketPlan, behind: int) -> None:
+def _serve(client: socket.socket, plan: TaskSocketPlan, behind: int) -> None:
     """Carry one connection both ways; see ``_program``."""
-    with visitor:
+    with client:
         try:
-            program = _program(_asked(visitor), plan, behind)
+            program = _program(_asked(client), plan, behind)
         except (OSError, struct.error):
             return  # no program listens: the connection ends without a word
         with program, contextlib.suppress(OSError):
-            visitor.sendall(OPEN)
-            back = threading.Thread(target=_carry, args=(program, visitor), daemon=True)
+            client.sendall(OPEN)
+            back = threading.Thread(target=_carry, args=(program, client), daemon=True)
             back.start()
-            _carry(visitor, program)
+            _carry(client, program)
             back.join()
 
 
-def _asked(visitor: socket.socket) -> int:
+def _asked(client: socket.socket) -> int:
     """The port that the client names.
 
     Raises:
-        OSError, struct.error: they leave before they say so.
+        OSError, struct.error: it leaves before it does.
     """
-    port: int = _PORT.unpack(visitor.recv(_PORT.size, socket.MSG_WAITALL))[0]
+    port: int = _PORT.unpack(client.recv(_PORT.size, socket.MSG_WAITALL))[0]
     return port
 
 

@@ -148,8 +148,8 @@ class RunRecord:
         cpus: numbers of the CPUs that it is pinned to; empty: to none.
         port: where on this machine it serves; None when it was given none.
         access_key: what it may ask of those who connect there.
-        door: name of the door by which alone it is reached (``node.sessions.task_socket``); empty: it is reached at its
-            port.
+        task_socket: name of the only socket by which it is reached (``node.sessions.task_socket``); empty: it is
+            reached at its port.
         private: it shares a network with its gang alone, not with the machine.
         container: name of the container that it runs in; empty: in none.
         detached: its processes are not below its supervisor, but a daemon's.
@@ -183,7 +183,7 @@ class RunRecord:
     cpus: tuple[int, ...] = ()
     port: int | None = None
     access_key: str = ""
-    door: str = ""
+    task_socket: str = ""
     private: bool = False
     container: str = ""
     detached: bool = False

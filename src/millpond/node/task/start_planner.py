@@ -25,7 +25,7 @@ from millpond.node.host import memory_cgroup
 from millpond.node.host.cgroups import Amounts
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.sandbox.sandbox import Mount, Sandbox, SandboxRequest
-from millpond.node.sessions.task_socket import PROGRAM_SOCKET, door_name, door_of, folder_behind
+from millpond.node.sessions.task_socket import PROGRAM_SOCKET, program_folder, task_socket_name, task_socket_path
 from millpond.node.sharing.backend import UNSLICED, TaskEnv
 from millpond.node.task.environment import LOG_VARIABLE
 from millpond.node.task.kept_place import held
@@ -122,7 +122,7 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
         "sandboxed": wrapped is not None,
         "container": "" if container is None else container.name,
         "detached": container is not None and not container.leads,
-        "door": "" if socket is None else Path(socket.path).stem,
+        "task_socket": "" if socket is None else Path(socket.path).stem,
         "private": socket is not None and socket.network is not None,
     }
     return TaskStartPlan(
@@ -256,13 +256,13 @@ def _socket(state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFi
     on_socket = start.port is not None and launch.listening is ListenMode.SOCKET
     if not on_socket and not start.private_network:
         return None
-    name = door_name(start.id.job, start.id.attempt, start.id.task)
+    name = task_socket_name(start.id.job, start.id.attempt, start.id.task)
     program = None
     if on_socket:
-        program = folder_behind(state_dir, name) / PROGRAM_SOCKET
+        program = program_folder(state_dir, name) / PROGRAM_SOCKET
         program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return TaskSocketPlan(
-        path=str(door_of(state_dir, name)),
+        path=str(task_socket_path(state_dir, name)),
         port=start.port,
         program=None if program is None else str(program),
         network=str(files.record.with_name(NETWORK)) if start.private_network else None,

@@ -271,8 +271,8 @@ class _Supervisor:
                 return False
             if pid == self._main:
                 self._status = status
-                if self._startup.door is not None:
-                    _send(self._startup.door, signal.SIGKILL)
+                if self._startup.socket_pid is not None:
+                    _send(self._startup.socket_pid, signal.SIGKILL)
             elif self._sessions is not None:
                 self._sessions.over(pid)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.node.containers import supervision
 from millpond.node.host import cgroups
 from millpond.node.sandbox.named_mounts import NamedMounts
-from millpond.node.sessions.task_socket import open_door
+from millpond.node.sessions.task_socket import start_task_socket
 from millpond.node.task.child_setup import (
     Streams,
     acting_as,
@@ -43,7 +43,7 @@ class TaskStartup:
         plan: of the start.
 
     Attributes:
-        door: the process of the task's socket; None if it has none.
+        socket_pid: the process of the task socket; None if it has none.
         output: takes what the command writes; None until it runs.
         input: gives it what it reads; None if it reads nothing, and until it runs.
         failure: reports that the command has failed; None if its place is not kept then, and until it runs.
@@ -53,7 +53,7 @@ class TaskStartup:
         self._path = path
         self._plan = plan
         self._prepared = False
-        self.door: int | None = None
+        self.socket_pid: int | None = None
         self.output: OutputCapture | None = None
         self.input: TaskInput | None = None
         self.failure: FailureReport | None = None
@@ -71,7 +71,7 @@ class TaskStartup:
         if container is None and (wrapped is not None or keep is not None):
             self._require_place()
         if plan.socket is not None:
-            self.door = open_door(plan.socket, plan.identity)
+            self.socket_pid = start_task_socket(plan.socket, plan.identity)
         if wrapped is None:
             command = plan.command if keep is None else keep.command
             return self._launch(partial(self._fork, command, plan.workdir, plan.env))
@@ -157,7 +157,7 @@ class TaskStartup:
     def network(self) -> int | None:
         """A process in the network that the command is to be in; None: that of the machine."""
         socket = self._plan.socket
-        return self.door if socket is not None and socket.network is not None else None
+        return self.socket_pid if socket is not None and socket.network is not None else None
 
     def _prepare(self) -> None:
         """Lay out the files that its attempt needs, if any."""

@@ -164,7 +164,7 @@ async def dataset_in_path(request: HTTPConnection) -> AccessTarget:
 
 
 def security_of(request: HTTPConnection) -> Security:
-    """The server's accounts and their door."""
+    """The parts of the server that authenticate callers."""
     security: Security = request.app.state.security
     return security
 

@@ -1,1 +1,1 @@
-"""Who comes in and what they may do: accounts, roles, secrets, the door, and the audit log."""
+"""Authentication and rights: accounts, roles, secrets, the guard of the routes, and the audit log."""

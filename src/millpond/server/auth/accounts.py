@@ -35,7 +35,7 @@ class Accounts:
         clock: seconds since 1970.
 
     Attributes:
-        tokens: what opens the door for them.
+        tokens: their credentials.
         numbers: under which their tasks run.
     """
 
@@ -69,8 +69,8 @@ class Accounts:
         if token is None:
             return None
         user = self._users.get(token.user)
-        wrong_door = session != (token.kind is TokenKind.SESSION) or token.kind is TokenKind.INVITATION
-        if wrong_door or user is None or user.disabled or not token.is_valid(self._clock()):
+        wrong_kind = session != (token.kind is TokenKind.SESSION) or token.kind is TokenKind.INVITATION
+        if wrong_kind or user is None or user.disabled or not token.is_valid(self._clock()):
             return None
         return self._known(token.user, "session" if session else "token", token)
 

@@ -1,4 +1,4 @@
-"""Everything the door needs, opened and closed together."""
+"""Everything that the guard of the routes needs, opened and closed together."""
 
 from __future__ import annotations
 

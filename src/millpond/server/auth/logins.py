@@ -30,7 +30,7 @@ class Logins:
         clock: seconds, for the pauses after failures.
 
     Attributes:
-        throttle: counts failures, those at other doors too.
+        throttle: counts failures, those of other kinds of login too.
     """
 
     def __init__(self, accounts: Accounts, passwords: Passwords, clock: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""All tokens, in memory and in the store as accounts are: what opens the door, for whom and until when."""
+"""All tokens, in memory and in the store as accounts are: for whom they are valid, and until when."""
 
 from __future__ import annotations
 

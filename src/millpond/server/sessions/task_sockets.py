@@ -1,4 +1,4 @@
-"""Ways to the programs of tasks: at ports of this machine, or through doors (``node.sessions.task_socket``).
+"""Ways to the programs of tasks: at ports of this machine, or by task sockets (``node.sessions.task_socket``).
 
 A run of a task is addressed like a machine, by a host and a port; no resolver of names is ever asked about its host.
 Each connection looks the task up anew. One to a port of the machine counts only when the task's own processes are at
@@ -23,14 +23,14 @@ from millpond.node.host import procfs
 from millpond.node.host.tcp_peers import is_held_by
 from millpond.node.sandbox import namespaces
 from millpond.node.sessions.task_socket import (
-    DOORS,
     LONGEST_NAME,
     OPEN,
     PROGRAM_SOCKET,
-    door_name,
-    door_of,
-    folder_behind,
+    TASK_SOCKETS,
     port_asked,
+    program_folder,
+    task_socket_name,
+    task_socket_path,
 )
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record, running_records
 from millpond.node.task.runner import detached_processes
@@ -80,19 +80,19 @@ class TaskRoute:
             OSError: no program listens there, or not the task's (``ForeignListenerError``).
         """
         record, loop = self.record(), asyncio.get_running_loop()
-        is_behind_door = _is_behind_door(record, self.port)
-        connection = socket.socket(socket.AF_UNIX if is_behind_door else socket.AF_INET)
+        by_task_socket = _has_task_socket(record, self.port)
+        connection = socket.socket(socket.AF_UNIX if by_task_socket else socket.AF_INET)
         connection.setblocking(False)
         try:
             async with asyncio.timeout(within_s):
-                if not is_behind_door:
+                if not by_task_socket:
                     await loop.sock_connect(connection, (ADDRESS, self.port))
                     await asyncio.to_thread(_require_own, connection, record, self.state_dir)
                     return connection
                 await loop.sock_connect(connection, _name_of(self.state_dir, record))
-                await loop.sock_sendall(connection, _knock(record, self.port))
+                await loop.sock_sendall(connection, _first_message(record, self.port))
                 if await loop.sock_recv(connection, len(OPEN)) != OPEN:
-                    raise ConnectionRefusedError("no program listens behind the door")
+                    raise ConnectionRefusedError("no program listens behind the task socket")
         except BaseException:  # also a cancellation
             connection.close()
             raise
@@ -132,17 +132,17 @@ class TaskNetwork(httpcore2.AsyncNetworkBackend):
             record = TaskRoute(host, port, self._state_dir).record()
         except ConnectionRefusedError as error:
             raise httpcore2.ConnectError(str(error)) from error
-        if behind_door := _is_behind_door(record, port):
+        if by_task_socket := _has_task_socket(record, port):
             stream = await self._network.connect_unix_socket(_name_of(self._state_dir, record), timeout)
         else:
             stream = await self._network.connect_tcp(ADDRESS, port, timeout, local_address, socket_options)
         try:
-            if not behind_door:
+            if not by_task_socket:
                 await asyncio.to_thread(_require_own, stream.get_extra_info("socket"), record, self._state_dir)
                 return stream
-            await stream.write(_knock(record, port), timeout)
+            await stream.write(_first_message(record, port), timeout)
             if await stream.read(len(OPEN), timeout) != OPEN:
-                raise httpcore2.ConnectError("no program listens behind the door")
+                raise httpcore2.ConnectError("no program listens behind the task socket")
         except BaseException as error:  # also a cancellation
             await stream.aclose()
             if isinstance(error, (OSError, *UNREACHED)):
@@ -167,18 +167,18 @@ def require_listening(file: JobFile, state_dir: Path) -> None:
     if file.network_named == "private" and (found := namespaces.network_trouble()):
         raise InvalidInputError(f"there are no private networks here: {found}", "use serve.listen: port or socket")
     if listening == "socket":
-        example = folder_behind(state_dir, door_name("", 1, 0)) / PROGRAM_SOCKET
+        example = program_folder(state_dir, task_socket_name("", 1, 0)) / PROGRAM_SOCKET
         if len(os.fsencode(example)) > LONGEST_NAME:
             cause = f"serve.listen: socket does not work here: {state_dir} is too long for the name of a socket"
             raise InvalidInputError(cause, "use port or private, or a state directory with a shorter path")
 
 
-def _is_behind_door(record: RunRecord, port: int) -> bool:
-    return bool(record.door) and (record.private or port == record.port)
+def _has_task_socket(record: RunRecord, port: int) -> bool:
+    return bool(record.task_socket) and (record.private or port == record.port)
 
 
-def _knock(record: RunRecord, port: int) -> bytes:
-    """What is sent first to the door of a task."""
+def _first_message(record: RunRecord, port: int) -> bytes:
+    """What is sent first to a task socket."""
     return port_asked(0 if port == record.port else port)
 
 
@@ -209,14 +209,14 @@ def _for_pool(error: Exception) -> httpcore2.ConnectError:
 
 
 def _name_of(state_dir: Path, record: RunRecord) -> str:
-    """The socket of a task's door, by a name that the kernel takes however deep the state directory lies."""
-    path = door_of(state_dir, record.door)
+    """The socket of a task, by a name that the kernel takes however deep the state directory lies."""
+    path = task_socket_path(state_dir, record.task_socket)
     if len(os.fsencode(path)) <= LONGEST_NAME:
         return str(path)
-    return f"/proc/self/fd/{_opened(state_dir / DOORS)}/{path.name}"
+    return f"/proc/self/fd/{_opened(state_dir / TASK_SOCKETS)}/{path.name}"
 
 
 @functools.cache
 def _opened(folder: Path) -> int:
-    """The one folder of this server's doors, for as long as it runs."""
+    """The one folder of this server's task sockets, for as long as it runs."""
     return os.open(folder, os.O_PATH | os.O_DIRECTORY)

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.files import read_json, write_json
-from millpond.node.sessions.task_socket import door_of, folder_behind
+from millpond.node.sessions.task_socket import program_folder, task_socket_path
 from millpond.node.task import running_tasks
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, read_record
 from millpond.server.state_dir import IDENTITY_FILE, LOCK_FILE
@@ -88,8 +88,8 @@ def adopt_files(original: Path, state_dir: Path, tasks: Iterable[TaskId]) -> Non
         if theirs is None or not theirs.alive:
             continue
         paths = [attempt_dir(state_dir, task.job, task.attempt)]
-        if theirs.door:
-            paths += [door_of(state_dir, theirs.door), folder_behind(state_dir, theirs.door)]
+        if theirs.task_socket:
+            paths += [task_socket_path(state_dir, theirs.task_socket), program_folder(state_dir, theirs.task_socket)]
         for path in paths:
             _lead(path, original / path.relative_to(state_dir))
         running_tasks.make_room(state_dir)
