@@ -89,7 +89,7 @@ class Api:
         apart = IsolationLevel(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)
         accounts = self.security.accounts
-        job_files = JobFiles(self.store)
+        job_files = JobFiles(self.store.jobs)
         components = ServerComponents(
             state_dir,
             self.store,

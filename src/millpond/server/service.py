@@ -11,8 +11,7 @@ from threading import Event
 
 from millpond.server.auth.queues import longest_dev_s
 from millpond.server.jobs.activity import Activity
-from millpond.server.jobs.changes import Changes
-from millpond.server.jobs.deletion import delete_job
+from millpond.server.jobs.changes import Changes, delete_job
 from millpond.server.jobs.listing import JobListing
 from millpond.server.jobs.plans import Plans
 from millpond.server.jobs.reasons import Reasons
@@ -20,7 +19,6 @@ from millpond.server.jobs.requirements import Requirements
 from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
-from millpond.server.monitoring.health import ServerHealth
 from millpond.server.monitoring.metrics.exposition import MetricsPage
 from millpond.server.operations.disk_use import DiskBooks
 from millpond.server.runtime.inbox import wall_clock
@@ -31,7 +29,8 @@ from millpond.server.serving.rollouts import Rollouts
 from millpond.server.serving.services import Services
 from millpond.server.serving.updates import Updating
 from millpond.server.startup.server_components import ServerComponents
-from millpond.server.views.about import About, ServerFacts
+from millpond.server.storage.files.datasets import Datasets
+from millpond.server.views.about import About, ServerFacts, ServerHealth
 from millpond.server.views.events import EventLog
 from millpond.server.views.history_export import HistoryExport
 from millpond.server.views.logs import Logs
@@ -67,8 +66,8 @@ class Service:
         self.activity = Activity(wall_clock)
         queries = CoreQueries(loop)
         self.machines = Machines(loop, queries, components.isolation, identity.unlimited)
-        self.about = About(identity, components, self.machines)
-        self.disk = DiskBooks(store, state_dir, components.accounts)
+        self.about = About(identity, loop, store.jobs, self.isolation, self.machines)
+        self.disk = DiskBooks(store.jobs, Datasets(store.database), state_dir, components.accounts)
         self.queues = Queues(queries, loop.job_cache, components.accounts)
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, prices)
@@ -79,16 +78,17 @@ class Service:
 
         requirements = Requirements(components, queries, self.disk)
         self.front = ServiceFront(loop, components.job_files.file_of)
-        self.jobs = JobListing(components, Reasons(components, queries), self.front)
-        self.submissions = Submissions(components, queries, requirements, components.forecaster)
+        reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
+        self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front)
+        self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
         self.plans = Plans(components.accounts, queries, self.lookup)
         self.delete_job = partial(delete_job, components)
 
         revisions = Revisions(store.revisions, wall_clock)
-        self.rollouts = Rollouts(loop, store, revisions, self.front, state_dir, wall_clock)
-        self.services = Services(self.jobs, self.front, revisions, identity.origins, state_dir)
-        self.updating = Updating(components, queries, requirements, self.services, self.rollouts)
+        self.rollouts = Rollouts(loop, store.jobs, revisions, self.front, state_dir, wall_clock)
+        self.services = Services(self.lookup, self.job_files, self.front, revisions, identity.origins, state_dir)
+        self.updating = Updating(components.accounts, queries, requirements, self.services, self.rollouts)
 
         def longest(user: str, group: str) -> float | None:
             both = (longest_dev_s(components.accounts, user, group), identity.longest_dev_s)

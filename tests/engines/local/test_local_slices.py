@@ -26,7 +26,7 @@ from millpond.node.sandbox.detection import SandboxMode, find_sandbox
 from millpond.node.sharing.backend import Capability, Owner, TaskEnv
 from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.task.records import TaskId
-from millpond.server.operations.sharing_check import escapes
+from millpond.server.operations.devices import escapes
 
 pytestmark = pytest.mark.end_to_end
 

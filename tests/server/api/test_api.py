@@ -18,7 +18,7 @@ from starlette.types import Message
 from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.api import body_limits
-from millpond.server.views.reasons import last_word
+from millpond.server.jobs.reasons import last_word
 from millpond.specs.api.jobs import JobInfo, JobList
 from millpond.specs.api.logs import LogChunk
 
@@ -324,7 +324,7 @@ def test_a_defect_shows_an_id_and_nothing_of_its_inside(api: Api, monkeypatch: p
     def broken(*_: Any) -> None:
         raise RuntimeError("inside")
 
-    monkeypatch.setattr(api.store, "history", broken)
+    monkeypatch.setattr(api.store.histories, "of_job", broken)
     job = api.submit()
     answer = api.client.get(f"{JOBS}/{job.id}/events")
     assert answer.status_code == 500

@@ -89,7 +89,7 @@ class AuthWorld:
             "1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default", origins=origins
         )
         files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
-        job_files = JobFiles(self.store)
+        job_files = JobFiles(self.store.jobs)
         components = ServerComponents(
             state_dir,
             self.store,

@@ -148,6 +148,8 @@ def test_a_job_that_waits_for_others_keeps_its_queue_and_group_through_a_restart
     waiting = submit(world, "max", after=[first]).json()
     assert (waiting["queue"], waiting["group"]) == ("vision", "vision")
     (kept,) = Dependents(
-        world.store, JobLookup(JobCache(), world.store, Arrays(world.store)), world.provisioning.staging
+        world.store.jobs,
+        JobLookup(JobCache(), world.store.jobs, Arrays(world.store.jobs, world.store.trials)),
+        world.provisioning.staging,
     ).all
     assert (kept.job.queue, kept.job.group, kept.job.user) == ("vision", "vision", "max")

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from millpond.server.http.trusted_proxies import seen_from_outside
+from millpond.server.http.security_headers import seen_from_outside
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.listening import ListenRules
 from millpond.specs.errors import SpecError

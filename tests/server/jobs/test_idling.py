@@ -21,7 +21,7 @@ from millpond.node.host.files import write_json
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.activity import Activity
 from millpond.server.jobs.idle_jobs import LOOK_EVERY_S, IdleVerdict, IdleWatch, judge
-from millpond.server.views.job_history import story
+from millpond.server.views.events import story
 from millpond.specs.config.dev_rules import DevRules
 
 HOUR = 3_600.0

@@ -16,9 +16,8 @@ from millpond.node.devices.fake import FakeVendor, fake_nodes
 from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, OwnProcesses
 from millpond.node.sharing.agent_lock import AgentLock
 from millpond.server.operations import devices
-from millpond.server.operations.devices import device_findings, failed_devices
+from millpond.server.operations.devices import device_findings, failed_devices, sharing
 from millpond.server.operations.findings import Finding, Grade
-from millpond.server.operations.sharing_check import sharing
 
 
 class Vendor(FakeVendor):

@@ -50,7 +50,7 @@ def test_what_jobs_wrote_and_datasets_count_for_whoever_they_belong_to(api: Api)
     job = api.submit()
     write(api, job.id, 3)
     Datasets(api.store.database).add(MNIST)
-    use = DiskBooks(api.store, api.state_dir, accounts).look()
+    use = DiskBooks(api.store.jobs, Datasets(api.store.database), api.state_dir, accounts).look()
     assert 3 * MIB <= use.users["ada"] < 4 * MIB
     assert (use.users["bob"], use.groups["vision"]) == (5 * MIB, 5 * MIB)
 

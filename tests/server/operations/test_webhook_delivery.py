@@ -22,9 +22,9 @@ from millpond.server.operations.webhooks.delivery_worker import (
     FIRST_PAUSE_S,
     MOST_TRIES,
     NUMBER_HEADER,
+    SIGNATURE_HEADER,
     WebhookDeliveryWorker,
 )
-from millpond.server.operations.webhooks.formats import SIGNATURE_HEADER
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.specs.config.webhooks import Webhook
 

@@ -23,7 +23,7 @@ from millpond.node.task.records import TaskId
 from millpond.server.runtime import turn_processor
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.policies import Policies
-from millpond.server.views.job_history import story
+from millpond.server.views.events import story
 from millpond.specs.api.jobs import JobInfo
 
 

@@ -189,7 +189,7 @@ def launcher_on(store: Store, state_dir: Path, vault: Vault | None = None, netwo
     provisioning = Provisioning(store, state_dir, vault)
     files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
     rules = Rules(lambda: TaskRules(network=NetworkRule(network)))
-    return Launcher(JobFiles(store), files, isolation, vault, provisioning.provisions, state_dir, rules)
+    return Launcher(JobFiles(store.jobs), files, isolation, vault, provisioning.provisions, state_dir, rules)
 
 
 @pytest.mark.parametrize(

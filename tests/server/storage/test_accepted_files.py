@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -23,20 +24,19 @@ def store(tmp_path: Path):
 
 
 def test_a_job_that_was_checked_just_now_is_not_read_again(store: Store) -> None:
-    files = JobFiles(store)
+    files = JobFiles(store.jobs)
     accepted = Accepted(check_job({"command": "work"}), "ada", "vision")
     files.note("j", accepted)  # the store has no such job
     assert files.latest("j") is accepted
-    assert files.remembered("j") is files.file_of("j") is accepted.spec.file
+    assert asyncio.run(files.soon("j")) is files.file_of("j") is accepted.spec.file
     files.forget("j")
-    assert files.remembered("j") is None
     with pytest.raises(NotFoundError, match="no job 'j'"):
         files.latest("j")
 
 
 def test_whoever_starts_a_job_is_told_what_was_found_for_it_meanwhile(store: Store) -> None:
     store.append([], [NewJob("j", "ada", 1.0, {"command": "work", "data": {"in": "/far/one"}})])
-    files = JobFiles(store)
+    files = JobFiles(store.jobs)
     assert files.latest("j").spec.file.pinned is None
     store.jobs.pin("j", {"data": {"in": "key"}})
     pinned = files.latest("j").spec.file.pinned
@@ -46,7 +46,7 @@ def test_whoever_starts_a_job_is_told_what_was_found_for_it_meanwhile(store: Sto
 
 def test_the_file_of_a_member_is_made_of_its_arrays(store: Store) -> None:
     store.append([], [NewJob("many", "ada", 1.0, {"command": "work {index}", "array": 3}, group="vision")])
-    files = JobFiles(store)
+    files = JobFiles(store.jobs)
     member = files.latest(member_id("many", 2))
     assert (member.spec.file.command, member.user, member.group) == ("work 2", "ada", "vision")
     assert files.file_of(member_id("many", 1)).command == "work 1"
@@ -55,13 +55,14 @@ def test_the_file_of_a_member_is_made_of_its_arrays(store: Store) -> None:
 def test_what_is_no_array_has_no_members(store: Store) -> None:
     store.append([], [NewJob("j", "ada", 1.0, {"command": "work"})])
     with pytest.raises(NotFoundError):
-        JobFiles(store).latest(member_id("j", 1))
+        JobFiles(store.jobs).latest(member_id("j", 1))
 
 
 def test_only_so_many_are_remembered(store: Store) -> None:
-    files = JobFiles(store)
+    files = JobFiles(store.jobs)
     accepted = Accepted(check_job({"command": "work"}), "ada", "")
     for number in range(1_001):
         files.note(f"j-{number}", accepted)
-    assert files.remembered("j-0") is None
-    assert files.remembered("j-1000") is not None
+    assert files.file_of("j-1000") is accepted.spec.file
+    with pytest.raises(NotFoundError):
+        files.file_of("j-0")

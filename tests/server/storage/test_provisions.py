@@ -304,7 +304,7 @@ def test_a_job_holds_nothing_until_its_data_is_near_and_then_reads_the_copy(api:
     api.provisioning.staging.start()
     assert eventually(lambda: api.job(job.id).state == "running")
     service, provisions = api.service, api.provisioning.provisions
-    launcher = Launcher(JobFiles(api.store), service.files, api.isolation, api.vault, provisions, api.state_dir)
+    launcher = Launcher(JobFiles(api.store.jobs), service.files, api.isolation, api.vault, provisions, api.state_dir)
     launch = launcher.launch_of(job.id)
     assert launch.workspace is not None
     (mount,) = launch.workspace.data

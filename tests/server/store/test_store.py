@@ -30,7 +30,7 @@ from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.schema import metadata
 from millpond.server.store.store import Store, StoredSnapshot
-from millpond.server.views.job_history import account
+from millpond.server.views.events import account
 
 JOB = Job(
     "j",

@@ -24,7 +24,7 @@ from millpond.model.sharing import SliceHold
 from millpond.model.tenants import Limit, Queue
 from millpond.model.windows import Window
 from millpond.server.store.histories import LogEntry
-from millpond.server.views.job_history import account
+from millpond.server.views.events import account
 from millpond.specs.config.queues import UNLIMITED
 
 LIMIT = Amount(4_000, UNLIMITED, UNLIMITED)

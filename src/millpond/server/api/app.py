@@ -17,12 +17,11 @@ from starlette.types import ASGIApp
 
 from millpond.model.errors import MillpondError
 from millpond.server.api.body_limits import BodyLimits, RefusedBodyError, refuse_body
-from millpond.server.api.description import DescribedApi
+from millpond.server.api.description import DescribedApi, reference_page
 from millpond.server.api.fast_path import FastPath
 from millpond.server.api.permits import check_permits, open_to_all
-from millpond.server.api.reference import reference_page
 from millpond.server.api.routes import (
-    audit,
+    credentials,
     files,
     groups,
     images,
@@ -31,13 +30,8 @@ from millpond.server.api.routes import (
     login,
     machines,
     oidc,
-    root_page,
-    services,
-    ssh,
-    tokens,
     users,
 )
-from millpond.server.api.routes import secrets as secret_routes
 from millpond.server.auth.components import Security
 from millpond.server.auth.guard import RequestGuard
 from millpond.server.http.error_responses import refusal_of
@@ -110,9 +104,10 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
 
 def _declared() -> list[BaseRoute]:
     """What the modules of the API declare."""
-    accounts = (login.router, oidc.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
-    work = (jobs.router, files.router, interactive.router, services.router, secret_routes.router)
-    others = (machines.router, images.router, *accounts, machines.health, oidc.people, root_page.router)
+    accounts = (login.router, oidc.router, users.router, groups.router, credentials.tokens, credentials.ssh)
+    work = (jobs.router, files.router, interactive.router, interactive.services, credentials.secrets)
+    own_pages = (machines.health, oidc.people, login.root_page)
+    others = (machines.router, images.router, *accounts, machines.audit, *own_pages)
     # Routes are tried in turn: what is asked for most comes first.
     return [route for router in (*work, *others) for route in router.routes]
 

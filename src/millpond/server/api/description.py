@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -77,3 +78,89 @@ class DescribedApi(FastAPI):
                 components.update(schema.pop("$defs", {}))
                 components[model.__name__] = schema
         return super().openapi()
+
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h2 { margin-top: 2.5rem; border-top: 1px solid color-mix(in srgb, currentColor 25%, transparent); padding-top: 1rem; }
+code, h2 { font-family: ui-monospace, monospace; } h2 { font-size: 1.05rem; }
+table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .2rem 1rem .2rem 0; }
+td { vertical-align: top; border-top: 1px solid color-mix(in srgb, currentColor 12%, transparent); }
+"""
+
+
+def reference_page(openapi: dict[str, Any]) -> str:
+    """One page: every route with its parameters, every body with its fields."""
+    title = escape(f"{openapi['info']['title']} {openapi['info']['version']}")
+    routes = [
+        _route(method, path, operation)
+        for path, methods in openapi["paths"].items()
+        for method, operation in methods.items()
+    ]
+    bodies = [_body(name, schema) for name, schema in sorted(openapi["components"]["schemas"].items())]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style><h1>{title}</h1>'
+        f"<p>{escape(openapi['info'].get('description', ''))} The same for programs: "
+        f'<a href="/openapi.json">openapi.json</a>. Requests bear <code>Authorization: Bearer TOKEN</code>.</p>'
+        f"{''.join(routes)}<h1>Bodies</h1>{''.join(bodies)}</html>"
+    )
+
+
+def _route(method: str, path: str, operation: dict[str, Any]) -> str:
+    rows = [
+        (
+            f"{item['name']} ({item['in']})",
+            _type(item.get("schema", {})),
+            "required" if item.get("required") else "",
+        )
+        for item in operation.get("parameters", [])
+    ]
+    answers = ", ".join(f"{code} {_answer(answer)}".strip() for code, answer in operation.get("responses", {}).items())
+    text = escape(operation.get("description", operation.get("summary", "")))
+    return f"<h2>{escape(method.upper())} {escape(path)}</h2><p>{text}</p>{_table(rows)}<p>{escape(answers)}</p>"
+
+
+def _answer(answer: dict[str, Any]) -> str:
+    for content in answer.get("content", {}).values():
+        if content.get("schema"):
+            return _type(content["schema"])
+    return ""
+
+
+def _body(name: str, schema: dict[str, Any]) -> str:
+    required = schema.get("required", [])
+    rows = [
+        (field, _type(what), "required" if field in required else "")
+        for field, what in schema.get("properties", {}).items()
+    ]
+    return f'<h2 id="{escape(name)}">{escape(name)}</h2>{_paragraphs(schema.get("description", ""))}{_table(rows)}'
+
+
+def _paragraphs(text: str) -> str:
+    return "".join(f"<p>{escape(part)}</p>" for part in text.split("\n\n") if part)
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """A short name for a schema."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    for joined in ("anyOf", "oneOf"):
+        if joined in schema:
+            return " or ".join(_type(part) for part in schema[joined])
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    return str(schema.get("type", "any"))
+
+
+def _table(rows: list[tuple[str, str, str]]) -> str:
+    if not rows:
+        return ""
+    lines = "".join(
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{escape(note)}</td></tr>"
+        for name, kind, note in rows
+    )
+    return f"<table>{lines}</table>"

@@ -23,8 +23,7 @@ from starlette.status import WS_1008_POLICY_VIOLATION
 from millpond.model.errors import InconsistentStateError, MillpondError, NotFoundError, NotLoggedInError
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
-from millpond.server.auth.job_access import job_target
-from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand, job_target
 from millpond.server.auth.vault.secrets import GROUP, USER
 from millpond.server.runtime.tenants import Tenants
 from millpond.server.service import Service
@@ -121,7 +120,7 @@ async def job_in_path(request: HTTPConnection) -> AccessTarget:
     service: Service = request.app.state.service
     name = request.path_params["job"]
     try:
-        info = service.jobs.live(name)
+        info = service.lookup.live(name)
         if info is None:
             info = await asyncio.to_thread(service.lookup.look, name)
     except NotFoundError:

@@ -16,14 +16,16 @@ from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
+from millpond.server.auth.logins import SESSION_S
 from millpond.server.auth.roles import Caller
 from millpond.server.auth.secrets import csrf_of, id_of, is_same
 from millpond.server.http.security_headers import HARMLESS
+from millpond.server.serving.proxy.browsers import JOB_ADDRESSED, is_same_origin, job_addressed
 from millpond.server.serving.proxy.headers import HOST_ONLY, PLATFORM_COOKIES
 from millpond.specs.api.accounts import CSRF_HEADER
 from millpond.specs.api.base import API_PREFIX, ErrorBody, ErrorInfo
@@ -40,7 +42,6 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SECRET_IN_URL: Final = frozenset({"token", "access_token", "api_key", "apikey", "auth", "authorization", "password"})
 
 _HOSTS_REMEMBERED: Final = 64
-_JOB: Final = "job_addressed"
 _UNKNOWN_NAME: Final = ErrorBody(
     cause="this server is not known by that name", code="request", remedy="use its address or localhost"
 )
@@ -84,7 +85,7 @@ class RequestGuard:
         if not is_ours and job is None:
             await _turn_away(421, _UNKNOWN_NAME, scope, receive, send)
             return
-        scope.setdefault("state", {})[_JOB] = job
+        scope.setdefault("state", {})[JOB_ADDRESSED] = job
         session = _session_in(scope, headers)
         caller, by_cookie = self._caller(headers, session)
         alone = by_cookie and not _shows_csrf(headers, session)
@@ -176,12 +177,6 @@ class RequestGuard:
         return True
 
 
-def job_addressed(scope: Scope) -> str | None:
-    """The job at whose own origin a request arrived; None: at a name of this server's own."""
-    job: str | None = scope.get("state", {}).get(_JOB)
-    return job
-
-
 def _is_judged_elsewhere(path: str) -> bool:
     """Whether a path needs no login, or the proxy judges requests for it."""
     return path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PROXY_PREFIX) or _logs_in(path)
@@ -190,12 +185,6 @@ def _is_judged_elsewhere(path: str) -> bool:
 def _logs_in(path: str) -> bool:
     """Whether people, and programs for them, log in there: it needs no login, but no other page may ask."""
     return path == LOGIN_PATH or path.startswith(_OIDC_PATHS)
-
-
-def is_same_origin(headers: Headers) -> bool:
-    """Whether the page that sent this is of this server; programs other than browsers name no origin."""
-    origin = headers.get("origin")
-    return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
 
 
 def _session_in(scope: Scope, headers: Headers) -> str:
@@ -229,3 +218,20 @@ async def _turn_away(status: int, body: ErrorBody, scope: Scope, receive: Receiv
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     answer = JSONResponse(ErrorInfo(error=body).model_dump(), status, HARMLESS | headers)
     await answer(scope, receive, send)
+
+
+def start_session(answer: Response, secret: str, is_encrypted: bool) -> None:
+    """Have the browser keep a session's secret, where no script can read it and no other site has it sent."""
+    name = _name(is_encrypted)
+    answer.set_cookie(
+        name, secret, max_age=int(SESSION_S), path="/", secure=is_encrypted, httponly=True, samesite="strict"
+    )
+
+
+def end_session(answer: Response, is_encrypted: bool) -> None:
+    """Have the browser forget it."""
+    answer.delete_cookie(_name(is_encrypted), path="/", secure=is_encrypted, httponly=True, samesite="strict")
+
+
+def _name(is_encrypted: bool) -> str:
+    return HOST_COOKIE if is_encrypted else COOKIE

@@ -8,9 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
+from typing import Final
 
-from millpond.model.errors import NotAllowedError
-from millpond.server.views.not_found import absent
+from millpond.model.errors import NotAllowedError, NotFoundError
+from millpond.model.workloads import Kind
+from millpond.specs.api.jobs import JobInfo
+
+_LONGEST_SHOWN: Final = 120
+_LISTED_BY: Final = {
+    "job": "list the jobs with `pond ps --all`",
+    "user": "list them with `pond user ls`",
+    "group": "list them with `pond group ls`",
+    "token": "list them with `pond token ls`",
+    "key": "list them with `pond ssh-key ls`",
+    "secret": "list them with `pond secret ls`",
+    "image": "list them with `pond image ls`",
+}
 
 
 class UserRole(StrEnum):
@@ -240,3 +253,24 @@ def _not_allowed(caller: Caller, verb: Verb, what: str = "") -> NotAllowedError:
         f"{caller.user} ({'admin' if caller.admin else role}) may not {verb.value}{':' if what else ''}{what}",
         "ask a lead or an admin for a role that may",
     )
+
+
+def job_target(info: JobInfo, name: str = "") -> AccessTarget:
+    """A job as what a verb is applied to.
+
+    Args:
+        name: as it was asked for; empty: by its id.
+    """
+    return AccessTarget("job", name or info.id, info.user, frozenset((info.group,)) if info.group else frozenset())
+
+
+def entrance(info: JobInfo) -> tuple[Verb, AccessTarget]:
+    """The verb for opening what a job serves: a service is there to be visited, other work is its user's own."""
+    verb = Verb.VISIT_SERVICES if info.kind == Kind.SERVICE.value else Verb.USE_JOBS
+    return verb, job_target(info)
+
+
+def absent(kind: str, name: str) -> NotFoundError:
+    """The error for an object that does not exist, or that the caller may not see."""
+    shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
+    return NotFoundError(f"no {kind} {shown!r}", _LISTED_BY[kind])

@@ -9,9 +9,8 @@ from typing import Final
 
 from millpond.model.errors import ConflictError
 from millpond.server.auth.records import SshKey
-from millpond.server.auth.roles import AccessTarget
+from millpond.server.auth.roles import AccessTarget, absent
 from millpond.server.store.ssh_keys import SshKeyStore
-from millpond.server.views.not_found import absent
 from millpond.specs.api.ssh import PublicKey
 
 MOST_KEYS: Final = 50

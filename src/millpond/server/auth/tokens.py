@@ -13,9 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.errors import ConflictError
 from millpond.server.auth import secrets
 from millpond.server.auth.records import Token, TokenKind
-from millpond.server.auth.roles import AccessTarget, Verb
+from millpond.server.auth.roles import AccessTarget, Verb, absent
 from millpond.server.store.accounts import AccountStore
-from millpond.server.views.not_found import absent
 
 log = logging.getLogger(__name__)
 

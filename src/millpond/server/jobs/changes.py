@@ -1,4 +1,4 @@
-"""What people ask of jobs that have not ended: to stop, to halt, to go on, to have other cards, a size, more time."""
+"""What people ask of jobs: to stop, to halt, to go on, to have other cards, a size, more time, to be deleted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from millpond.model.amounts import seconds_text
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.events import (
     DesiredCountChanged,
     Event,
@@ -19,10 +19,12 @@ from millpond.model.states import JobState
 from millpond.model.workloads import Job, Kind, Role
 from millpond.scheduling.records import JobRecord
 from millpond.server.jobs.job_files import JobFiles
+from millpond.server.operations.retention import remove_folder
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.serving.services import Services
+from millpond.server.startup.server_components import ServerComponents
 from millpond.specs.api.job_requests import MigrateRequest, ResizeRequest
 from millpond.specs.api.jobs import JobInfo
 
@@ -167,6 +169,29 @@ class Changes:
             return TimeLimitChanged(now, job, limit + by_s, by)
 
         return await self._queries.answered(self._loop.change_job(ChangeJob(job, change)))
+
+
+def delete_job(components: ServerComponents, job: str) -> JobInfo:
+    """Drop a job that has ended, with all that it wrote; what it used stays in the books. Blocks.
+
+    Raises:
+        NotFoundError, ConflictError: it never was, has not ended, or is part of an array.
+        UnavailableError: what it wrote cannot be removed.
+    """
+    info = components.lookup.look(job)
+    if components.loop.job_cache.get(job) is not None:
+        raise ConflictError(f"job {job!r} has not ended ({info.state})", f"end it first: pond stop {job}")
+    if info.parent:
+        raise ConflictError(f"job {job!r} is part of an array", f"delete all of it: pond delete {info.parent}")
+    try:
+        for member in () if info.array is None else components.store.jobs.member_states(job):
+            remove_folder(components.state_dir, member)
+        remove_folder(components.state_dir, job)
+    except OSError as error:
+        raise UnavailableError(f"{error.filename} cannot be removed ({error.strerror})", "remove it by hand") from error
+    components.store.deletion.delete(job)
+    components.job_files.forget(job)
+    return info
 
 
 def _runs(info: JobInfo) -> bool:

@@ -18,7 +18,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.server.storage.provisioning.staging import NothingToStage, Staging
-from millpond.server.store.store import Store
+from millpond.server.store.jobs import JobStore
 from millpond.server.views.job_lookup import JobLookup
 from millpond.specs.api.reasons import ReasonInfo
 from millpond.specs.job.job_ids import split_member
@@ -63,12 +63,12 @@ class Dependents:
         staging: fetches what they need.
     """
 
-    def __init__(self, store: Store, lookup: JobLookup, staging: Staging | NothingToStage) -> None:
+    def __init__(self, job_store: JobStore, lookup: JobLookup, staging: Staging | NothingToStage) -> None:
         self._lookup = lookup
         self._staging = staging
         self._waiting: dict[str, Dependent] = {}
         self._to_look_at: dict[str, None] = {}
-        for row in store.jobs.dependents():
+        for row in job_store.dependents():
             file = stored_job(row.document)
             job = replace(file.to_job(row.id, row.user), group=row.group)
             self.hold(Dependent(job, row.submitted_at, file.file.after, row.document))

@@ -13,7 +13,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.states import JobState
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.dependencies import no_job_to_wait_for
-from millpond.server.store.store import Store
+from millpond.server.store.jobs import JobStore
 from millpond.server.views.job_cache import JobCache
 from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.visibility import reader_of
@@ -27,10 +27,10 @@ _NAMED_IN_DOUBT = 4
 class AwaitedJobs:
     """Finds the jobs that those of one submission wait for: each name is looked up in the history once."""
 
-    def __init__(self, job_cache: JobCache, lookup: JobLookup, store: Store, caller: Caller) -> None:
+    def __init__(self, job_cache: JobCache, lookup: JobLookup, job_store: JobStore, caller: Caller) -> None:
         self._job_cache = job_cache
         self._lookup = lookup
-        self._store = store
+        self._job_store = job_store
         self._caller = caller
         self._ended: dict[str, JobInfo | None] = {}
 
@@ -72,7 +72,7 @@ class AwaitedJobs:
             _only(name, [info.id for info in living])
             return living[0]
         if name not in self._ended and name.isprintable():  # no other name can be, and a database may refuse it
-            self._ended[name] = self._store.jobs.latest_named(name, self._caller.user)
+            self._ended[name] = self._job_store.latest_named(name, self._caller.user)
         return self._ended.get(name)
 
     @cached_property

@@ -6,11 +6,12 @@ image or for data (``JobStore.pin``). The start of a job takes the ``latest``. A
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.server.store.store import Store
-from millpond.server.views.not_found import absent
+from millpond.server.auth.roles import absent
+from millpond.server.store.jobs import JobStore
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.job_spec import JobSpec, stored_job
@@ -35,8 +36,8 @@ class Accepted:
 class JobFiles:
     """All of them, by job id."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, job_store: JobStore) -> None:
+        self._job_store = job_store
         self._known: dict[str, Accepted] = {}
 
     def note(self, job: str, accepted: Accepted) -> None:
@@ -49,11 +50,6 @@ class JobFiles:
         """The job was dropped."""
         self._known.pop(job, None)
 
-    def remembered(self, job: str) -> JobFile | None:
-        """A job's file, if it is remembered; does not block."""
-        known = self._known.get(job)
-        return None if known is None else known.spec.file
-
     def file_of(self, job: str) -> JobFile:
         """A job's file as it was when it was first asked for.
 
@@ -61,6 +57,11 @@ class JobFiles:
             NotFoundError: there never was such a job.
         """
         return self._of(job).spec.file
+
+    async def soon(self, job: str) -> JobFile:
+        """The same, for those who must not wait for the store."""
+        known = self._known.get(job)
+        return await asyncio.to_thread(self.file_of, job) if known is None else known.spec.file
 
     def latest(self, job: str) -> Accepted:
         """A job with what was found for it since it was submitted.
@@ -86,7 +87,7 @@ class JobFiles:
         return known
 
     def _read(self, job: str) -> Accepted:
-        submitted = self._store.jobs.submitted(job)
+        submitted = self._job_store.submitted(job)
         if submitted is None:
             raise absent("job", job)
         return Accepted(stored_job(submitted.document), submitted.user, submitted.group)

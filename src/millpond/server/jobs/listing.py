@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 from millpond.model.sharing import SliceHold
 from millpond.model.states import JobState
-from millpond.server.jobs.reasons import Reasons
+from millpond.server.auth.roles import absent
+from millpond.server.jobs.reasons import Reasons, last_word
 from millpond.server.serving.front import ServiceFront
-from millpond.server.startup.server_components import ServerComponents
-from millpond.server.store.jobs import ALL_JOBS, JobFilter
-from millpond.server.views.not_found import absent
-from millpond.server.views.reasons import last_word
+from millpond.server.store.jobs import ALL_JOBS, JobFilter, JobStore
+from millpond.server.views.job_cache import JobCache
+from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs import JobInfo, JobList
 from millpond.specs.api.reasons import ReasonInfo
-from millpond.specs.job.job_file import JobFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +42,18 @@ class JobListing:
         front: knows which requests wait for a job.
     """
 
-    def __init__(self, components: ServerComponents, reasons: Reasons, front: ServiceFront) -> None:
-        self._job_cache = components.loop.job_cache
-        self._lookup = components.lookup
-        self._front = front
-        self._store = components.store
-        self._job_files = components.job_files
+    def __init__(
+        self, job_cache: JobCache, job_store: JobStore, lookup: JobLookup, reasons: Reasons, front: ServiceFront
+    ) -> None:
+        self._job_cache = job_cache
+        self._job_store = job_store
+        self._lookup = lookup
         self._reasons = reasons
-
-    async def find(self, job: str) -> JobInfo:
-        """The same as ``Lookup.look``, for those who must not wait for the store."""
-        info = self._job_cache.get(job)
-        return await asyncio.to_thread(self._lookup.look, job) if info is None else info
-
-    async def file_of(self, job: str) -> JobFile:
-        """The file that a job was submitted with, for those who must not wait for the store.
-
-        Raises:
-            NotFoundError: there never was such a job.
-        """
-        known = self._job_files.remembered(job)
-        return await asyncio.to_thread(self._job_files.file_of, job) if known is None else known
-
-    def live(self, job: str) -> JobInfo | None:
-        """A job that has not ended; does not block."""
-        return self._job_cache.get(job)
-
-    def live_beginning_with(self, prefix: str) -> list[JobInfo]:
-        """The jobs that have not ended whose ids begin so, members of arrays left out; does not block."""
-        return [info for info in self._job_cache.newest_first() if info.id.startswith(prefix) and not info.parent]
-
-    def live_named(self, name: str) -> list[JobInfo]:
-        """The jobs of this name that have not ended, the newest first, members of arrays left out; does not block."""
-        return [info for info in self._job_cache.newest_first() if info.name == name and not info.parent]
+        self._front = front
 
     async def show(self, job: str, reader: Reader) -> JobInfo:
         """A job with the reason why it waits."""
-        info = await self.find(job)
+        info = await self._lookup.soon(job)
         explained = await self._reasons.explained(info, reader) if info.state == JobState.QUEUED else info
         return self._front.look(explained)
 
@@ -104,7 +77,7 @@ class JobListing:
         ended: list[JobInfo] = []
         if with_ended:
             found = (limit + 1, wanted, reader.owners, request.members_of)
-            ended = await asyncio.to_thread(self._store.jobs.ended_jobs, *found)
+            ended = await asyncio.to_thread(self._job_store.ended_jobs, *found)
         merged = {info.id: info for info in (*live, *ended)}
         newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
         if request.members_of:
@@ -120,7 +93,7 @@ class JobListing:
 
     async def why(self, job: str, reader: Reader) -> ReasonInfo:
         """Why a job waits, or runs, or how it ended."""
-        info = await self.find(job)
+        info = await self._lookup.soon(job)
         if JobState(info.state).ended:
             return last_word(info)
         reason = await self._reasons.of(job)
@@ -131,8 +104,3 @@ class JobListing:
         if info.held_by == SliceHold.NOTHING:
             marks.append(f"nothing keeps it to its part of the card: {info.hold_reason}")
         return seen.model_copy(update={"summary": "; ".join([seen.summary, *marks])})
-
-    async def document(self, job: str) -> dict[str, Any]:
-        """The job file that a job was submitted with."""
-        await asyncio.to_thread(self._lookup.look, job)
-        return await asyncio.to_thread(self._store.jobs.document, job) or {}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from millpond.model.states import JobState
 from millpond.server.runtime.core import Core
+from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.startup.server_components import ServerComponents
 from millpond.server.views.job_cache import read_only_view
-from millpond.server.views.reasons import ReasonCache
+from millpond.server.views.job_lookup import JobLookup
+from millpond.server.views.nodes import reason_info
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.reasons import ReasonInfo, RemedyInfo
@@ -19,13 +21,20 @@ from millpond.specs.api.reasons import ReasonInfo, RemedyInfo
 REASONS_IN_A_LIST: Final = 20
 """Reasons cost the scheduler's thread time; in a list the first so many waiting jobs get one."""
 
+ReasonOutsideCore = Callable[[str, Callable[[str], ReasonInfo | None]], ReasonInfo | None]
+
 
 class Reasons:
-    """Finds reasons."""
+    """Finds reasons.
 
-    def __init__(self, components: ServerComponents, queries: CoreQueries) -> None:
-        self._loop, self._lookup = components.loop, components.lookup
-        self._reason_outside_core = components.reason_outside_core
+    Args:
+        outside_core: why a job or an array waits that the core does not know; None of all others. Only from within a
+            query, with what explains a job that the core knows.
+    """
+
+    def __init__(self, loop: Loop, lookup: JobLookup, outside_core: ReasonOutsideCore, queries: CoreQueries) -> None:
+        self._loop, self._lookup = loop, lookup
+        self._outside_core = outside_core
         self._queries = queries
         self._explainer = ReasonCache()
 
@@ -64,4 +73,43 @@ class Reasons:
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
         explain = partial(self._explainer.explain, core, briefly=briefly)
-        return self._reason_outside_core(job, explain) or explain(job)
+        return self._outside_core(job, explain) or explain(job)
+
+
+class ReasonCache:
+    """Reasons, kept until anything happens: many clients wait for the same answer. For the scheduler's thread."""
+
+    def __init__(self) -> None:
+        self._seq = -1
+        self._known: dict[tuple[str, bool], ReasonInfo] = {}
+
+    def explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
+        """Why a job waits or runs; None when it has ended.
+
+        Args:
+            briefly: without remedy and estimate.
+        """
+        if core.seq != self._seq:
+            self._seq = core.seq
+            self._known.clear()
+        record = core.scheduler.jobs.get(job)
+        if record is None or record.state.ended:
+            return None
+        wanted = (job, briefly)
+        if wanted not in self._known:
+            ask = core.scheduler.cause if briefly else core.scheduler.explain
+            self._known[wanted] = reason_info(job, record.state, ask(job, core.now))
+        return self._known[wanted]
+
+
+def last_word(info: JobInfo) -> ReasonInfo:
+    """How a job ended."""
+    summary = "it was cancelled" if info.state == JobState.CANCELLED else f"it {info.state}"
+    if info.array is not None:
+        summary += f": {info.reason or info.array.summary}"
+        return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)
+    if info.state == JobState.FAILED:
+        summary += " and never ran" if info.first_started_at is None else f" with exit code {info.exit_code}"
+    if info.state != JobState.SUCCEEDED:
+        summary += f": {info.blamed}" if info.blamed else ""
+    return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)

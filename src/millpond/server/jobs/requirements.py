@@ -65,7 +65,7 @@ class Requirements:
     def awaited_jobs(self, caller: Caller) -> AwaitedJobs:
         """Finds the jobs that ``after`` names in one submission."""
         loop = self._components.loop
-        return AwaitedJobs(loop.job_cache, self._components.lookup, self._components.store, caller)
+        return AwaitedJobs(loop.job_cache, self._components.lookup, self._components.store.jobs, caller)
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job refers to, checked, and how its file is kept."""

@@ -15,7 +15,6 @@ from millpond.model.workloads import Job
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.dependency_names import check_order, with_ids
-from millpond.server.jobs.forecasts import Forecaster
 from millpond.server.jobs.job_files import Accepted
 from millpond.server.jobs.requirements import Requirements
 from millpond.server.runtime.batch import numbered
@@ -48,13 +47,10 @@ class Submissions:
         forecaster: says how long a job will run.
     """
 
-    def __init__(
-        self, components: ServerComponents, queries: CoreQueries, requirements: Requirements, forecaster: Forecaster
-    ) -> None:
+    def __init__(self, components: ServerComponents, queries: CoreQueries, requirements: Requirements) -> None:
         self._components = components
         self._queries = queries
         self._requirements = requirements
-        self._forecaster = forecaster
 
     async def submit(self, documents: Sequence[Any], key: str, caller: Caller) -> list[JobInfo]:
         """Take jobs on: all of them or none.
@@ -106,8 +102,8 @@ class Submissions:
         return _Prepared(submission, (*spec.warnings, *settled.warnings))
 
     async def _forecast(self, job: Job) -> Forecast | None:
-        predict = self._forecaster.predict
-        return predict(job) if self._forecaster.ready else await asyncio.to_thread(predict, job)
+        forecaster = self._components.forecaster
+        return forecaster.predict(job) if forecaster.ready else await asyncio.to_thread(forecaster.predict, job)
 
 
 def _is_called_by_its_program(file: JobFile) -> bool:

@@ -34,10 +34,9 @@ from millpond.node.task import runner
 from millpond.node.task.limits import REMEDY
 from millpond.node.task.runner import running_under
 from millpond.server.auth.vault.ciphers import Cipher, require_ciphers
-from millpond.server.operations.devices import device_findings, failed_devices
+from millpond.server.operations.devices import device_findings, failed_devices, sharing
 from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES
 from millpond.server.operations.findings import Finding, Grade
-from millpond.server.operations.sharing_check import sharing
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.store.reserve import kept_within
 from millpond.specs.quantities import size_text

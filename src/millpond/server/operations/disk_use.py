@@ -23,7 +23,7 @@ from millpond.node.task.records import job_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.storage.files.partials import held_parts
-from millpond.server.store.store import Store
+from millpond.server.store.jobs import JobStore
 from millpond.specs.api.usage import DiskInfo
 from millpond.specs.quantities import size_text
 
@@ -49,12 +49,12 @@ class DiskBooks:
         free: free bytes beside a path.
     """
 
-    def __init__(self, store: Store, state_dir: Path, accounts: Accounts) -> None:
-        self._store = store
+    def __init__(self, job_store: JobStore, datasets: Datasets, state_dir: Path, accounts: Accounts) -> None:
+        self._job_store = job_store
         self._state_dir = state_dir
         self.free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
         self._accounts = accounts
-        self._datasets = Datasets(store.database)
+        self._datasets = datasets
         self._settled: dict[str, int] = {}
         self.latest = DiskUse()
 
@@ -68,7 +68,7 @@ class DiskBooks:
         groups: Counter[str] = Counter()
         there = {path.name for path in (self._state_dir / "jobs").glob("*")}
         self._settled = {name: size for name, size in self._settled.items() if name in there}
-        for owner in self._store.jobs.owners():
+        for owner in self._job_store.owners():
             name = job_dir(self._state_dir, owner.job).name
             if name not in there:
                 continue

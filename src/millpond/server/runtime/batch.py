@@ -12,6 +12,7 @@ from millpond.model import events
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.reasons import Reason
 from millpond.model.workloads import Job
+from millpond.server.auth.roles import absent
 from millpond.server.jobs.arrays.array import Array
 from millpond.server.jobs.arrays.arrays import array_of
 from millpond.server.jobs.dependencies import Dependent, Dependents
@@ -21,7 +22,6 @@ from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import DEPENDENT, LIVE, NewJob
 from millpond.server.store.store import Store
 from millpond.server.views.job_cache import JobCache
-from millpond.server.views.not_found import absent
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_ids import split_member

@@ -70,9 +70,9 @@ class TurnProcessor:
         self._job_cache = job_cache = loop.job_cache
         self._dependencies = dependencies
         self._engine: AdoptingEngine
-        self._arrays = Arrays(store)
-        self.lookup = JobLookup(job_cache, store, self._arrays)
-        self._dependents = Dependents(store, self.lookup, dependencies.stages)
+        self._arrays = Arrays(store.jobs, store.trials)
+        self.lookup = JobLookup(job_cache, store.jobs, self._arrays)
+        self._dependents = Dependents(store.jobs, self.lookup, dependencies.stages)
         self._job_views = JobViews(core, job_cache, self._arrays, UsageMeter(store.books.open_intervals()))
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []

@@ -32,7 +32,7 @@ from millpond.server.serving.replica_counts import ANSWER_WITHIN_S, Goal, Sizing
 from millpond.server.serving.revisions import GONE, HELD, TO_BE_SUBMITTED, Phase, Revision, Side, next_step
 from millpond.server.serving.routing import Split
 from millpond.server.storage.provisioning.admission import NEEDED
-from millpond.server.store.store import Store
+from millpond.server.store.jobs import JobStore
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.job_spec import stored_job
 from millpond.specs.job.serving import Serve
@@ -57,14 +57,14 @@ class Rollouts:
     def __init__(
         self,
         loop: Loop,
-        store: Store,
+        job_store: JobStore,
         revisions: Revisions,
         front: ServiceFront,
         state_dir: Path,
         clock: Callable[[], float],
     ) -> None:
         self._loop = loop
-        self._store = store
+        self._job_store = job_store
         self._revisions = revisions
         self._routes = front.routes
         self._sizing = Sizing(loop, front.balancer, clock)
@@ -172,7 +172,7 @@ class Rollouts:
 
     def _circumstance(self, revision: Revision) -> str:
         """What is known of why a revision did not come up; may be empty."""
-        info = self._loop.job_cache.get(revision.job) or self._store.jobs.ended_job(revision.job)
+        info = self._loop.job_cache.get(revision.job) or self._job_store.ended_job(revision.job)
         if info is None:
             return ""
         if info.state == JobState.QUEUED:
@@ -225,7 +225,7 @@ class Rollouts:
         return Side(desired, self._ready[revision.job], waiting=min(waiting, desired))
 
     def _is_known(self, job: str) -> bool:
-        return self._loop.job_cache.get(job) is not None or self._store.jobs.is_job(job)
+        return self._loop.job_cache.get(job) is not None or self._job_store.is_job(job)
 
     def _is_overdue(self, revision: Revision, coming: Side, deadline_s: float) -> bool:
         """Whether it waits for a replica to become ready for too long; the time counts anew after a restart."""

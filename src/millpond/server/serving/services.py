@@ -10,13 +10,14 @@ from typing import Any
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
-from millpond.server.jobs.listing import JobListing
+from millpond.server.jobs.job_files import JobFiles
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.probes import takes_connections
 from millpond.server.serving.proxy.balancing import Readiness
 from millpond.server.serving.proxy.endpoints import TaskEndpoint, places_of
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
+from millpond.server.views.job_lookup import JobLookup
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.services import RevisionInfo, ServiceInfo
 from millpond.specs.config.origins import JobOrigins
@@ -35,11 +36,18 @@ class Services:
     """
 
     def __init__(
-        self, jobs: JobListing, front: ServiceFront, revisions: Revisions, origins: JobOrigins, state_dir: Path
+        self,
+        lookup: JobLookup,
+        job_files: JobFiles,
+        front: ServiceFront,
+        revisions: Revisions,
+        origins: JobOrigins,
+        state_dir: Path,
     ) -> None:
         self._state_dir = state_dir
         self._readiness = Readiness(state_dir)
-        self._jobs = jobs
+        self._lookup = lookup
+        self._job_files = job_files
         self._front = front
         self._origins = origins
         self.revisions = revisions
@@ -55,7 +63,7 @@ class Services:
         known = self.revisions.of(address)
         totals = [self._front.meter.total(name) for name in {address, *(each.job for each in known)}]
         starts = sum(total.cold_starts for total in totals)
-        replicas, ready = await self._replicas([job for job in self.live_jobs(address) if self._jobs.live(job)])
+        replicas, ready = await self._replicas([job for job in self.live_jobs(address) if self._lookup.live(job)])
         cold_s = sum(total.cold_starts * total.mean_cold_start_s for total in totals)
         return ServiceInfo(
             service=address,
@@ -75,13 +83,13 @@ class Services:
         """How many replicas these jobs have, and how many of them take requests; all are asked at once."""
         count, asked = 0, []
         for job in jobs:
-            info = await self._jobs.find(job)
+            info = await self._lookup.soon(job)
             count += sum(not TaskState(task.state).ended for task in info.tasks)
             try:
                 places = places_of(info, self._state_dir)
             except MillpondError:  # none runs now
                 continue
-            serve = (await self._jobs.file_of(job)).serve or Serve()
+            serve = (await self._job_files.soon(job)).serve or Serve()
             asked += [self._is_ready(place, serve) for place in places]
         return count, sum(await asyncio.gather(*asked))
 
@@ -96,7 +104,7 @@ class Services:
         Raises:
             NotFoundError, ConflictError: there is no such job, or it is none.
         """
-        info = await self._jobs.find(job)
+        info = await self._lookup.soon(job)
         if info.kind != Kind.SERVICE:
             raise ConflictError(f"job {info.id} is of kind {info.kind}", "only services have revisions")
         return info
@@ -111,20 +119,20 @@ class Services:
         info = await self.require(job if present is None else present.job)
         if JobState(info.state).ended:
             raise ConflictError(f"service {info.id} has ended ({info.state})", "submit it anew")
-        return info, await self._jobs.document(info.id)
+        return info, await self._lookup.document(info.id)
 
     def live_jobs(self, job: str) -> list[str]:
         """The jobs that stand behind an address and have not ended; the job itself where it is no service's."""
         jobs = [job, *(each.job for each in self.revisions.of(job))]
-        live = [name for name in dict.fromkeys(jobs) if self._jobs.live(name) is not None]
+        live = [name for name in dict.fromkeys(jobs) if self._lookup.live(name) is not None]
         return live or [job]
 
     def standing_for(self, job: str) -> str:
         """Of a service that was updated, the revision that stands for it now; else the job itself."""
-        return job if self._jobs.live(job) is not None else self._front.routes.present(job)
+        return job if self._lookup.live(job) is not None else self._front.routes.present(job)
 
     def _shown(self, revision: Revision) -> RevisionInfo:
-        info = self._jobs.live(revision.job)
+        info = self._lookup.live(revision.job)
         tasks = [] if info is None else info.tasks
         return RevisionInfo(
             number=revision.number,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError
 from millpond.model.workloads import Kind
+from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.dependency_names import with_ids
@@ -18,7 +19,6 @@ from millpond.server.serving.replica_counts import desired_now
 from millpond.server.serving.revisions import Phase
 from millpond.server.serving.rollouts import Rollouts
 from millpond.server.serving.services import Services
-from millpond.server.startup.server_components import ServerComponents
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.services import FieldChange, RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
 from millpond.specs.job.job_file import JobFile
@@ -38,13 +38,13 @@ class Updating:
 
     def __init__(
         self,
-        components: ServerComponents,
+        accounts: Accounts,
         queries: CoreQueries,
         requirements: Requirements,
         services: Services,
         rollouts: Rollouts,
     ) -> None:
-        self._accounts = components.accounts
+        self._accounts = accounts
         self._queries = queries
         self._requirements = requirements
         self._services = services

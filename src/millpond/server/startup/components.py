@@ -6,13 +6,17 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from millpond.engines.local.engine import LocalEngine
 from millpond.engines.local.options import EngineOptions
 from millpond.node.devices.nvidia import NvidiaVendor
+from millpond.node.host.cgroups import GroupMode
 from millpond.node.host.machine import Machine
+from millpond.node.sandbox.detection import SandboxMode
 from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.sharing.mps import MpsEnforcer
+from millpond.node.task.limits import Limiter
 from millpond.scheduling.settings import Settings
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.components import Oidc, Security, open_security
@@ -35,11 +39,10 @@ from millpond.server.runtime.tenants import Tenants
 from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.sessions.ssh.listener import SshListener, open_listener
 from millpond.server.startup.configuration import Current, configured
-from millpond.server.startup.host_environment import HostEnvironment, survey
 from millpond.server.startup.identity import COPY, adopt_files, identify
-from millpond.server.startup.isolation import Isolation
+from millpond.server.startup.isolation import Isolation, IsolationLevel, look_around
 from millpond.server.startup.leadership import ServingRight
-from millpond.server.startup.local_engine import Launcher, Rules
+from millpond.server.startup.local_engine import Launcher, Rules, describe, make_limiter
 from millpond.server.startup.server_components import ServerComponents
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.files.service import FileService
@@ -47,7 +50,36 @@ from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.views.job_cache import JobCache
+from millpond.specs.config.cluster import ClusterConfig
 from millpond.specs.config.origins import JobOrigins
+
+
+@dataclass(frozen=True, slots=True)
+class HostEnvironment:
+    """Where jobs will run.
+
+    Attributes:
+        apart: how tasks are kept apart.
+        limiter: keeps tasks to their amounts.
+    """
+
+    state_dir: Path
+    machine: Machine
+    apart: IsolationLevel
+    limiter: Limiter
+
+
+def survey(options: ServerOptions, config: ClusterConfig, state_dir: Path) -> HostEnvironment:
+    """Look at the machine, or at the pretended nodes that stand in for it.
+
+    Raises:
+        UnavailableError: a sandbox or control groups are required, and cannot be had.
+        InvalidInputError: two nodes have one name, or the pretended devices cannot be read.
+    """
+    machine = describe(options.fake_gpus, config, state_dir)
+    apart = look_around(SandboxMode(options.sandbox), state_dir, config.run_as)
+    return HostEnvironment(state_dir, machine, apart, make_limiter(GroupMode(options.control_groups), machine))
+
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +193,7 @@ def _make_components(
         isolation,
         vault,
         files,
-        JobFiles(store),
+        JobFiles(store.jobs),
         provisioning,
         forecaster,
         instruments,

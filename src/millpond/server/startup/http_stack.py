@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from millpond.model.nodes import Node
 from millpond.server.api.app import make_app
 from millpond.server.auth.owner import owner_name, prepare_first_login
+from millpond.server.http.security_headers import seen_from_outside
 from millpond.server.http.server import HttpOptions, HttpServer, is_loopback
-from millpond.server.http.tls import renew
-from millpond.server.http.trusted_proxies import seen_from_outside
+from millpond.server.http.tls import Encryption, renew
 from millpond.server.options import ServerOptions
 from millpond.server.runtime.inbox import wall_clock
 from millpond.server.service import Service
-from millpond.server.startup.announcement import first_login_notes, notes_on_machine, notes_on_the_way
 from millpond.server.startup.components import CoreComponents
 from millpond.server.startup.configuration import Current, reload
 from millpond.server.startup.leadership import ServingRight
@@ -22,6 +24,7 @@ from millpond.server.startup.local_engine import unlimited_text
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerFacts
 from millpond.specs.api.ssh import SshInfo
+from millpond.specs.config.listening import ListenRules
 
 
 def make_service(current: Current, lead: ServingRight, base: CoreComponents, notes: Sequence[str]) -> Service:
@@ -89,7 +92,45 @@ def _notes(options: ServerOptions, current: Current, lead: ServingRight, base: C
     invitation = prepare_first_login(base.security, owner_name(), base.components.state_dir, is_reached)
     return [
         *([] if base.components.loop.read_only is None else [str(base.components.loop.read_only)]),
-        *notes_on_machine(base.host.machine, base.components.isolation, base.engine.why_nothing_is_shared()),
-        *notes_on_the_way(options.host, listening, lead.post.encryption),
-        *first_login_notes(invitation),
+        *_notes_on_machine(base),
+        *_notes_on_the_way(options.host, listening, lead.post.encryption),
+        *_first_login_notes(invitation),
     ]
+
+
+def _notes_on_machine(base: CoreComponents) -> list[str]:
+    """What is said of the machine when the server is up."""
+    machine, isolation, unshared = base.host.machine, base.components.isolation, base.engine.why_nothing_is_shared()
+    apart = isolation.apart.trouble
+    return [
+        *(machine.notes or (_summary(machine.nodes),)),
+        *([f"jobs are not kept apart from each other: {apart}"] if apart else []),
+        *([f"no card is shared out: {unshared}"] if unshared else []),
+        *([isolation.warning] if isolation.warning else []),
+    ]
+
+
+def _notes_on_the_way(host: str, listening: ListenRules, encryption: Encryption | None) -> list[str]:
+    """What is said of the way that requests take."""
+    notes = []
+    if encryption is not None:
+        notes.append(encryption.certificate.trouble(wall_clock()))
+    if not listening.is_encrypted and not is_loopback(host):
+        notes.append(
+            "requests from elsewhere are not encrypted: set listen.certificate and listen.key, or put a proxy in front "
+            "and name it in listen.trusted_proxies (docs/security.md)"
+        )
+    return [note for note in notes if note]
+
+
+def _first_login_notes(invitation: Path | None) -> list[str]:
+    """How to log in from elsewhere for the first time; the secret itself on a terminal only, never in a log."""
+    if invitation is None:
+        return []
+    how = "first login from elsewhere: pond login URL --invitation"
+    return [f"{how}, and this: {invitation.read_text().strip()}" if sys.stdout.isatty() else f"{how}; see {invitation}"]
+
+
+def _summary(nodes: Sequence[Node]) -> str:
+    cards = [device for node in nodes for device in node.devices]
+    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {len(cards)} GPU{'s' * (len(cards) != 1)}"

@@ -6,8 +6,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+from typing import Final
 
-from millpond.server.startup.server_components import ServerComponents
+from sqlalchemy.exc import DBAPIError
+
+from millpond.server.operations.disk_use import DiskBooks
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.startup.isolation import Isolation
+from millpond.server.store.jobs import JobStore
+from millpond.server.store.store import Store
 from millpond.server.views.machines import Machines
 from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.server import ServerInfo
@@ -47,9 +56,13 @@ class ServerFacts:
 class About:
     """Reports what the server is and how many jobs it has."""
 
-    def __init__(self, identity: ServerFacts, components: ServerComponents, machines: Machines) -> None:
+    def __init__(
+        self, identity: ServerFacts, loop: Loop, job_store: JobStore, isolation: Isolation, machines: Machines
+    ) -> None:
         self._identity = identity
-        self._components = components
+        self._loop = loop
+        self._job_store = job_store
+        self._isolation = isolation
         self._machines = machines
 
     @property
@@ -60,7 +73,7 @@ class About:
     async def info(self, admin: bool) -> ServerInfo:
         """The server itself; where it lies on its machine is for admins."""
         ended, nodes = (
-            await asyncio.to_thread(self._components.store.jobs.ended_counts),
+            await asyncio.to_thread(self._job_store.ended_counts),
             await self._machines.all(EVERYBODY),
         )
         identity = self._identity
@@ -74,10 +87,55 @@ class About:
             started_at=identity.started_at,
             ordering=identity.ordering,
             placement=identity.placement,
-            unsandboxed=self._components.isolation.apart.trouble,
+            unsandboxed=self._isolation.apart.trouble,
             unlimited=identity.unlimited,
             unshared=identity.unshared() if admin else "",
             notes=list(identity.notes) if admin else [],
-            apart="" if self._components.loop.read_only is None else str(self._components.loop.read_only),
-            jobs=dict(sorted((self._components.loop.job_cache.counts() | ended).items())),
+            apart="" if self._loop.read_only is None else str(self._loop.read_only),
+            jobs=dict(sorted((self._loop.job_cache.counts() | ended).items())),
         )
+
+
+STORE_ANSWERS_WITHIN_S: Final = 5.0
+
+
+class ServerHealth:
+    """Looks how the server is.
+
+    Args:
+        closing: set when the server is about to stop.
+    """
+
+    def __init__(self, loop: Loop, queries: CoreQueries, store: Store, disk: DiskBooks, closing: Event) -> None:
+        self._loop = loop
+        self._queries = queries
+        self._store = store
+        self._disk = disk
+        self._closing = closing
+
+    def dead(self) -> str:
+        """Why this process will never take work on again; empty while it may."""
+        return self._queries.dead()
+
+    async def unready(self) -> str:
+        """Why requests should not come here; empty when they should."""
+        known = self._queries.dead() or ("the server is stopping" if self._closing.is_set() else self._loop.trouble)
+        if known:
+            return known
+        try:
+            await asyncio.wait_for(asyncio.to_thread(self._store.latest_snapshot_seq), STORE_ANSWERS_WITHIN_S)
+        except DBAPIError as error:
+            return f"the store cannot be read ({error.orig})"
+        except TimeoutError:
+            return f"the store does not answer within {STORE_ANSWERS_WITHIN_S:g} s"
+        return ""
+
+    def degraded(self) -> str:
+        """Why no new work is taken on, or none started, although all else is answered; empty when it is."""
+        if self._loop.read_only is not None:
+            return self._loop.read_only.cause
+        full = self._disk.full()
+        if full:
+            return f"nothing is taken on: {full}"
+        held = next(iter(self._loop.paused.values()), "")
+        return f"nothing new starts: {held}" if held else ""

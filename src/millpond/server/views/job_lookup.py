@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
+from millpond.server.auth.roles import absent
 from millpond.server.jobs.arrays.array import array_named
 from millpond.server.jobs.arrays.arrays import Arrays
-from millpond.server.store.store import Store
+from millpond.server.store.jobs import JobStore
 from millpond.server.views.job_cache import JobCache, cancelled_view, view_before_start
-from millpond.server.views.not_found import absent
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.arrays import parse_members
 from millpond.specs.job.job_ids import member_id, split_member
@@ -23,22 +25,22 @@ class JobLookup:
         arrays: knows the members that are not in the cache yet.
     """
 
-    def __init__(self, job_cache: JobCache, store: Store, arrays: Arrays) -> None:
+    def __init__(self, job_cache: JobCache, job_store: JobStore, arrays: Arrays) -> None:
         self._job_cache = job_cache
-        self._store = store
+        self._job_store = job_store
         self._arrays = arrays
 
     def find(self, job: str) -> JobInfo | None:
         """A job; None when there never was such a job."""
         if not job.isprintable():  # no id ever was, and a database may refuse to look for it
             return None
-        found = self._job_cache.get(job) or self._store.jobs.ended_job(job) or self._arrays.unsubmitted(job)
-        found = found or _never_fed(job, self._store)
+        found = self._job_cache.get(job) or self._job_store.ended_job(job) or self._arrays.unsubmitted(job)
+        found = found or _never_fed(job, self._job_store)
         if found is not None:
             return found
         # A member that is being handed over is not among the waiting any more, and not in the cache yet.
         before = self._arrays.as_unsubmitted(job)
-        return before and (self._job_cache.get(job) or self._store.jobs.ended_job(job) or before)
+        return before and (self._job_cache.get(job) or self._job_store.ended_job(job) or before)
 
     def look(self, job: str) -> JobInfo:
         """The same.
@@ -50,6 +52,11 @@ class JobLookup:
         if info is None:
             raise absent("job", job)
         return info
+
+    async def soon(self, job: str) -> JobInfo:
+        """The same, for those who must not wait for the store."""
+        info = self._job_cache.get(job)
+        return await asyncio.to_thread(self.look, job) if info is None else info
 
     def look_at_one(self, job: str) -> JobInfo:
         """A job that has tasks of its own.
@@ -63,15 +70,32 @@ class JobLookup:
             raise array_named(job, info.array)
         return info
 
+    def live(self, job: str) -> JobInfo | None:
+        """A job that has not ended; does not block."""
+        return self._job_cache.get(job)
 
-def _never_fed(job: str, store: Store) -> JobInfo | None:
+    def live_beginning_with(self, prefix: str) -> list[JobInfo]:
+        """The jobs that have not ended whose ids begin so, members of arrays left out; does not block."""
+        return [info for info in self._job_cache.newest_first() if info.id.startswith(prefix) and not info.parent]
+
+    def live_named(self, name: str) -> list[JobInfo]:
+        """The jobs of this name that have not ended, the newest first, members of arrays left out; does not block."""
+        return [info for info in self._job_cache.newest_first() if info.name == name and not info.parent]
+
+    async def document(self, job: str) -> dict[str, Any]:
+        """The job file that a job was submitted with."""
+        await asyncio.to_thread(self.look, job)
+        return await asyncio.to_thread(self._job_store.document, job) or {}
+
+
+def _never_fed(job: str, job_store: JobStore) -> JobInfo | None:
     """A member whose array ended before its turn; None when it is no such member."""
     member = split_member(job)
-    array = None if member is None else store.jobs.ended_job(member[0])
+    array = None if member is None else job_store.ended_job(member[0])
     if member is None or array is None or array.array is None or job != member_id(*member):
         return None
-    document = store.jobs.document(member[0])
-    if document is None or parse_members(array.array.indices).position(member[1]) is None or store.jobs.is_job(job):
+    document = job_store.document(member[0])
+    if document is None or parse_members(array.array.indices).position(member[1]) is None or job_store.is_job(job):
         return None
     template = replace(stored_job(document).to_job(job, array.user), group=array.group)
     before = view_before_start(template, array.submitted_at)

@@ -1,4 +1,6 @@
-"""Routes for people who work inside a job: links to what it serves, commands beside it, its ports."""
+"""Routes for people who work inside a job: links to what it serves, commands beside it, its ports; and about what is
+behind the address of a service: its revisions, and how one replaces another.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,21 @@ from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState
 from millpond.server.api.description import BYTES_BODY, api_router
 from millpond.server.api.permits import Access, AccessTokensOf, SecurityOf, ServiceOf, job_in_path, may
-from millpond.server.auth.job_access import entrance
-from millpond.server.auth.roles import Verb, demand
+from millpond.server.auth.roles import Verb, demand, entrance
 from millpond.server.jobs.activity import Activity
 from millpond.server.jobs.task_inputs import InputPiece
 from millpond.server.serving.proxy.access_tokens import LINK_GOOD_FOR_S, AccessToken
 from millpond.server.sessions.websockets import as_message, relay_command, relay_port, running_task, visit, way_to_port
 from millpond.specs.api.job_requests import InputInfo
 from millpond.specs.api.jobs import LinkInfo
+from millpond.specs.api.services import RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import OPEN_PATH, ORIGIN_OPEN_PATH, SERVING_KINDS, base_path
 
 router = api_router(prefix="/jobs", tags=["interactive"])
+services = api_router(prefix="/jobs", tags=["services"])
 
+Changer = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
 _INSIDE = [may(Verb.USE_JOBS, job_in_path)]
 Seer = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
 TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
@@ -43,12 +47,12 @@ async def link(
 
     A revision of a service is shown as the service, or, with ``alone``, by itself.
     """
-    info = await service.jobs.find(job)
+    info = await service.lookup.soon(job)
     demand(access.caller, *entrance(info))
     if info.kind not in SERVING_KINDS:
         raise ConflictError(f"job {info.id} is of kind {info.kind} and serves nothing", "use kind dev or service")
     address = info.id if alone else service_of(info.id)
-    present = info if alone else await service.jobs.find(service.front.routes.present(address))
+    present = info if alone else await service.lookup.soon(service.front.routes.present(address))
     if JobState(present.state).ended:
         raise ConflictError(f"job {info.id} has ended ({present.state})", f"start it anew with `pond clone {info.id}`")
     access.note("a link to what it serves")
@@ -80,7 +84,7 @@ async def send_input(
     input ends.
     """
     access.act.continues = offset > 0
-    info = await service.jobs.find(job)
+    info = await service.lookup.soon(job)
     return await service.inputs.receive(info, InputPiece(attempt, offset, await request.body(), end))
 
 
@@ -89,7 +93,7 @@ async def run_command(client: WebSocket, job: str, service: ServiceOf, task: Tas
     """Run a command beside a task; see ``server.sessions.websockets`` for the messages."""
 
     async def relay() -> None:
-        connection = await visit(service.state_dir, running_task(await service.jobs.find(job), task))
+        connection = await visit(service.state_dir, running_task(await service.lookup.soon(job), task))
         await relay_command(client, connection, lambda: service.activity.used(job))
 
     await _serve(client, service.activity, job, relay)
@@ -106,7 +110,7 @@ async def forward(
     """Connect to a port of a task's machine; 0 is the port that the task was given."""
 
     async def relay() -> None:
-        found = running_task(await service.jobs.find(job), task)
+        found = running_task(await service.lookup.soon(job), task)
         await relay_port(client, way_to_port(service.state_dir, found, port), lambda: service.activity.used(job))
 
     await _serve(client, service.activity, job, relay)
@@ -122,3 +126,31 @@ async def _serve(client: WebSocket, activity: Activity, job: str, relay: Callabl
         except MillpondError as error:
             await client.send_text(as_message(error.cause, error.remedy))
         await client.close()
+
+
+@services.get("/{job}/service", dependencies=[may(Verb.READ_JOBS, job_in_path)])
+async def show(job: str, service: ServiceOf) -> ServiceInfo:
+    """What stands behind the address of a service, and what was asked of it."""
+    return await service.services.info(job)
+
+
+@services.post("/{job}/revisions/plan")
+async def plan(job: str, body: RevisionRequest, service: ServiceOf, access: Changer) -> RevisionPlan:
+    """What another job file would change of a service. Nothing is changed."""
+    return await service.updating.plan(job, body, access.caller)
+
+
+@services.post("/{job}/revisions", status_code=201)
+async def begin(job: str, body: RevisionRequest, service: ServiceOf, access: Changer) -> ServiceInfo:
+    """Have another revision of a service take the place of the present one, replica by replica."""
+    found = await service.updating.begin(job, body, access.caller)
+    access.note(f"revision {found.revisions[-1].number}")
+    return found
+
+
+@services.post("/{job}/rollout", status_code=202)
+async def act(job: str, body: RolloutRequest, service: ServiceOf, access: Changer) -> ServiceInfo:
+    """Pause, go on with, promote or withdraw the revision that is on its way; without one, go back by one."""
+    found = await service.updating.act(job, body)
+    access.note(body.act)
+    return found

@@ -14,8 +14,7 @@ from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
 from millpond.server.api.permits import Access, ServiceOf, Word, job_in_path, may
-from millpond.server.auth.job_access import job_target
-from millpond.server.auth.roles import Verb
+from millpond.server.auth.roles import Verb, job_target
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.logs import LogRequest
@@ -160,7 +159,7 @@ async def extend(job: str, body: ExtendRequest, service: ServiceOf, access: Chan
 @router.get("/{job}/document")
 async def document(job: str, service: ServiceOf, access: Changer) -> dict[str, Any]:
     """The job file that a job was submitted with; for those who may change the job, as it may hold secrets."""
-    return await service.jobs.document(job)
+    return await service.lookup.document(job)
 
 
 @router.delete("/{job}")

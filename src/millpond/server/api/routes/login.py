@@ -1,24 +1,43 @@
-"""Routes about oneself: log in, log out, who am I, another password."""
+"""Routes about oneself: the page that says how to log in, log in, log out, who am I, another password."""
 
 from __future__ import annotations
 
+from html import escape
 from typing import Annotated
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
 
 from millpond.model.errors import ConflictError
 from millpond.server.api.account_views import limits_body, memberships
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, Myself, SecurityOf, ServiceOf, may, open_to_all
-from millpond.server.api.session_cookie import end_session, start_session
 from millpond.server.auth.accounts import OWNER
 from millpond.server.auth.audit import Act
 from millpond.server.auth.group_invitations import VALID_S
+from millpond.server.auth.guard import end_session, start_session
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.auth.secrets import csrf_of
+from millpond.server.http.pages import page
+from millpond.server.http.security_headers import PLAIN_PAGE
 from millpond.specs.api.accounts import GroupInvitationInfo, LoginInfo, LoginRequest, PasswordChange, WhoInfo
 
 router = api_router(tags=["account"])
+root_page = APIRouter(include_in_schema=False)
+
+
+@root_page.get("/", dependencies=[open_to_all])
+def arrive(request: Request, security: SecurityOf) -> HTMLResponse:
+    """What may be known without a login: what this is, and how to log in."""
+    address = escape(str(request.base_url).rstrip("/"))
+    body = (
+        "<p>It shares out the GPUs of a team. From a terminal:</p>"
+        f"<pre><code>pond login {address}\npond nodes\npond submit job.yaml</code></pre>"
+    )
+    if security.sign_on.is_offered:
+        body += '<p><a href="/oidc/login">Log this browser in</a></p>'
+    body += '<p class="more">For programs: <a href="/docs">what the API offers</a>.</p>'
+    return HTMLResponse(page("", "This is a Millpond server", body), headers=PLAIN_PAGE)
 
 
 @router.post("/login", dependencies=[open_to_all])

@@ -1,20 +1,32 @@
-"""Routes about the server itself, its machines and its queues."""
+"""Routes about the server itself, its machines, its queues and its audit log."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.description import REFUSALS, api_router
-from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, ServiceOf, may, open_to_all
+from millpond.server.api.permits import (
+    Access,
+    ClusterKeeper,
+    ClusterReader,
+    SecurityOf,
+    ServiceOf,
+    Word,
+    may,
+    open_to_all,
+)
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.monitoring.metrics.exposition import CONTENT_TYPE
 from millpond.server.monitoring.telemetry.sampling import KEPT
 from millpond.server.runtime.inbox import wall_clock
+from millpond.server.store.audit import AuditQuery
 from millpond.server.views.history_export import HistorySpan
 from millpond.server.views.visibility import reader_of
+from millpond.specs.api.accounts import AuditInfo, AuditList
 from millpond.specs.api.base import LATEST
 from millpond.specs.api.devices import DeviceList
 from millpond.specs.api.events import DeliveryList, EventList
@@ -29,6 +41,7 @@ MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier lo
 
 health = APIRouter(tags=["health"], responses=REFUSALS)
 router = api_router(tags=["cluster"])
+audit = api_router(tags=["audit"])
 
 
 @health.get("/healthz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
@@ -152,3 +165,19 @@ async def deliveries(
 ) -> DeliveryList:
     """What was or is to be sent to webhooks, and what came of it."""
     return DeliveryList(deliveries=await service.books.deliveries(limit))
+
+
+@audit.get("/audit")
+def entries(
+    access: Annotated[Access, may(Verb.READ_AUDIT)],
+    security: SecurityOf,
+    by: Word = "",
+    since: Annotated[float, Query(ge=0, le=1e12)] = 0.0,
+    about: Annotated[Word, Query(alias="object")] = "",
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+) -> AuditList:
+    """Who changed what, and who was refused, the newest first: of all, or of the groups that one leads."""
+    caller, accounts = access.caller, security.accounts
+    groups = None if caller.admin else [name for name in caller.groups if access.sees(accounts.target_group(name))]
+    found = security.audit.find(AuditQuery(by, since, about, groups, limit))
+    return AuditList(entries=[AuditInfo(**asdict(entry)) for entry in found])

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Request, Response
 from millpond.model.errors import InvalidInputError, MillpondError, NotAllowedError
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import SecurityOf, open_to_all, security_of
-from millpond.server.api.session_cookie import start_session
 from millpond.server.auth.audit import Act
+from millpond.server.auth.guard import start_session
 from millpond.server.auth.oidc import pages
 from millpond.server.auth.oidc.programs import ASK_EVERY_S, GOOD_FOR_S
 from millpond.server.auth.oidc.sign_on import COOKIE, COOKIE_PATH, Departure, SignOn

@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any, Final
 
 from millpond.model.errors import NotLoggedInError, UnavailableError
-from millpond.server.auth.oidc.identities import LONGEST_SUBJECT
 from millpond.server.auth.oidc.provider import OidcProvider, OidcTokens
 from millpond.specs.config.oidc import OidcRules
 
@@ -26,6 +25,7 @@ ALGORITHMS: Final = (
     "Ed25519",
 )
 """Signatures with a key pair. Not ``none``, and none by a shared secret, with which others could sign, too."""
+LONGEST_SUBJECT: Final = 255
 CLOCK_SKEW_S: Final = 60
 """So far the clocks of provider and server may be apart."""
 LARGEST_TOKEN: Final = 64 * 1024

@@ -8,14 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import OidcIdentity, User
 from millpond.server.store.accounts import AccountStore
 
-LONGEST_SUBJECT: Final = 255
 """OpenID Connect Core 1.0, section 2: ``sub``."""
 
 

@@ -13,8 +13,8 @@ from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.server.jobs.arrays.array import Array
-from millpond.server.store.jobs import CLOSED, DEPENDENT, LIVE, NewJob
-from millpond.server.store.store import Store
+from millpond.server.store.jobs import CLOSED, DEPENDENT, LIVE, JobStore, NewJob
+from millpond.server.store.trials import TrialStore
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.reasons import ReasonInfo
 from millpond.specs.job.job_ids import split_member
@@ -24,12 +24,12 @@ from millpond.specs.job.job_spec import stored_job
 class Arrays:
     """Arrays by id, and which of them have changed."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, job_store: JobStore, trials: TrialStore) -> None:
         self._arrays: dict[str, Array] = {}
         self._changed: dict[str, None] = {}
         self._refused: set[str] = set()
-        for row in store.jobs.open_arrays():
-            self.hold(_restored(row, store))
+        for row in job_store.open_arrays():
+            self.hold(_restored(row, job_store, trials))
 
     def __contains__(self, job: str) -> bool:
         return job in self._arrays
@@ -177,17 +177,17 @@ def array_of(job: Job, document: dict[str, object], submitted_at: float) -> Arra
     return Array(job, members, submitted_at, sweep=document.get("sweep") is not None)
 
 
-def _restored(row: NewJob, store: Store) -> Array:
+def _restored(row: NewJob, job_store: JobStore, trials: TrialStore) -> Array:
     """An array as it was when the server ended; members that live are looked at afterwards."""
     file = stored_job(row.document)
     array = array_of(replace(file.to_job(row.id, row.user), group=row.group), row.document, row.submitted_at)
     assert array is not None, "only arrays have members"
     array.held, array.closed = row.state == DEPENDENT, row.state == CLOSED
-    for member, known in store.trials.of(row.id).items():
+    for member, known in trials.of(row.id).items():
         if known.get("stopped"):
             array.prune(member)
-    for member, state in store.jobs.member_states(row.id).items():
+    for member, state in job_store.member_states(row.id).items():
         array.note(member, JobState.QUEUED if state == LIVE else JobState(state))
-    first = store.jobs.first_member(row.id)
+    first = job_store.first_member(row.id)
     array.note_start(first.first_started_at if first is not None else None)
     return array

@@ -6,8 +6,8 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millpond.server.auth.guard import job_addressed
 from millpond.server.monitoring.metrics.instruments import Instruments
+from millpond.server.serving.proxy.browsers import job_addressed
 from millpond.specs.job.serving import PROXY_PREFIX
 
 

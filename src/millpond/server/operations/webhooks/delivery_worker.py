@@ -7,11 +7,15 @@ loses one; the delivery's number identifies it.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
@@ -19,7 +23,6 @@ from millpond.model.errors import MillpondError
 from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
 from millpond.server.auth.vault.secrets import SERVER, Vault
 from millpond.server.http.outgoing import bounded
-from millpond.server.operations.webhooks.formats import request_of
 from millpond.server.operations.webhooks.notices import Notice
 from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, Delivery, NewDelivery
 from millpond.server.store.store import Store
@@ -39,6 +42,8 @@ NUMBER_HEADER: Final = "Millpond-Delivery"
 
 _AT_ONCE: Final = 50
 _LONGEST_SLEEP_S: Final = 60.0
+SIGNATURE_HEADER = "Millpond-Signature"
+"""``t=SECONDS,v1=HEX``: HMAC-SHA256 with the secret over ``SECONDS.BODY``. A receiver refuses what is too old."""
 
 
 class WebhookDeliveryWorker:
@@ -145,3 +150,36 @@ class WebhookDeliveryWorker:
             return f"{type(error).__name__}: {error}"
         except (httpx2.InvalidURL, ValueError) as error:
             return f"the address is none: {error}"
+
+
+def request_of(hook: Webhook, notice: dict[str, Any], sentence: str, now: int) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of one delivery.
+
+    Args:
+        now: seconds since 1970, part of what is signed.
+    """
+    headers = {"Content-Type": "application/json"}
+    match hook.format:
+        case "slack":
+            return _json({"text": sentence}), headers
+        case "feishu":
+            body: dict[str, Any] = {"msg_type": "text", "content": {"text": sentence}}
+            if hook.secret:
+                body |= {"timestamp": str(now), "sign": _feishu_sign(hook.secret, now)}
+            return _json(body), headers
+        case _:
+            content = _json({**notice, "text": sentence})
+            if hook.secret:
+                digest = hmac.new(hook.secret.encode(), f"{now}.".encode() + content, hashlib.sha256).hexdigest()
+                headers[SIGNATURE_HEADER] = f"t={now},v1={digest}"
+            return content, headers
+
+
+def _feishu_sign(secret: str, now: int) -> str:
+    """Source: Feishu open platform, custom bots, signature verification: HMAC-SHA256 of nothing under this key."""
+    key = f"{now}\n{secret}".encode()
+    return base64.b64encode(hmac.new(key, b"", hashlib.sha256).digest()).decode()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()

@@ -1,17 +1,28 @@
-"""Which job a request is for: by its path below this server, or by a host name of the job's own."""
+"""Which job a request is for: by its path below this server, or by a host name of the job's own.
+
+Addresses stay: ``/proxy/NAME/`` leads to the living job of that name, whatever its id is this time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from starlette.types import Scope
 
-from millpond.server.auth.guard import job_addressed
+from millpond.model.errors import MillpondError, NotFoundError
+from millpond.server.auth.roles import Caller, allows, demand, entrance
+from millpond.server.serving.proxy.browsers import job_addressed
 from millpond.server.serving.proxy.requests import request_target
+from millpond.server.serving.routing import Routes
+from millpond.server.views.job_lookup import JobLookup
+from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.job_ids import service_of
-from millpond.specs.job.serving import PROXY_PREFIX, base_path
+from millpond.specs.job.serving import PROXY_PREFIX, SERVING_KINDS, base_path
+
+_NAMED_IN_DOUBT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +58,42 @@ class JobAddress:
         if target.startswith(f"{known}/".encode()):
             return JobAddress(job, known, target[len(known) :])
         return JobAddress(job, "", target)
+
+
+class AmbiguousNameError(MillpondError):
+    """Several jobs have the name that a request is for."""
+
+
+async def job_meant(written: str, caller: Caller, lookup: JobLookup, routes: Routes) -> str:
+    """The job that a caller may open and that is meant by an id, or by a name.
+
+    An id comes first. Of several living jobs of a name the caller's own counts; revisions of one service are one.
+
+    Raises:
+        NotFoundError, NotAllowedError: there is none for them.
+        AmbiguousNameError: there are several.
+    """
+    try:
+        info = await lookup.soon(routes.present(written))
+    except NotFoundError:
+        named = _named(unicodedata.normalize("NFC", written), caller, lookup) if written else []
+        if not named:
+            raise
+        info, written = named[0], service_of(named[0].id)
+        _require_one(named)
+    demand(caller, *entrance(info))
+    return written
+
+
+def _named(name: str, caller: Caller, lookup: JobLookup) -> list[JobInfo]:
+    """The living jobs of this name that the caller may open: their own, else those of others."""
+    found = [info for info in lookup.live_named(name) if info.kind in SERVING_KINDS and allows(caller, *entrance(info))]
+    return [info for info in found if info.user == caller.user] or found
+
+
+def _require_one(named: Sequence[JobInfo]) -> None:
+    addresses = sorted({service_of(info.id) for info in named})
+    if len(addresses) > 1:
+        some = ", ".join(addresses[:_NAMED_IN_DOUBT])
+        cause = f"{len(addresses)} jobs are called {named[0].name!r} ({some})"
+        raise AmbiguousNameError(cause, "use the id of one of them")

@@ -15,17 +15,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import Act
-from millpond.server.auth.guard import job_addressed
 from millpond.server.auth.roles import Caller as AccountCaller
 from millpond.server.service import Service
 from millpond.server.serving.proxy import pages
 from millpond.server.serving.proxy.access_tokens import COOKIE_GOOD_FOR_S, AccessToken, AccessTokens
-from millpond.server.serving.proxy.addresses import JobAddress
-from millpond.server.serving.proxy.browsers import is_begun_here, pass_cookie
+from millpond.server.serving.proxy.addresses import AmbiguousNameError, JobAddress, job_meant
+from millpond.server.serving.proxy.browsers import is_begun_here, job_addressed, pass_cookie
 from millpond.server.serving.proxy.dispatcher import Dispatcher
 from millpond.server.serving.proxy.endpoints import NotRunningError
 from millpond.server.serving.proxy.headers import cookies_of
-from millpond.server.serving.proxy.names import AmbiguousNameError, job_meant
 from millpond.server.serving.proxy.presence import Doing, Polls, doing_of
 from millpond.server.serving.proxy.request_queue import WaitingClient
 from millpond.server.serving.proxy.requests import (
@@ -57,7 +55,7 @@ class Proxy:
     """
 
     def __init__(self, service: Service, passes: AccessTokens, accounts: Accounts) -> None:
-        self._jobs = service.jobs
+        self._lookup, self._job_files = service.lookup, service.job_files
         self._passes = passes
         self._accounts = accounts
         self._activity = service.activity
@@ -92,7 +90,7 @@ class Proxy:
         answer = pages.forwarding(path)
         self._let_in(answer, scope, granted, path)
         if job is None and service_of(granted.job) == granted.job:
-            name = (await self._jobs.find(self._front.routes.present(granted.job))).name
+            name = (await self._lookup.soon(self._front.routes.present(granted.job))).name
             if name:
                 self._let_in(answer, scope, replace(granted, job=name), base_path(name))
         return answer
@@ -165,7 +163,7 @@ class Proxy:
         if caller is None:
             return None
         try:
-            return await job_meant(written, caller, self._jobs, self._front.routes)
+            return await job_meant(written, caller, self._lookup, self._front.routes)
         except (NotFoundError, NotAllowedError):
             if bearer is not None:
                 raise
@@ -195,7 +193,7 @@ class Proxy:
         """Have a request answered, at once or, where requests may wait for a replica, as soon as one is ready."""
         ways = self._front.routes.ways(address.job)
         job, present = ways[0][0], self._front.routes.present(address.job)
-        hold = (await self._jobs.file_of(present)).hold
+        hold = (await self._job_files.soon(present)).hold
         client = WaitingClient(receive)
         doing = doing_of(scope)
         if doing is Doing.EITHERS:

@@ -31,7 +31,7 @@ class Dispatcher:
     """Passes requests on to replicas that are ready."""
 
     def __init__(self, service: Service) -> None:
-        self._jobs = service.jobs
+        self._lookup, self._job_files = service.lookup, service.job_files
         self._front = service.front
         self._activity = service.activity
         self._state_dir = service.state_dir
@@ -73,11 +73,11 @@ class Dispatcher:
         obstacles: list[MillpondError] = []
         for job in jobs:
             try:
-                places = places_of(await self._jobs.find(job), self._state_dir)
+                places = places_of(await self._lookup.soon(job), self._state_dir)
             except _OBSTACLES as error:
                 obstacles.append(error)
                 continue
-            serve = (await self._jobs.file_of(job)).serve or Serve()
+            serve = (await self._job_files.soon(job)).serve or Serve()
             ready = await self._readiness.ready_ones(places, serve.ready_path(job))
             if not ready:
                 hint = f"see what it does with pond logs {job}"
@@ -98,7 +98,7 @@ class Dispatcher:
         obstacle: NotRunningError | None = None
         for place in self._front.balancer.order(ready):
             job = place.task.job
-            serve = (await self._jobs.file_of(job)).serve or Serve()
+            serve = (await self._job_files.soon(job)).serve or Serve()
             target = _target(scope, address, place, serve.path == "whole")
 
             async def answer(message: Message, job: str = job) -> None:

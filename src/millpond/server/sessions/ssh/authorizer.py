@@ -23,8 +23,7 @@ from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError
 from millpond.node.task.records import TaskId
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
-from millpond.server.auth.job_access import job_target
-from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand, job_target
 from millpond.server.service import Service
 from millpond.server.sessions.ssh.messages import GatewayRequest
 from millpond.server.sessions.task_sockets import ForeignListenerError, TaskRoute
@@ -147,12 +146,12 @@ class SshAuthorizer:
         Raises:
             ConflictError: several begin so.
         """
-        info = self._service.jobs.live(name)
+        info = self._service.lookup.live(name)
         if info is not None or not name:
             return info
         begun = [
             each
-            for each in self._service.jobs.live_beginning_with(name)
+            for each in self._service.lookup.live_beginning_with(name)
             if allows(caller, Verb.USE_JOBS, job_target(each))
         ]
         if len(begun) > 1:

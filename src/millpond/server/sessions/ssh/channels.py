@@ -1,4 +1,4 @@
-"""Between an SSH channel and a session beside a task (``node.sessions.session``): a command, a shell, or SFTP.
+"""Between an SSH channel and a session beside a task (``node.sessions.session``): a command, a shell, SFTP, or a port.
 
 Not more than a few messages wait in either direction: a slow reader slows the writer.
 """
@@ -9,9 +9,11 @@ import asyncio
 import json
 import socket
 from collections import deque
+from collections.abc import Awaitable
 from typing import Any, Final
 
 import asyncssh
+from asyncssh.stream import SSHTCPStreamSession
 
 from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.ssh.control import GatewayControl, RefusalError, TaskSession
@@ -27,6 +29,7 @@ _LOST: Final = 255
 _SHELL: Final = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -i']
 _QUIET_SHELL: Final = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}"']
 _LINE: Final = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -c "$1"', "sh"]
+_BLOCK: Final = 32_768
 
 
 class TaskChannel(asyncssh.SSHServerSession[bytes]):
@@ -165,3 +168,37 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
 
 def _window(columns: int, rows: int) -> dict[str, int]:
     return {"rows": rows, "columns": columns}
+
+
+async def relay_port(visit: TaskSession, connection: socket.socket) -> SSHTCPStreamSession[bytes]:
+    """A session that carries a channel to a connection that the server has made."""
+    reader, writer = await asyncio.open_connection(sock=connection)
+
+    async def carry(from_client: asyncssh.SSHReader[bytes], to_client: asyncssh.SSHWriter[bytes]) -> None:
+        ways = (
+            asyncio.ensure_future(_pump(from_client.read, writer, visit)),
+            asyncio.ensure_future(_pump(reader.read, to_client, visit)),
+        )
+        try:
+            await asyncio.gather(*ways)
+        except (OSError, asyncssh.Error):
+            return  # one side broke off, which is an end like another
+        finally:
+            for way in ways:
+                way.cancel()
+            writer.close()
+            to_client.close()
+            visit.left()
+
+    return SSHTCPStreamSession(carry)
+
+
+async def _pump(read: Any, writer: Any, visit: TaskSession) -> None:
+    """One direction, up to its end."""
+    while data := await read(_BLOCK):
+        visit.used()
+        writer.write(data)
+        drained: Awaitable[None] = writer.drain()
+        await drained
+    if writer.can_write_eof():
+        writer.write_eof()

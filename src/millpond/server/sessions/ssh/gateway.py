@@ -19,11 +19,10 @@ from typing import Any, Final
 
 import asyncssh
 
-from millpond.server.sessions.ssh.channels import TaskChannel
+from millpond.server.sessions.ssh.channels import TaskChannel, relay_port
 from millpond.server.sessions.ssh.confinement import give_up_rights
 from millpond.server.sessions.ssh.control import GatewayControl, RefusalError, TaskSession
 from millpond.server.sessions.ssh.messages import GatewayRequest
-from millpond.server.sessions.ssh.ports import relay_port
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from millpond.node.task.workspace import PAYLOAD, WORK, unprotect
 from millpond.server.storage.files.admission import DATASETS_FOLDER
 from millpond.server.storage.files.blobs import BlobStore, Collected
 from millpond.server.storage.files.datasets import Datasets
-from millpond.server.store.store import Store
+from millpond.server.store.jobs import JobStore
 from millpond.specs.job.snapshots import is_digest, read_snapshot
 
 log = logging.getLogger(__name__)
@@ -33,10 +33,10 @@ copy of a job that ended so recently: a user may be looking what went wrong."""
 class Collector:
     """Collects in a thread of its own."""
 
-    def __init__(self, state_dir: Path, store: Store, blobs: BlobStore, datasets: Datasets) -> None:
+    def __init__(self, state_dir: Path, job_store: JobStore, blobs: BlobStore, datasets: Datasets) -> None:
         self._state_dir = state_dir
         self._laid_out = state_dir / DATASETS_FOLDER
-        self._store = store
+        self._job_store = job_store
         self._blobs = blobs
         self._datasets = datasets
         self._others: list[Callable[[float], None]] = []
@@ -78,7 +78,7 @@ class Collector:
         roots = used | {
             document[field]
             for field in ("ship", "payload")
-            for document in self._store.jobs.documents_with(field)
+            for document in self._job_store.documents_with(field)
             if isinstance(document.get(field), str) and is_digest(document[field])
         }
         found = self._blobs.collect(frozenset(roots | self._contents(roots)), now - SPARED_S)
@@ -105,7 +105,7 @@ class Collector:
 
     def _drop_copies(self, now: float) -> None:
         """What ended jobs were sent; their logs, outputs, metrics and results stay."""
-        for job in self._store.jobs.ended_with(("ship", "payload"), now - SPARED_S):
+        for job in self._job_store.ended_with(("ship", "payload"), now - SPARED_S):
             for folder in attempt_dir(self._state_dir, job, 1).parent.glob("attempt-*"):
                 (folder / PAYLOAD).unlink(missing_ok=True)
                 if (folder / WORK).is_dir() and not (folder / WORK).is_symlink():

@@ -58,7 +58,7 @@ class FileService:
         self._partials = Partials(state_dir)
         self._datasets = Datasets(store.database)
         self._admission = FileAdmission(state_dir, self._blobs, self._datasets, rules, copy_of)
-        self.collector = Collector(state_dir, store, self._blobs, self._datasets)
+        self.collector = Collector(state_dir, store.jobs, self._blobs, self._datasets)
         self.collector.also(lambda now: self._partials.collect(now - KEPT_S))
         self.workspace = self._admission.workspace
         self.is_listed = rules.is_listed

@@ -21,7 +21,7 @@ from millpond.server.storage.provisioning.host import ContainerHost
 from millpond.server.storage.provisioning.image_rules import ImageRules
 from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.server.storage.provisioning.staging import Item
-from millpond.server.store.store import Store
+from millpond.server.store.jobs import JobStore
 from millpond.specs.job.images import ImageRequest, Pinned
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.mounts import dataset_ref
@@ -61,9 +61,9 @@ class Provisions:
     """
 
     def __init__(
-        self, store: Store, host: ContainerHost, sources: ImageSources, cache: DataCache, rules: ImageRules
+        self, job_store: JobStore, host: ContainerHost, sources: ImageSources, cache: DataCache, rules: ImageRules
     ) -> None:
-        self._store = store
+        self._job_store = job_store
         self._host = host
         self._sources = sources
         self._cache = cache
@@ -164,7 +164,7 @@ class Provisions:
         pinned = Pinned(
             image=found.get("image"), data={name: key for name, key in data.items() if key != READ_IN_PLACE}
         )
-        self._store.jobs.pin(job, pinned.model_dump(mode="json"))
+        self._job_store.pin(job, pinned.model_dump(mode="json"))
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from millpond.model.errors import ConflictError, NotFoundError
-from millpond.server.auth.roles import AccessTarget, changed_target, seen_target
+from millpond.server.auth.roles import AccessTarget, absent, changed_target, seen_target
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
-from millpond.server.views.not_found import absent
 from millpond.specs.api.files import Visibility
 from millpond.specs.job.images import LOCAL_REGISTRY, OURS
 

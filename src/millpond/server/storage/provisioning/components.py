@@ -76,8 +76,8 @@ class Provisioning:
             lambda: store.jobs.pinned_copies() | self.staging.found(),
         )
         rules = ImageRules(self.rules, dependencies.provisioning, vault)
-        self.sources = ImageSources(store, self.host, self.catalogue, rules)
-        self.provisions = Provisions(store, self.host, self.sources, self.cache, rules)
+        self.sources = ImageSources(store.jobs, self.host, self.catalogue, rules)
+        self.provisions = Provisions(store.jobs, self.host, self.sources, self.cache, rules)
         self.staging = Staging(self.provisions, dependencies.wake)
         self.images = ImageService(self.host, self.catalogue, self.sources, state_dir, dependencies.nodes)
 

@@ -13,7 +13,7 @@ from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueI
 from millpond.server.storage.provisioning.host import ContainerHost
 from millpond.server.storage.provisioning.image_rules import ImageRules, require_outside
 from millpond.server.storage.provisioning.staging import Item
-from millpond.server.store.store import Store
+from millpond.server.store.jobs import JobStore
 from millpond.specs.job.images import LOCAL_REGISTRY, OURS, catalogued, whole
 
 
@@ -27,8 +27,8 @@ class ImageSources:
         login: as ``ImageRules.login``.
     """
 
-    def __init__(self, store: Store, host: ContainerHost, catalogue: Catalogue, rules: ImageRules) -> None:
-        self._store = store
+    def __init__(self, job_store: JobStore, host: ContainerHost, catalogue: Catalogue, rules: ImageRules) -> None:
+        self._job_store = job_store
         self._host = host
         self._catalogue = catalogue
         self._rules = rules
@@ -172,4 +172,4 @@ class ImageSources:
 
     def is_needed(self, digest: str) -> bool:
         """Whether a job that has not ended runs in an image, or will."""
-        return digest in {document["pinned"].get("image") for document in self._store.jobs.live_pins()}
+        return digest in {document["pinned"].get("image") for document in self._job_store.live_pins()}
