@@ -1,4 +1,4 @@
-"""The socket of a task, on which its visitors are announced by a signal."""
+"""The socket of a task, on which its clients are announced by a signal."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class Impatient(socket.socket):
     """A listener whose path somebody tries between any two steps that make it one."""
 
     path: Path
-    visitors: list[socket.socket]
+    clients: list[socket.socket]
 
     def bind(self, address: Any) -> None:
         super().bind(address)
-        self._visit()
+        self._connect()
 
     def listen(self, backlog: int = 0) -> None:
         super().listen(backlog)
-        self._visit()
+        self._connect()
 
     @classmethod
-    def _visit(cls) -> None:
-        visitor = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _connect(cls) -> None:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with short_name(cls.path) as name, contextlib.suppress(FileNotFoundError):
-            visitor.connect(name)
-            cls.visitors.append(visitor)
+            client.connect(name)
+            cls.clients.append(client)
 
 
 @pytest.fixture
@@ -50,16 +50,16 @@ def announced() -> Iterator[list[int]]:
 def test_whoever_finds_the_socket_is_heard_however_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, announced: list[int]
 ) -> None:
-    Impatient.path, Impatient.visitors = tmp_path / "task-0.sock", []
+    Impatient.path, Impatient.clients = tmp_path / "task-0.sock", []
     with monkeypatch.context() as patched:
         patched.setattr(exec_sessions.socket, "socket", Impatient)
         opened = ExecSessions(Impatient.path, {}, lambda: None)
-    assert Impatient.visitors == []
-    Impatient._visit()
-    assert len(Impatient.visitors) == 1
+    assert Impatient.clients == []
+    Impatient._connect()
+    assert len(Impatient.clients) == 1
     give_up = time.monotonic() + 60
     while not announced:
-        assert time.monotonic() < give_up, "nobody was told of the visitor"
-    for visitor in Impatient.visitors:
-        visitor.close()
+        assert time.monotonic() < give_up, "no signal announced the client"
+    for client in Impatient.clients:
+        client.close()
     opened.end()

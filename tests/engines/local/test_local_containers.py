@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from local_bench import Bench, eventually
-from test_local_sessions import Visitor
+from test_local_sessions import SessionClient
 
 from millpond.model.decisions import Resume, Suspend
 from millpond.model.events import Confirmed, Ended, Kept
@@ -197,7 +197,7 @@ def test_the_container_of_a_program_that_has_failed_is_kept_for_a_look_inside(ya
     _, event = yard.bench.events(2)
     assert isinstance(event, Kept)
     assert (event.exit_code, event.detail) == (3, "exit code 3")
-    streams, _ = Visitor(yard.bench, "job", argv=["cat", "/tmp/left"]).hear()
+    streams, _ = SessionClient(yard.bench, "job", argv=["cat", "/tmp/left"]).hear()
     assert streams[1] == b"model\n"
     yard.bench.stop("job")
     *_, end = yard.bench.events(2)
@@ -206,18 +206,18 @@ def test_the_container_of_a_program_that_has_failed_is_kept_for_a_look_inside(ya
     assert eventually(lambda: not yard.inside())
 
 
-def test_commands_beside_it_run_in_its_container_and_go_with_their_visitor(yard: Yard) -> None:
+def test_commands_beside_it_run_in_its_container_and_go_with_their_client(yard: Yard) -> None:
     yard.start("touch ready; sleep 600", env={"COLOUR": "blue"})
     assert yard.bench.appears("ready")
-    visitor = Visitor(yard.bench, "job", argv=["sh", "-c", "pwd; echo $COLOUR; cat; echo bad >&2; exit 5"])
-    visitor.type(b"typed\n")
-    visitor.say(eof=True)
-    streams, last = visitor.hear()
+    client = SessionClient(yard.bench, "job", argv=["sh", "-c", "pwd; echo $COLOUR; cat; echo bad >&2; exit 5"])
+    client.type(b"typed\n")
+    client.say(eof=True)
+    streams, last = client.hear()
     assert streams == {1: f"{yard.bench.workdir}\nblue\ntyped\n".encode(), 2: b"bad\n"}
     assert last == {"exit": 5}
-    terminal = Visitor(yard.bench, "job", argv=["sh", "-c", "test -t 0 && echo $TERM"], tty=True, term="vt100")
+    terminal = SessionClient(yard.bench, "job", argv=["sh", "-c", "test -t 0 && echo $TERM"], tty=True, term="vt100")
     assert b"vt100" in terminal.hear()[0][1]
-    leaver = Visitor(yard.bench, "job", argv=["sh", "-c", f"touch visiting; exec sleep {yard.bench.own_sleep}"])
+    leaver = SessionClient(yard.bench, "job", argv=["sh", "-c", f"touch visiting; exec sleep {yard.bench.own_sleep}"])
     assert yard.bench.appears("visiting")
     leaver.socket.close()
     assert yard.bench.nothing_runs_like(yard.bench.own_sleep)
@@ -230,12 +230,12 @@ def test_an_sftp_client_is_served_by_what_the_image_has(yard: Yard) -> None:
         f"touch ready; while ! test -e go; do sleep 0.1; done; {make}; chmod 755 {folder}/*; touch set; sleep 600"
     )
     assert yard.bench.appears("ready")
-    streams, last = Visitor(yard.bench, "job", sftp=True).hear()
+    streams, last = SessionClient(yard.bench, "job", sftp=True).hear()
     assert last == {"exit": 127}
     assert b"neither python3 nor OpenSSH's sftp-server" in streams[2]
     (yard.bench.workdir / "go").touch()
     assert yard.bench.appears("set")
-    client = Visitor(yard.bench, "job", sftp=True)
+    client = SessionClient(yard.bench, "job", sftp=True)
     client.type(b"asked")
     client.say(eof=True)
     streams, last = client.hear()

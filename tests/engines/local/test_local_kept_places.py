@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from local_bench import Bench, eventually
-from test_local_sessions import Visitor
+from test_local_sessions import SessionClient
 
 from millpond.model.events import Confirmed, Ended, Event, Kept
 from millpond.model.states import Outcome
@@ -73,7 +73,7 @@ def supervisor_of(bench: Bench) -> int:
     return record.supervisor_pid
 
 
-def test_a_visitor_finds_what_the_program_has_left_and_the_job_ends_by_the_programs_exit_code(place: Bench) -> None:
+def test_a_client_finds_what_the_program_has_left_and_the_job_ends_by_the_programs_exit_code(place: Bench) -> None:
     before = time.time()
     event = kept(place, "echo last words; echo model > /tmp/left-by-$MILLPOND_ATTEMPT-$$; echo $$ > own; exit 7")
     assert (event.outcome, event.exit_code, event.detail) == (Outcome.USER_ERROR, 7, "exit code 7")
@@ -81,7 +81,9 @@ def test_a_visitor_finds_what_the_program_has_left_and_the_job_ends_by_the_progr
     assert place.log("job") == b"last words\n", "what it wrote is all there when its failure is told"
     own = (place.workdir / "own").read_text().strip()
     left = f"/tmp/left-by-1-{own}"
-    streams, end = Visitor(place, "job", argv=["sh", "-c", f"cat {left}; rm {left}; echo $MILLPOND_JOB_ID; pwd"]).hear()
+    streams, end = SessionClient(
+        place, "job", argv=["sh", "-c", f"cat {left}; rm {left}; echo $MILLPOND_JOB_ID; pwd"]
+    ).hear()
     assert (streams[1].decode().split(), end) == (["model", "job", str(place.workdir)], {"exit": 0})
     over = released(place)
     assert (over.outcome, over.exit_code, over.detail) == (Outcome.USER_ERROR, 7, "exit code 7")
@@ -232,7 +234,7 @@ def test_a_task_with_an_account_of_its_own_is_kept_too(tmp_path: Path) -> None:
     try:
         event = kept(bench, "id -u; exit 3", identity=numbered("mia", 265_001, bench.state_dir), workdir=Path("/"))
         assert (event.exit_code, bench.log("job")) == (3, b"265001\n")
-        streams, _ = Visitor(bench, "job", argv=["id", "-u"]).hear()
+        streams, _ = SessionClient(bench, "job", argv=["id", "-u"]).hear()
         assert streams[1] == b"265001\n"
         assert released(bench).exit_code == 3
     finally:

@@ -30,9 +30,9 @@ ON_PORT = """
 import os, socket
 listener = socket.create_server(("127.0.0.1", int(os.environ["MILLPOND_PORT"])))
 while True:
-    visitor, _ = listener.accept()
-    visitor.sendall(visitor.recv(100).upper())
-    visitor.close()
+    client, _ = listener.accept()
+    client.sendall(client.recv(100).upper())
+    client.close()
 """
 ON_SOCKET = ON_PORT.replace(
     'socket.create_server(("127.0.0.1", int(os.environ["MILLPOND_PORT"])))', "socket.socket(socket.AF_UNIX)"
@@ -176,21 +176,21 @@ def start_deaf(bench: Bench, program: str) -> TaskRoute:
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("bench", ["bare"], indirect=True)
-def test_a_program_that_takes_no_connections_holds_up_no_thread_and_its_visitors_are_told(bench: Bench) -> None:
+def test_a_program_that_takes_no_connections_holds_up_no_thread_and_its_clients_get_an_error(bench: Bench) -> None:
     way = start_deaf(bench, DEAF)
 
-    async def visit() -> list[socket.socket | BaseException]:
+    async def connect_all() -> list[socket.socket | BaseException]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        visits = [asyncio.ensure_future(way.connect(WITHIN_S)) for _ in range(4)]
+        connections = [asyncio.ensure_future(way.connect(WITHIN_S)) for _ in range(4)]
         await asyncio.sleep(0)
         await asyncio.wait_for(asyncio.to_thread(int), WITHIN_S / 2)
         pool = httpcore2.AsyncConnectionPool(network_backend=TaskNetwork(bench.state_dir))
         with pytest.raises(httpcore2.ConnectError):
             await pool.request("GET", way.url, extensions={"timeout": {"connect": 0.1}})
-        return await asyncio.gather(*visits, return_exceptions=True)
+        return await asyncio.gather(*connections, return_exceptions=True)
 
     # One has room to wait for the program; the others hear that it does not take them.
-    taken = [each for each in asyncio.run(visit()) if not isinstance(each, ConnectionRefusedError)]
+    taken = [each for each in asyncio.run(connect_all()) if not isinstance(each, ConnectionRefusedError)]
     assert len(taken) == 1
     assert isinstance(taken[0], socket.socket)
     taken[0].close()
@@ -198,7 +198,7 @@ def test_a_program_that_takes_no_connections_holds_up_no_thread_and_its_visitors
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("bench", ["bare"], indirect=True)
-def test_a_door_without_room_for_more_visitors_stays_and_lets_them_in_later(bench: Bench) -> None:
+def test_a_task_socket_without_room_for_more_clients_stays_and_serves_them_later(bench: Bench) -> None:
     way = start_deaf(bench, DEAF.replace("listen(0)", "listen()"))
     connected(way).close()
     supervisor = record_of(bench, "deaf").supervisor_pid
@@ -238,8 +238,8 @@ while True:
         time.sleep(0.01)
 print("mine", flush=True)
 while True:
-    visitor, _ = listener.accept()
-    print("got", visitor.recv(100), flush=True)
+    client, _ = listener.accept()
+    print("got", client.recv(100), flush=True)
 """
 
 

@@ -1,4 +1,4 @@
-"""Commands run beside a task: they are in its place, speak with their visitor, and belong to it."""
+"""Commands run beside a task: they are in its place, speak with their client, and belong to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millpond.node.task.records import TaskFiles, TaskId, read_record
 pytestmark = pytest.mark.end_to_end
 
 
-class Visitor:
+class SessionClient:
     """Somebody at a task's socket."""
 
     def __init__(self, bench: Bench, job: str, **order: Any) -> None:
@@ -65,57 +65,57 @@ class Visitor:
 
 
 @pytest.fixture
-def task(bench: Bench) -> Callable[..., Visitor]:
-    """A task that sleeps, and visits to it."""
+def task(bench: Bench) -> Callable[..., SessionClient]:
+    """A task that sleeps, and sessions beside it."""
     bench.define("host", ("sleep", "600"), env={"COLOUR": "blue"})
     bench.start("host")
     bench.events(1)
-    return lambda *argv, **order: Visitor(bench, "host", argv=argv, **order)
+    return lambda *argv, **order: SessionClient(bench, "host", argv=argv, **order)
 
 
 def test_a_command_runs_in_the_place_of_the_task_and_its_exit_code_comes_back(bench: Bench, task: Any) -> None:
-    visitor = task("sh", "-c", 'echo "$COLOUR $MILLPOND_JOB_ID $MILLPOND_TASK"; pwd; echo bad >&2; exit 7')
-    streams, end = visitor.hear()
+    client = task("sh", "-c", 'echo "$COLOUR $MILLPOND_JOB_ID $MILLPOND_TASK"; pwd; echo bad >&2; exit 7')
+    streams, end = client.hear()
     assert streams[1].decode().splitlines() == ["blue host 0", str(bench.workdir)]
     assert (streams[2], end) == (b"bad\n", {"exit": 7})
 
 
 def test_input_reaches_the_command_up_to_its_end(task: Any) -> None:
-    visitor = task("sort")
-    visitor.type(b"b\na\n")
-    visitor.say(eof=True)
-    assert visitor.hear() == ({1: b"a\nb\n", 2: b""}, {"exit": 0})
+    client = task("sort")
+    client.type(b"b\na\n")
+    client.say(eof=True)
+    assert client.hear() == ({1: b"a\nb\n", 2: b""}, {"exit": 0})
 
 
 def test_more_goes_both_ways_than_pipes_hold(task: Any) -> None:
-    visitor = task("cat")
+    client = task("cat")
     block, heard = b"x" * 60_000, 0
     for _ in range(20):
-        visitor.type(block)
+        client.type(block)
         while heard < len(block) * 20:
-            heard += len(visitor.socket.recv(LARGEST_MESSAGE)) - 1
+            heard += len(client.socket.recv(LARGEST_MESSAGE)) - 1
             if heard % len(block) == 0:
                 break
-    visitor.say(eof=True)
-    assert visitor.hear()[1] == {"exit": 0}
+    client.say(eof=True)
+    assert client.hear()[1] == {"exit": 0}
     assert heard == 20 * len(block)
 
 
-def test_a_terminal_has_the_visitors_window_and_follows_it(task: Any) -> None:
-    visitor = task("sh", "-c", "stty size; read line; stty size; test -t 0 && echo tty", tty=True, rows=40, columns=100)
-    first = visitor.hear_line()
-    visitor.say(rows=50, columns=132)
-    visitor.type(b"go\n")
-    streams, end = visitor.hear()
+def test_a_terminal_has_the_clients_window_and_follows_it(task: Any) -> None:
+    client = task("sh", "-c", "stty size; read line; stty size; test -t 0 && echo tty", tty=True, rows=40, columns=100)
+    first = client.hear_line()
+    client.say(rows=50, columns=132)
+    client.type(b"go\n")
+    streams, end = client.hear()
     assert (first, end) == (b"40 100\r\n", {"exit": 0})
     assert streams[1].decode().split() == ["go", "50", "132", "tty"]
 
 
 def test_an_interrupt_typed_on_the_terminal_reaches_the_command(task: Any) -> None:
-    visitor = task("sh", "-c", "echo there; exec sleep 60", tty=True)
-    assert visitor.hear_line() == b"there\r\n"
-    visitor.type(b"\x03")
-    assert visitor.hear()[1] == {"exit": 130}
+    client = task("sh", "-c", "echo there; exec sleep 60", tty=True)
+    assert client.hear_line() == b"there\r\n"
+    client.type(b"\x03")
+    assert client.hear()[1] == {"exit": 130}
 
 
 def test_a_command_that_does_not_exist_says_so(task: Any) -> None:
@@ -123,33 +123,33 @@ def test_a_command_that_does_not_exist_says_so(task: Any) -> None:
     assert end == {"error": "no-such-program: No such file or directory", "exit": 127}
 
 
-def test_a_visitor_who_leaves_ends_the_command(bench: Bench, task: Any) -> None:
-    visitor = task("sh", "-c", "echo $$ > pid; sleep 60")
+def test_a_client_who_leaves_ends_the_command(bench: Bench, task: Any) -> None:
+    client = task("sh", "-c", "echo $$ > pid; sleep 60")
     pid = bench.pid_in("pid")
-    visitor.socket.close()
+    client.socket.close()
     assert bench.gone(pid)
 
 
-def test_a_stopped_task_takes_its_visitors_with_it(bench: Bench, task: Any) -> None:
-    visitor = task("sh", "-c", "trap '' HUP TERM; echo $$ > pid; while :; do sleep 1; done")
+def test_a_stopped_task_takes_its_clients_with_it(bench: Bench, task: Any) -> None:
+    client = task("sh", "-c", "trap '' HUP TERM; echo $$ > pid; while :; do sleep 1; done")
     pid = bench.pid_in("pid")
     stop = bench.stop("host", grace_s=0.3)
     assert [type(event) for event in bench.events(2)] == [Confirmed, Ended]
     assert bench.gone(pid)
-    assert visitor.hear()[1] in ({"exit": 137}, {})  # the latter if it takes half a second to say so
+    assert client.hear()[1] in ({"exit": 137}, {})  # the latter if it takes half a second to say so
     assert stop.job == "host"
 
 
-def test_a_frozen_task_freezes_what_visitors_run(bench: Bench, task: Any) -> None:
-    visitor = task("sh", "-c", "echo $$ > pid; while :; do :; done")
+def test_a_frozen_task_freezes_what_clients_run(bench: Bench, task: Any) -> None:
+    client = task("sh", "-c", "echo $$ > pid; while :; do :; done")
     pid = bench.pid_in("pid")
     bench.apply(Suspend(bench.next_id(), "host", 1, Cause.SUSPEND_REQUESTED))
     bench.events(1)
     assert eventually(lambda: state_letter(pid) == "T")
-    visitor.socket.close()
+    client.socket.close()
 
 
-def test_a_visitor_of_a_sandboxed_task_is_in_the_sandbox(tmp_path: Path) -> None:
+def test_a_client_of_a_sandboxed_task_is_in_the_sandbox(tmp_path: Path) -> None:
     sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (tmp_path / "state",))
     if sandbox is None:
         pytest.skip(f"no sandbox here: {trouble}")
@@ -160,7 +160,7 @@ def test_a_visitor_of_a_sandboxed_task_is_in_the_sandbox(tmp_path: Path) -> None
         "until grep mine /tmp/private 2>/dev/null; do :; done; "
         f"ls {bench.state_dir} | wc -l; ls /proc | grep -c '^[0-9]'; pwd; kill -0 2 && echo within reach"
     )
-    streams, end = Visitor(bench, "apart", argv=("sh", "-c", look)).hear()
+    streams, end = SessionClient(bench, "apart", argv=("sh", "-c", look)).hear()
     private, files, processes, where, signalled = streams[1].decode().splitlines()
     assert (private, files, where, signalled) == ("mine", "0", str(bench.workdir), "within reach")
     assert end == {"exit": 0}
@@ -170,7 +170,7 @@ def test_a_visitor_of_a_sandboxed_task_is_in_the_sandbox(tmp_path: Path) -> None
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as others")
 @pytest.mark.parametrize("tty", [False, True])
-def test_a_visitor_is_whom_the_task_runs_as(tmp_path: Path, tty: bool) -> None:
+def test_a_client_is_whom_the_task_runs_as(tmp_path: Path, tty: bool) -> None:
     sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (tmp_path / "state",))
     if sandbox is None or trouble_with_identities(sandbox):
         pytest.skip(f"tasks cannot run as others here: {trouble}")
@@ -180,13 +180,13 @@ def test_a_visitor_is_whom_the_task_runs_as(tmp_path: Path, tty: bool) -> None:
     bench.define("apart", "touch /tmp/mine; sleep 600", identity=mia, workdir=Path("/"))
     bench.start("apart")
     bench.events(1)
-    streams, end = Visitor(bench, "apart", argv=("sh", "-c", look), tty=tty).hear()
+    streams, end = SessionClient(bench, "apart", argv=("sh", "-c", look), tty=tty).hear()
     assert (streams[1].split(), end) == ([b"265001"] * 3, {"exit": 0})
     bench.end_all()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as others")
-class TestVisitorsOfATaskThatRunsAsSomebodyElse:
+class TestSessionClientsOfATaskThatRunsAsSomebodyElse:
     @pytest.fixture
     def mine(self, tmp_path: Path) -> Iterator[Bench]:
         """A task of somebody who is not root, in the folder ``mia`` of ``/``, beside ``closed``, which is root's."""
@@ -211,12 +211,12 @@ class TestVisitorsOfATaskThatRunsAsSomebodyElse:
         bench.end_all()
         shutil.rmtree(self.place)
 
-    def ask(self, visitor: Visitor, *packets: bytes) -> list[bytes]:
+    def ask(self, client: SessionClient, *packets: bytes) -> list[bytes]:
         """What an SFTP server answers to each packet."""
         answers = []
         for packet in packets:
-            visitor.type(len(packet).to_bytes(4, "big") + packet)
-            answers.append(visitor.socket.recv(LARGEST_MESSAGE)[5:])
+            client.type(len(packet).to_bytes(4, "big") + packet)
+            answers.append(client.socket.recv(LARGEST_MESSAGE)[5:])
         return answers
 
     def test_read_and_write_files_with_its_rights_only(self, mine: Bench) -> None:
@@ -226,8 +226,8 @@ class TestVisitorsOfATaskThatRunsAsSomebodyElse:
             bytes([3]) + (7).to_bytes(4, "big") + text(os.fsencode(path)) + flags.to_bytes(4, "big") + bytes(4)
             for path, flags in ((self.place / "of-root", 1), ("/etc/x-of-mia", 0x1A), ("own", 0x1A))
         ]
-        visitor = Visitor(mine, "j", sftp=True)
-        _, of_root, elsewhere, own = self.ask(visitor, bytes([1, 0, 0, 0, 3]), *opened)
+        client = SessionClient(mine, "j", sftp=True)
+        _, of_root, elsewhere, own = self.ask(client, bytes([1, 0, 0, 0, 3]), *opened)
         denied = (3).to_bytes(4, "big")  # SSH_FX_PERMISSION_DENIED
         assert (of_root[0], of_root[5:9]) == (101, denied)
         assert (elsewhere[0], elsewhere[5:9]) == (101, denied)
@@ -238,7 +238,7 @@ class TestVisitorsOfATaskThatRunsAsSomebodyElse:
     def test_enter_no_folder_that_it_could_not_enter_itself(self, mine: Bench, order: dict[str, Any]) -> None:
         (self.place / "mia").rename(self.place / "was-mia")
         (self.place / "mia").symlink_to(self.place / "closed/inner")
-        streams, end = Visitor(mine, "j", **order).hear()
+        streams, end = SessionClient(mine, "j", **order).hear()
         assert "Permission denied" in end["error"]
         assert streams[1] == b""
 

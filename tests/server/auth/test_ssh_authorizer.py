@@ -49,10 +49,10 @@ def gate(world: AuthWorld) -> Gate:
 def test_the_user_of_a_job_gets_in_and_others_are_told_what_pond_exec_tells_them(gate: Gate) -> None:
     job = gate.world.submit("max", kind="dev")
     gate.world.settled()
-    assert gate.ask("visit", job=job, key=public_key("max"))["connection"]
+    assert gate.ask("session", job=job, key=public_key("max"))["connection"]
     for user in ("lea", "mia", "vic"):
-        assert "may not use-jobs" in gate.ask("visit", job=job, key=public_key(user))["error"]
-    hidden, never = (gate.ask("visit", job=name, key=public_key("sam")) for name in (job, "never-was"))
+        assert "may not use-jobs" in gate.ask("session", job=job, key=public_key(user))["error"]
+    hidden, never = (gate.ask("session", job=name, key=public_key("sam")) for name in (job, "never-was"))
     assert hidden["error"].replace(job, "never-was") == never["error"] == "no job 'never-was'"
     assert hidden["exit"] == 4
     assert "error" in gate.ask("forward", job=job, key=public_key("mia"))
@@ -62,25 +62,25 @@ def test_the_beginning_of_an_id_is_enough_where_it_means_one_job_of_ones_own(gat
     job = gate.world.submit("max", kind="dev", name="place")
     gate.world.submit("sam", kind="dev", name="place")
     gate.world.settled()
-    assert gate.ask("visit", job="place", key=public_key("max"))["connection"]
+    assert gate.ask("session", job="place", key=public_key("max"))["connection"]
     gate.world.submit("max", kind="dev", name="place")
     gate.world.settled()
-    assert "2 jobs begin with 'place'" in gate.ask("visit", job="place", key=public_key("max"))["error"]
-    assert gate.ask("visit", job=job, key=public_key("max"))["connection"]
+    assert "2 jobs begin with 'place'" in gate.ask("session", job="place", key=public_key("max"))["error"]
+    assert gate.ask("session", job=job, key=public_key("max"))["connection"]
 
 
 def test_the_number_of_a_task_behind_the_id_names_that_task(gate: Gate) -> None:
     job = gate.world.submit("max", kind="dev", name="gang", tasks=2)
     gate.world.settled()
     for name, number in ((job, 0), (f"{job}.0", 0), (f"{job}.1", 1), ("gang.1", 1)):
-        assert gate.ask("visit", job=name, key=public_key("max"))["connection"]
+        assert gate.ask("session", job=name, key=public_key("max"))["connection"]
         nothing_runs = gate.ask("forward", job=name, port=80, key=public_key("max"))["error"]
         assert nothing_runs == f"task {number} of job {job} runs no more"
     assert [task.task for task in gate.entered[-2:]] == [1, 1]
-    assert gate.ask("visit", job=f"{job}.2", key=public_key("max"))["error"] == f"job {job} has no task 2"
+    assert gate.ask("session", job=f"{job}.2", key=public_key("max"))["error"] == f"job {job} has no task 2"
     for odd in (".1", f"{job}.", f"{job}.x", f"{job}.-1", f"{job}.{10**9}"):
-        assert gate.ask("visit", job=odd, key=public_key("max"))["error"] == f"no job {odd!r}"
-    assert gate.ask("visit", job=f"{job}.1", key=public_key("sam"))["error"] == f"no job '{job}.1'"
+        assert gate.ask("session", job=odd, key=public_key("max"))["error"] == f"no job {odd!r}"
+    assert gate.ask("session", job=f"{job}.1", key=public_key("sam"))["error"] == f"no job '{job}.1'"
 
 
 def test_a_removed_key_and_a_disabled_user_open_nothing_any_more(gate: Gate) -> None:
@@ -92,7 +92,7 @@ def test_a_removed_key_and_a_disabled_user_open_nothing_any_more(gate: Gate) -> 
     assert gate.world.client("sam").delete(f"{API}/ssh-keys/{listed['id']}").status_code == 404
     assert gate.world.client("max").delete(f"{API}/ssh-keys/{listed['id']}").status_code == 200
     assert gate.ask("know", key=public_key("max")) == {"known": False}
-    assert "belongs to no user" in gate.ask("visit", job=job, key=public_key("max"))["error"]
+    assert "belongs to no user" in gate.ask("session", job=job, key=public_key("max"))["error"]
     gate.world.client("olga").patch(f"{API}/users/sam", json={"disabled": True})
     assert gate.ask("know", key=public_key("sam")) == {"known": False}
 
@@ -142,16 +142,16 @@ def test_somebody_in_a_job_is_use_until_they_leave_or_the_gateway_ends(gate: Gat
     world, activity = gate.world, gate.world.service.activity
     job = world.submit("max", kind="dev")
     world.settled()
-    first = gate.ask("visit", job=job, key=public_key("max"))["visit"]
-    second = gate.ask("visit", job=job, key=public_key("max"))["visit"]
+    first = gate.ask("session", job=job, key=public_key("max"))["session"]
+    second = gate.ask("session", job=job, key=public_key("max"))["session"]
     left_at = activity._clock()
-    gate.ask("left", visit=first)
-    gate.ask("left", visit=first)  # said twice, it counts once
-    gate.ask("used", visit=first)
-    assert job in activity._visits
-    gate.ask("left", visit=second)
+    gate.ask("left", session=first)
+    gate.ask("left", session=first)  # said twice, it counts once
+    gate.ask("used", session=first)
+    assert job in activity._uses
+    gate.ask("left", session=second)
     assert activity.last_used(job) >= left_at
-    assert job not in activity._visits
-    gate.ask("visit", job=job, key=public_key("max"))
+    assert job not in activity._uses
+    gate.ask("session", job=job, key=public_key("max"))
     gate.keeper.close()
-    assert job not in activity._visits
+    assert job not in activity._uses

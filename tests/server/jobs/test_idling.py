@@ -178,8 +178,8 @@ def test_use_after_the_warning_keeps_the_place(scene: Scene) -> None:
     assert scene.after(600) == "suspended"
 
 
-def test_a_visit_that_lasts_is_use_all_the_time(scene: Scene) -> None:
-    with scene.activity.visit("lab"):
+def test_a_use_that_lasts_counts_all_the_time(scene: Scene) -> None:
+    with scene.activity.use("lab"):
         for _ in range(5):
             assert scene.after(HOUR) == "running"
 

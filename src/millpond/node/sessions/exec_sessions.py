@@ -60,7 +60,7 @@ class ExecSessions:
 
     @property
     def sessions(self) -> Collection[int]:
-        """The processes that look after a visitor each."""
+        """The processes that look after a client each."""
         return self._sessions.keys()
 
     def take(self) -> None:
@@ -110,7 +110,7 @@ class ExecSessions:
                 preexec_fn=self._become,
             )
         except (OSError, subprocess.SubprocessError):
-            return  # no room for a process; the visitor sees the connection end
+            return  # no room for a process; the client sees the connection end
         finally:
             os.close(place)
         self._sessions[session.pid] = session

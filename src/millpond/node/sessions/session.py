@@ -1,10 +1,10 @@
-"""One command beside a task, between its supervisor above and a visitor at the other end of a socket.
+"""One command beside a task, between its supervisor above and a client at the other end of a socket.
 
 Run by the supervisor (``exec_sessions``) as ``python -m millpond.node.sessions.session FD`` with the task's ``env``,
 ``workdir``, ``node.sandbox.sandbox`` (process id of its outermost process, or null), ``network`` (a process in the
 network of its own that it has, or null), ``container`` (what its runtime needs, or null) and
 ``identity`` (whom it runs as, or null) as JSON on standard input. The socket keeps the bounds of messages. A message
-that begins with ``{`` is JSON: first the visitor's order (``argv``, ``tty``, ``rows``, ``columns``), then
+that begins with ``{`` is JSON: first the client's order (``argv``, ``tty``, ``rows``, ``columns``), then
 ``{"rows": .., "columns": ..}`` when the window changes and ``{"eof": true}`` at the end of the input; from here at
 last ``{"exit": code}``, with an ``error`` where the command could not be started. Every other message is data behind
 one byte that names the stream: input 0, output 1, errors 2. An order of ``sftp`` instead of ``argv`` starts no command:
@@ -45,8 +45,8 @@ LARGEST_MESSAGE = 65_536
 LARGEST_DATA = LARGEST_MESSAGE - 1
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
-_VISIT_VARIABLE = "MILLPOND_VISIT"
-"""Marks what one visitor runs in a container, where it is no descendant of ours."""
+_SESSION_VARIABLE = "MILLPOND_SESSION"
+"""Marks the processes of one session in a container, which are no descendants of the session's process."""
 _END_OF_TYPING = b"\x04"
 _HEARD_WITHIN_S = 5.0
 _MOST_LAST_READS = 64
@@ -54,7 +54,7 @@ _MOST_LAST_READS = 64
 
 
 def main(argv: list[str]) -> int:
-    """Serve one visitor."""
+    """Serve one client."""
     connection = socket.socket(fileno=int(argv[1]))
     place = json.load(sys.stdin)
     place["identity"] = place["identity"] and Identity(**place["identity"])
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     try:
         order = json.loads(connection.recv(LARGEST_MESSAGE))
     except ValueError:
-        return 2  # they left again, or are no visitor of ours
+        return 2  # the client has left, or is none of the server's
     try:
         if place["sandbox"] is not None:
             enter_sandbox(place["sandbox"])
@@ -92,12 +92,12 @@ class _Command:
     def __init__(self, order: dict[str, Any], place: dict[str, Any]) -> None:
         self.input: int | None
         env = dict(place["env"])
-        self._visit = ""
+        self._session = ""
         if order.get("tty"):
             env["TERM"] = str(order.get("term") or "xterm")
         if place["container"] is not None:
-            self._visit = secrets.token_hex(16)
-            order, env = _through_runtime(order, env, place["container"], self._visit), place["container"].env
+            self._session = secrets.token_hex(16)
+            order, env = _through_runtime(order, env, place["container"], self._session), place["container"].env
         if order.get("tty"):
             self.input, theirs = pty.openpty()
             if place["identity"] is not None:
@@ -167,9 +167,9 @@ class _Command:
             os.close(output)
 
     def hang_up(self) -> None:
-        """The visitor is gone, or the task ends."""
+        """The client is gone, or the task ends."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
-            for pid in procfs.with_variable(_VISIT_VARIABLE, self._visit) if self._visit else ():
+            for pid in procfs.with_variable(_SESSION_VARIABLE, self._session) if self._session else ():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
             with contextlib.suppress(ProcessLookupError):
@@ -177,11 +177,11 @@ class _Command:
 
 
 def _through_runtime(
-    order: dict[str, Any], env: dict[str, str], container: ContainerPlan, visit: str
+    order: dict[str, Any], env: dict[str, str], container: ContainerPlan, session: str
 ) -> dict[str, Any]:
     """The order to run a command in the task's container."""
     program, verb, *options = container.execute
-    extra = ["--env", f"{_VISIT_VARIABLE}={visit}"]
+    extra = ["--env", f"{_SESSION_VARIABLE}={session}"]
     if order.get("tty"):
         extra += ["--tty", "--env", f"TERM={env['TERM']}"]
     return {**order, "argv": [program, verb, *extra, *options, *order["argv"]]}
@@ -191,38 +191,38 @@ class _Relay:
     """Carries messages both ways until the command is over.
 
     Attributes:
-        to_command, to_visitor: what was read on one side and could not be written on the other yet.
+        to_command, to_client: what was read on one side and could not be written on the other yet.
     """
 
     def __init__(self, connection: socket.socket, command: _Command) -> None:
         connection.setblocking(False)
         self._connection = connection
         self._command = command
-        self._visitor_there = True
+        self._client_there = True
         self.to_command = b""
-        self.to_visitor = b""
+        self.to_client = b""
 
     def run(self) -> None:
         """Until the command has ended; what it leaves running in the background is not waited for."""
         while self._command.handle not in (ready := self._wait()):
             if self._connection.fileno() in ready:
-                self._from_visitor()
+                self._from_client()
             self._write_to_command()
-            self._write_to_visitor()
+            self._write_to_client()
             for output in ready & self._command.outputs.keys():
                 self._from_command(output)
         self._pass_on_the_rest()
         code = self._command.process.wait()
-        if self._visitor_there:
+        if self._client_there:
             _say_last(self._connection, {"exit": code if code >= 0 else 128 - code})
 
     def _wait(self) -> set[int]:
         """What can be read now. Only what could be passed on is asked for, and room where something waits for it."""
         wanted = {self._command.handle: select.POLLIN}
-        if self._visitor_there:
+        if self._client_there:
             reading = 0 if self.to_command else select.POLLIN
-            wanted[self._connection.fileno()] = reading | (select.POLLOUT if self.to_visitor else 0)
-        if not self.to_visitor:
+            wanted[self._connection.fileno()] = reading | (select.POLLOUT if self.to_client else 0)
+        if not self.to_client:
             wanted.update(dict.fromkeys(self._command.outputs, select.POLLIN))
         if self.to_command and self._command.input is not None:
             wanted[self._command.input] = wanted.get(self._command.input, 0) | select.POLLOUT
@@ -231,8 +231,8 @@ class _Relay:
             poll.register(descriptor, events)
         return {descriptor for descriptor, events in poll.poll() if events & ~select.POLLOUT}
 
-    def _from_visitor(self) -> None:
-        """Take the next message; with one still waiting, only the visitor's leaving can have woken us."""
+    def _from_client(self) -> None:
+        """Take the next message; with one still waiting, only the client's leaving can have woken us."""
         message = b""
         if not self.to_command:
             with contextlib.suppress(ConnectionError):
@@ -240,7 +240,7 @@ class _Relay:
         if message[:1] == STDIN:
             self.to_command = message[1:]
         elif not message or not self._heed(message):
-            self._lose_visitor()
+            self._lose_client()
 
     def _heed(self, message: bytes) -> bool:
         """Do what a message asks; false when it is none of ours."""
@@ -260,9 +260,9 @@ class _Relay:
         else:
             self._command.close_input()
 
-    def _lose_visitor(self) -> None:
-        self._visitor_there = False
-        self.to_visitor = b""
+    def _lose_client(self) -> None:
+        self._client_there = False
+        self.to_client = b""
         self._command.hang_up()
 
     def _write_to_command(self) -> None:
@@ -277,19 +277,19 @@ class _Relay:
                 self.to_command = b""
                 self._command.close_input()
 
-    def _write_to_visitor(self) -> None:
-        if self.to_visitor:
+    def _write_to_client(self) -> None:
+        if self.to_client:
             try:
-                self._connection.send(self.to_visitor)
+                self._connection.send(self.to_client)
             except BlockingIOError:
                 return
             except ConnectionError:
-                self._lose_visitor()
-            self.to_visitor = b""
+                self._lose_client()
+            self.to_client = b""
 
     def _from_command(self, output: int) -> bool:
         """Take what an output has; false when it has nothing more."""
-        if self.to_visitor:
+        if self.to_client:
             return False
         try:
             data = os.read(output, LARGEST_DATA)
@@ -300,15 +300,15 @@ class _Relay:
         if not data:
             self._command.close_output(output)
             return False
-        if self._visitor_there:
-            self.to_visitor = self._command.stream_of(output) + data
-            self._write_to_visitor()
+        if self._client_there:
+            self.to_client = self._command.stream_of(output) + data
+            self._write_to_client()
         return True
 
     def _pass_on_the_rest(self) -> None:
         """What the command wrote before its end; not more, as others may hold its output open and write on."""
         self._connection.setblocking(True)
-        self._write_to_visitor()
+        self._write_to_client()
         for output in list(self._command.outputs):
             for _ in range(_MOST_LAST_READS):
                 if not self._from_command(output):

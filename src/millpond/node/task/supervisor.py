@@ -105,7 +105,7 @@ class _Supervisor:
         started = self._start()
         if started:
             self._accept_sessions()
-        _close_standard_output()  # which says that the start is settled: from now on it can be visited
+        _close_standard_output()  # which says that the start is settled: from now on it accepts sessions
         if started:
             self._wait()
             self._record["forced"] = self._status is None and self._kept_until is None

@@ -265,7 +265,7 @@ def job_target(info: JobInfo, name: str = "") -> AccessTarget:
 
 
 def entrance(info: JobInfo) -> tuple[Verb, AccessTarget]:
-    """The verb for opening what a job serves: a service is there to be visited, other work is its user's own."""
+    """The verb for opening what a job serves: a service is open to its group, other work is its user's own."""
     verb = Verb.VISIT_SERVICES if info.kind == Kind.SERVICE.value else Verb.USE_JOBS
     return verb, job_target(info)
 

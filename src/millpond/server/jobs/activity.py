@@ -19,7 +19,7 @@ class Activity:
         self._lock = threading.Lock()
         self._used_at: dict[str, float] = {}
         self._page_used_at: dict[str, float] = {}
-        self._visits: dict[str, int] = {}
+        self._uses: dict[str, int] = {}
 
     def used(self, job: str, *, of_page: bool = False) -> None:
         """Note a use, now.
@@ -30,30 +30,30 @@ class Activity:
         (self._page_used_at if of_page else self._used_at)[job] = self._clock()
 
     @contextmanager
-    def visit(self, job: str, counts: bool = True) -> Iterator[None]:
-        """A visit, while it lasts; where it ``counts``, that is use."""
+    def use(self, job: str, counts: bool = True) -> Iterator[None]:
+        """The job is in use while this lasts, where it ``counts``."""
         if not counts:
             yield
             return
         with self._lock:
-            self._visits[job] = self._visits.get(job, 0) + 1
+            self._uses[job] = self._uses.get(job, 0) + 1
         try:
             self.used(job)
             yield
         finally:
             self.used(job)
             with self._lock:
-                self._visits[job] -= 1
-                if not self._visits[job]:
-                    del self._visits[job]
+                self._uses[job] -= 1
+                if not self._uses[job]:
+                    del self._uses[job]
 
     def last_used(self, job: str, *, of_pages: bool = True) -> float | None:
-        """When it was last used; now, during a visit; None when never.
+        """When it was last used; now, while it is in use; None when never.
 
         Args:
             of_pages: what open pages say counts too.
         """
-        if job in self._visits:
+        if job in self._uses:
             return self._clock()
         known = (self._used_at.get(job), self._page_used_at.get(job) if of_pages else None)
         return max((at for at in known if at is not None), default=None)

@@ -55,12 +55,12 @@ def running_task(job: JobInfo, number: int) -> TaskId:
     return TaskId(job.id, job.attempt, number)
 
 
-async def visit(state_dir: Path, task: TaskId) -> socket.socket:
-    """A connection to the supervisor of a task; as ``visit_now``."""
-    return await asyncio.to_thread(visit_now, state_dir, task)
+async def connect_supervisor(state_dir: Path, task: TaskId) -> socket.socket:
+    """A connection to the supervisor of a task; as ``connect_supervisor_now``."""
+    return await asyncio.to_thread(connect_supervisor_now, state_dir, task)
 
 
-def visit_now(state_dir: Path, task: TaskId) -> socket.socket:
+def connect_supervisor_now(state_dir: Path, task: TaskId) -> socket.socket:
     """A connection to the supervisor of a task; what is made of it does not block.
 
     Raises:

@@ -18,7 +18,14 @@ from millpond.server.auth.roles import Verb, demand, entrance
 from millpond.server.jobs.activity import Activity
 from millpond.server.jobs.task_inputs import InputPiece
 from millpond.server.serving.proxy.access_tokens import LINK_GOOD_FOR_S, AccessToken
-from millpond.server.sessions.websockets import as_message, relay_command, relay_port, running_task, visit, way_to_port
+from millpond.server.sessions.websockets import (
+    as_message,
+    connect_supervisor,
+    relay_command,
+    relay_port,
+    running_task,
+    way_to_port,
+)
 from millpond.specs.api.job_requests import InputInfo
 from millpond.specs.api.jobs import LinkInfo
 from millpond.specs.api.services import RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
@@ -93,7 +100,7 @@ async def run_command(client: WebSocket, job: str, service: ServiceOf, task: Tas
     """Run a command beside a task; see ``server.sessions.websockets`` for the messages."""
 
     async def relay() -> None:
-        connection = await visit(service.state_dir, running_task(await service.lookup.soon(job), task))
+        connection = await connect_supervisor(service.state_dir, running_task(await service.lookup.soon(job), task))
         await relay_command(client, connection, lambda: service.activity.used(job))
 
     await _serve(client, service.activity, job, relay)
@@ -121,7 +128,7 @@ async def _serve(client: WebSocket, activity: Activity, job: str, relay: Callabl
     await client.accept()
     with suppress(WebSocketDisconnect):  # it was killed, or its terminal was closed: no client reads the error
         try:
-            with activity.visit(job):
+            with activity.use(job):
                 await relay()
         except MillpondError as error:
             await client.send_text(as_message(error.cause, error.remedy))

@@ -109,7 +109,7 @@ class SignOn:
         self._clock = clock
         self._transport = transport
         self._throttle = Throttle(clock)
-        self._visits: PendingLogins[_PendingLogin] = PendingLogins(GOOD_FOR_S, clock)
+        self._pending: PendingLogins[_PendingLogin] = PendingLogins(GOOD_FOR_S, clock)
         self._confirming: PendingLogins[tuple[str, str]] = PendingLogins(GOOD_FOR_S, clock)
         self._parts: _Parts | None = None
 
@@ -148,18 +148,18 @@ class SignOn:
             raise NotFoundError("this login needs the code that its program shows", f"open {self.code_url}")
         endpoint = urlsplit(parts.provider.description().authorization_endpoint)
         state, browser = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        visit = _PendingLogin(
+        pending = _PendingLogin(
             digest_of(browser), secrets.token_urlsafe(32), secrets.token_urlsafe(48), self._clock(), wants
         )
-        self._visits.put(state, visit, address)
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(visit.verifier.encode()).digest()).rstrip(b"=").decode()
+        self._pending.put(state, pending, address)
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(pending.verifier.encode()).digest()).rstrip(b"=").decode()
         asked = {
             "response_type": "code",
             "client_id": parts.rules.client_id,
             "redirect_uri": parts.rules.callback,
             "scope": " ".join(parts.rules.scopes),
             "state": state,
-            "nonce": visit.nonce,
+            "nonce": pending.nonce,
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
@@ -181,25 +181,25 @@ class SignOn:
             NotAllowedError, ConflictError: it did, and they get no account here; see ``OidcAdmission.admit``.
             UnavailableError: the provider does not answer.
         """
-        visit = self._visits.take(said.get("state", ""))
-        if visit is None:
+        pending = self._pending.take(said.get("state", ""))
+        if pending is None:
             raise self._begin_again(OVER)
         know("")
         try:
-            if not is_same(digest_of(browser), visit.browser):
+            if not is_same(digest_of(browser), pending.browser):
                 raise self._begin_again("this login was not begun in this browser, or it keeps no cookies")
-            person, admitted = self._arrived(visit, said, know)
+            person, admitted = self._arrived(pending, said, know)
         except MillpondError as error:
-            self.programs.refuse(visit.wants, error)
+            self.programs.refuse(pending.wants, error)
             raise
-        if visit.wants == "browser":
+        if pending.wants == "browser":
             return Return(person, admitted, for_browser=True)
-        begun = None if visit.wants == "code" else self.programs.find(visit.wants)
+        begun = None if pending.wants == "code" else self.programs.find(pending.wants)
         self._confirming.put(digest_of(browser), (admitted.user.name, "" if begun is None else begun.id), address)
         return Return(person, admitted, for_browser=False, begun=begun)
 
     def _arrived(
-        self, visit: _PendingLogin, said: Mapping[str, str], know: Callable[[str], None]
+        self, pending: _PendingLogin, said: Mapping[str, str], know: Callable[[str], None]
     ) -> tuple[Person, Admitted]:
         parts = self._current()
         named = said.get("iss", "")
@@ -210,8 +210,8 @@ class SignOn:
         code = said.get("code", "")
         if not 0 < len(code) <= LONGEST_CODE:
             raise self._begin_again("the provider sent no code")
-        tokens = parts.provider.exchange(code, visit.verifier)
-        person = parts.id_tokens.person(tokens, visit.nonce, visit.begun_at)
+        tokens = parts.provider.exchange(code, pending.verifier)
+        person = parts.id_tokens.person(tokens, pending.nonce, pending.begun_at)
         know(person.name or person.subject)
         admitted = parts.admission.admit(person)
         know(admitted.user.name)

@@ -200,7 +200,7 @@ class Proxy:
             client = WaitingClient(
                 self._polls.watch(job, scope, receive, partial(self._activity.used, job, of_page=True))
             )
-        with self._activity.visit(job, counts=doing is Doing.SOMEBODYS), self._front.meter.request(job):
+        with self._activity.use(job, counts=doing is Doing.SOMEBODYS), self._front.meter.request(job):
             try:
                 if len(ways) > 1:  # the other revision may answer for one at rest; the next request finds it awake
                     await self._front.wake(job)

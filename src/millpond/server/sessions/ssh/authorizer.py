@@ -1,6 +1,6 @@
 """Answers the gateway: who a key stands for, whether they may be inside a job, and the connection to its task.
 
-The gateway speaks with every client that connects, so it has no rights of its own: each visit is judged here, by the
+The gateway speaks with every client that connects, so it has no rights of its own: each session is judged here, by the
 rule that holds for ``pond exec``, at the moment at which it begins.
 """
 
@@ -27,7 +27,7 @@ from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, deman
 from millpond.server.service import Service
 from millpond.server.sessions.ssh.messages import GatewayRequest
 from millpond.server.sessions.task_sockets import ForeignListenerError, TaskRoute
-from millpond.server.sessions.websockets import running_task, visit_now, way_to_port
+from millpond.server.sessions.websockets import connect_supervisor_now, running_task, way_to_port
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.ssh import PublicKey
 
@@ -50,12 +50,12 @@ class SshAuthorizer:
         self,
         service: Service,
         security: Security,
-        connect: Callable[[Path, TaskId], socket.socket] = visit_now,
+        connect: Callable[[Path, TaskId], socket.socket] = connect_supervisor_now,
     ) -> None:
         self._service = service
         self._security = security
         self._connect = connect
-        self._visits: dict[int, tuple[str, ExitStack]] = {}
+        self._sessions: dict[int, tuple[str, ExitStack]] = {}
         self._numbers = itertools.count(1)
 
     def answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
@@ -69,10 +69,10 @@ class SshAuthorizer:
             return {"error": "the store cannot be read or written", "remedy": "try again", "exit": 1}, None
 
     def close(self) -> None:
-        """The gateway is gone, and all visits through it."""
-        for _, stay in self._visits.values():
+        """The gateway is gone, and all sessions through it."""
+        for _, stay in self._sessions.values():
             stay.close()
-        self._visits.clear()
+        self._sessions.clear()
 
     def _judge(self, ask: GatewayRequest, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
         match ask:
@@ -85,20 +85,20 @@ class SshAuthorizer:
             case GatewayRequest.FAILED:
                 self._security.logins.throttle.failed(*_knocking(question))
                 self._write_down(question, None, "", _TURNED_AWAY)
-            case GatewayRequest.VISIT:
+            case GatewayRequest.SESSION:
                 info, number = self._let_in(question)
                 connection = self._connect(self._service.state_dir, running_task(info, number))
-                return {"visit": self._begin(info.id)}, connection
+                return {"session": self._begin(info.id)}, connection
             case GatewayRequest.FORWARD:
                 info, number = self._let_in(question)
                 way = way_to_port(self._service.state_dir, running_task(info, number), question["port"])
                 through = _through(way)
-                return {"visit": self._begin(info.id)}, through
+                return {"session": self._begin(info.id)}, through
             case GatewayRequest.USED:
-                if question["visit"] in self._visits:
-                    self._service.activity.used(self._visits[question["visit"]][0])
+                if question["session"] in self._sessions:
+                    self._service.activity.used(self._sessions[question["session"]][0])
             case GatewayRequest.LEFT:
-                _, stay = self._visits.pop(question["visit"], ("", ExitStack()))
+                _, stay = self._sessions.pop(question["session"], ("", ExitStack()))
                 stay.close()
         return {}, None
 
@@ -161,9 +161,9 @@ class SshAuthorizer:
 
     def _begin(self, job: str) -> int:
         stay = ExitStack()
-        stay.enter_context(self._service.activity.visit(job))
+        stay.enter_context(self._service.activity.use(job))
         number = next(self._numbers)
-        self._visits[number] = (job, stay)
+        self._sessions[number] = (job, stay)
         return number
 
     def _write_down(self, question: dict[str, Any], caller: Caller | None, after: str, status: int) -> None:

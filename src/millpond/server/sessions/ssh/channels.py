@@ -117,27 +117,27 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
     async def _run(self) -> None:
         """Run what the client asked for, and end the channel with its exit code."""
         try:
-            answer = await self._control.ask(GatewayRequest.VISIT, self._claim)
+            answer = await self._control.ask(GatewayRequest.SESSION, self._claim)
         except RefusalError as refusal:
             self._end(str(refusal), refusal.exit_code)
             return
-        visit, connection = TaskSession(self._control, answer["visit"]), answer["connection"]
+        session, connection = TaskSession(self._control, answer["session"]), answer["connection"]
         connection.setblocking(False)
         try:
             with connection:
                 await asyncio.get_running_loop().sock_sendall(connection, json.dumps(self._order).encode())
-                await until_one_ends(self._to_command(visit, connection), self._to_client(connection))
+                await until_one_ends(self._to_command(session, connection), self._to_client(connection))
         except ConnectionError:
             self._end("the connection to the task broke", _LOST)
         finally:
-            visit.left()
+            session.left()
 
-    async def _to_command(self, visit: TaskSession, connection: socket.socket) -> None:
+    async def _to_command(self, session: TaskSession, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while not self._gone:
             while self._inward and not self._gone:
                 await loop.sock_sendall(connection, self._inward.popleft())
-                visit.used()
+                session.used()
                 if len(self._inward) < _MOST_WAITING:
                     self._channel.resume_reading()
             self._something_inward.clear()
@@ -170,14 +170,14 @@ def _window(columns: int, rows: int) -> dict[str, int]:
     return {"rows": rows, "columns": columns}
 
 
-async def relay_port(visit: TaskSession, connection: socket.socket) -> SSHTCPStreamSession[bytes]:
+async def relay_port(session: TaskSession, connection: socket.socket) -> SSHTCPStreamSession[bytes]:
     """A session that carries a channel to a connection that the server has made."""
     reader, writer = await asyncio.open_connection(sock=connection)
 
     async def carry(from_client: asyncssh.SSHReader[bytes], to_client: asyncssh.SSHWriter[bytes]) -> None:
         ways = (
-            asyncio.ensure_future(_pump(from_client.read, writer, visit)),
-            asyncio.ensure_future(_pump(reader.read, to_client, visit)),
+            asyncio.ensure_future(_pump(from_client.read, writer, session)),
+            asyncio.ensure_future(_pump(reader.read, to_client, session)),
         )
         try:
             await asyncio.gather(*ways)
@@ -188,15 +188,15 @@ async def relay_port(visit: TaskSession, connection: socket.socket) -> SSHTCPStr
                 way.cancel()
             writer.close()
             to_client.close()
-            visit.left()
+            session.left()
 
     return SSHTCPStreamSession(carry)
 
 
-async def _pump(read: Any, writer: Any, visit: TaskSession) -> None:
+async def _pump(read: Any, writer: Any, session: TaskSession) -> None:
     """One direction, up to its end."""
     while data := await read(_BLOCK):
-        visit.used()
+        session.used()
         writer.write(data)
         drained: Awaitable[None] = writer.drain()
         await drained

@@ -82,8 +82,8 @@ class GatewayControl:
             waiting.set_result(answer)
         elif "connection" in answer:
             answer["connection"].close()  # who asked has gone
-        if waiting is not None and waiting.cancelled() and "visit" in answer:
-            self.notify(GatewayRequest.LEFT, {"visit": answer["visit"]})
+        if waiting is not None and waiting.cancelled() and "session" in answer:
+            self.notify(GatewayRequest.LEFT, {"session": answer["session"]})
 
     def _end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._connection)
@@ -95,7 +95,7 @@ class GatewayControl:
 
 
 class TaskSession:
-    """A visit at a task, reported to the authorizer while it lasts."""
+    """A session beside a task, reported to the authorizer while it lasts."""
 
     def __init__(self, control: GatewayControl, number: int) -> None:
         self._control = control
@@ -107,8 +107,8 @@ class TaskSession:
         now = time.monotonic()
         if now - self._reported_at >= _TELL_USE_EVERY_S:
             self._reported_at = now
-            self._control.notify(GatewayRequest.USED, {"visit": self._number})
+            self._control.notify(GatewayRequest.USED, {"session": self._number})
 
     def left(self) -> None:
         """They are gone."""
-        self._control.notify(GatewayRequest.LEFT, {"visit": self._number})
+        self._control.notify(GatewayRequest.LEFT, {"session": self._number})

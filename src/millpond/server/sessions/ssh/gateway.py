@@ -115,7 +115,7 @@ class SshConnection(asyncssh.SSHServer):
             answer = await self._control.ask(GatewayRequest.FORWARD, self.claim | {"port": dest_port})
         except RefusalError as refusal:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, str(refusal)) from refusal
-        return await relay_port(TaskSession(self._control, answer["visit"]), answer["connection"])
+        return await relay_port(TaskSession(self._control, answer["session"]), answer["connection"])
 
     def _no_stranger(self) -> None:
         if self._counted:

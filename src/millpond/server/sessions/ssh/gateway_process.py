@@ -57,7 +57,7 @@ class Gateway:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more clients; ends all visits."""
+        """Take no more clients; ends all sessions."""
         with self._lock:
             self._closing.set()
             if self._conversation is not None:
@@ -118,7 +118,7 @@ class Gateway:
             if not self._closing.is_set():
                 log.error("the SSH gateway does not understand or is not understood (%r)", error)
         finally:
-            forwards.shutdown(cancel_futures=True)  # no visit begins after the authorizer has ended them all
+            forwards.shutdown(cancel_futures=True)  # no session begins after the authorizer has ended them all
         return asked
 
     def _answer(self, own: socket.socket, question: dict[str, Any]) -> None:

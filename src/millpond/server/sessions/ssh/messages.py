@@ -27,15 +27,15 @@ class GatewayRequest(StrEnum):
     """A client at ``address`` has proved to have ``key``, and wants to ``job``."""
     FAILED = "failed"
     """A client at ``address`` that wanted to ``job`` left without having proved anything."""
-    VISIT = "visit"
-    """The bearer of ``key`` wants to run something beside ``job``. Answered with a connection and a ``visit``."""
+    SESSION = "session"
+    """The bearer of ``key`` wants to run something beside ``job``. Answered with a connection and a ``session``."""
     FORWARD = "forward"
-    """The bearer of ``key`` wants to ``port`` of ``job``; 0 is where it serves. Answered with ``visit`` and ``port``,
+    """The bearer of ``key`` wants to ``port`` of ``job``; 0 is where it serves. Answered with ``session`` and ``port``,
     and with a connection where the gateway cannot make one itself."""
     USED = "used"
-    """``visit`` is in use."""
+    """``session`` is in use."""
     LEFT = "left"
-    """``visit`` is over."""
+    """``session`` is over."""
 
 
 def send(connection: socket.socket, message: dict[str, Any], handed: socket.socket | None = None) -> None:

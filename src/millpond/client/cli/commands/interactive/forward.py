@@ -41,8 +41,8 @@ def command(job: str, ports: str, task: int, state_dir: Path | None) -> None:
     with _listen(local) as listener:
         say(f"{_HOST}:{listener.getsockname()[1]} leads to {f'port {remote} of ' if remote else ''}{name}")
         while True:
-            visitor, _ = listener.accept()
-            arguments = (visitor, address, name, task, remote)
+            arrival, _ = listener.accept()
+            arguments = (arrival, address, name, task, remote)
             threading.Thread(target=_serve, args=arguments, name="forward", daemon=True).start()
 
 
@@ -61,18 +61,18 @@ def _listen(port: int) -> socket.socket:
         raise UnavailableError(f"port {port} cannot be used here ({error.strerror})", "choose another") from error
 
 
-def _serve(visitor: socket.socket, address: Address, job: str, task: int, port: int) -> None:
+def _serve(arrival: socket.socket, address: Address, job: str, task: int, port: int) -> None:
     """Carry one connection both ways."""
-    with visitor:
+    with arrival:
         try:
             tunnel = Tunnel(address, job, task, port)
         except MillpondError as error:
             complain(error)
             return
-        threading.Thread(target=_send, args=(tunnel, visitor), name="forward-in", daemon=True).start()
+        threading.Thread(target=_send, args=(tunnel, arrival), name="forward-in", daemon=True).start()
         try:
             for data in tunnel.output():
-                visitor.sendall(data)
+                arrival.sendall(data)
         except MillpondError as error:
             complain(error)
         except ConnectionError:
@@ -80,9 +80,9 @@ def _serve(visitor: socket.socket, address: Address, job: str, task: int, port: 
         finally:
             tunnel.close()
             with contextlib.suppress(OSError):  # gone already
-                visitor.shutdown(socket.SHUT_RDWR)  # closing alone would not wake who reads from it
+                arrival.shutdown(socket.SHUT_RDWR)  # closing alone would not wake who reads from it
 
 
-def _send(tunnel: Tunnel, visitor: socket.socket) -> None:
+def _send(tunnel: Tunnel, arrival: socket.socket) -> None:
     with contextlib.suppress(OSError):  # closed by the other direction
-        tunnel.carry_in(visitor.recv)
+        tunnel.carry_in(arrival.recv)
