@@ -14,8 +14,16 @@ import pytest
 from millpond.client.sdk.resources.files import FilesClient
 from millpond.client.sdk.resources.uploads import WORTH_ASKING, Upload
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.specs.api.blob_batches import LARGEST_BATCHED, read_batch
-from millpond.specs.api.files import BlobInfo, BlobList, BlobProgress, DatasetList, OutputFile, OutputList
+from millpond.specs.api.files import (
+    LARGEST_BATCHED,
+    BlobInfo,
+    BlobList,
+    BlobProgress,
+    DatasetList,
+    OutputFile,
+    OutputList,
+    read_batch,
+)
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry, digest_of
 
 

@@ -68,16 +68,16 @@ def test_every_field_of_a_job_file_reaches_the_job() -> None:
         "SIGUSR1",
         60.0,
     )
-    assert spec.launch.commands == {"worker": "torchrun train.py"}
-    assert spec.launch.workdir == "/srv/code/code"
-    assert spec.launch.env == {"SEED": "1", "NAME": "x"}
+    assert spec.commands == {"worker": "torchrun train.py"}
+    assert spec.file.workdir == "/srv/code/code"
+    assert spec.file.env == {"SEED": "1", "NAME": "x"}
 
 
 def test_what_a_client_sends_on_reads_as_the_same_job() -> None:
     (spec,) = read_jobs(FULL, "job.yaml", Path("/srv/code"))
     again = check_job(spec.document)
     assert again.to_job("a", "b") == spec.to_job("a", "b")
-    assert again.launch == spec.launch
+    assert again.file == spec.file
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_job_needs_no_more_than_a_command() -> None:
     job = spec.to_job("j")
     assert job.task_count == 1
     assert job.gpu_milli == 0
-    assert spec.launch.workdir == ""
+    assert spec.file.workdir is None
 
 
 def test_roles_inherit_what_they_leave_out() -> None:
@@ -116,7 +116,7 @@ def test_roles_inherit_what_they_leave_out() -> None:
     ps, worker = spec.to_job("j").roles
     assert (ps.name, ps.desired, ps.request.devices) == ("ps", 1, 0)
     assert (worker.name, worker.desired, worker.request.devices) == ("worker", 4, 1)
-    assert spec.launch.commands == {"ps": ("serve", "1"), "worker": "work"}
+    assert spec.commands == {"ps": ("serve", "1"), "worker": "work"}
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_anchors_and_merge_keys_work() -> None:
 
 def test_json_with_tabs_and_unicode_escapes_is_placed_too() -> None:
     (spec,) = read_jobs('{\n\t"command": "echo \\ud83d\\ude00"\n}')
-    assert spec.launch.commands["worker"] == "echo \U0001f600"
+    assert spec.commands["worker"] == "echo \U0001f600"
     problem = only_problem('{\n\t"command": "x",\n\t"gpuss": 1\n}')
     assert (problem.line, problem.column) == (3, 2)
 
@@ -269,7 +269,7 @@ def test_the_flat_form_is_taken_with_warnings_for_what_has_no_effect() -> None:
     assert (job.name, job.queue, job.retries) == ("old-job", "vision", 2)
     assert job.roles[1].request.models == ("V100",)
     assert job.roles[1].request.memory_mib == 8192
-    assert spec.launch.env["PAI_DATA_DIR"] == "/data/in"
+    assert spec.file.env["PAI_DATA_DIR"] == "/data/in"
     assert (spec.file.data, spec.file.output) == ({"data": "/data/in"}, "/data/out")
     assert spec.file.image == ImageRequest(name="pytorch:1.0", optional=True)
     assert spec.warnings == ()
@@ -279,7 +279,7 @@ def test_the_flat_form_is_taken_with_warnings_for_what_has_no_effect() -> None:
 def test_directories_of_the_flat_form_that_are_not_of_this_machine_are_only_variables() -> None:
     spec = check_job({**FLAT, "dataDir": "hdfs://host/data", "outputDir": "hdfs://host/out", "codeDir": "/code"})
     assert (spec.file.data, spec.file.output) == ({}, None)
-    assert spec.launch.env["PAI_OUTPUT_DIR"] == "hdfs://host/out"
+    assert spec.file.env["PAI_OUTPUT_DIR"] == "hdfs://host/out"
     assert [warning.split()[0] for warning in spec.warnings] == ["codeDir", "dataDir", "outputDir"]
 
 
@@ -364,8 +364,8 @@ def test_changes_reach_the_job_and_make_the_way_they_need() -> None:
     changes = [FieldEdit.parse(text) for text in ("env.A=b", "roles.0.gpus=2", "retries=1", "command=echo a: b")]
     (spec,) = read_jobs("roles:\n- {name: a}\n", "job.yaml", None, changes)
     job = spec.to_job("j")
-    assert (job.roles[0].request.devices, job.retries, spec.launch.env) == (2, 1, {"A": "b"})
-    assert spec.launch.commands == {"a": "echo a: b"}
+    assert (job.roles[0].request.devices, job.retries, spec.file.env) == (2, 1, {"A": "b"})
+    assert spec.commands == {"a": "echo a: b"}
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ def test_what_is_no_text_is_refused_as_nothing_can_store_it(text: str, place: st
 
 def test_text_beyond_the_basic_plane_is_text() -> None:
     (spec,) = read_jobs('command: "echo \U0001f986"\n', "job.yaml")
-    assert spec.launch.commands == {"worker": "echo \U0001f986"}
+    assert spec.commands == {"worker": "echo \U0001f986"}
 
 
 @pytest.mark.parametrize(

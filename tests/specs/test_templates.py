@@ -12,8 +12,7 @@ from millpond.client.cli.commands.submission import template_needs
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_spec import check_job
-from millpond.specs.job.template_environments import waiting_for
-from millpond.specs.job.templates import all_templates, find_template
+from millpond.specs.job.templates import all_templates, find_template, waiting_for
 
 OWN = "about: mine\nneeds: [{program: no-such-program, install: ask ada}]\n---\nkind: dev\ncommand: work\n"
 

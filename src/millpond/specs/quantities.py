@@ -56,12 +56,7 @@ def cpu_milli(value: Any) -> int:
     Raises:
         BadValueError: negative, finer than a milli-core, or not a number.
     """
-    hint = "write cores (8, 0.5) or milli-cores (500m)"
-    number, unit = _number(value, _CPU, f"{value!r} is not a number of CPUs", hint)
-    milli = number if unit == "m" else number * 1000
-    if milli.denominator != 1:
-        raise BadValueError(f"{value!r} is finer than a thousandth of a CPU", hint)
-    return _at_most(int(milli), LARGEST_CPU_MILLI, value, hint)
+    return _milli(value, "CPU", "write cores (8, 0.5) or milli-cores (500m)")
 
 
 def gpu_milli(value: Any) -> int:
@@ -70,12 +65,7 @@ def gpu_milli(value: Any) -> int:
     Raises:
         BadValueError: negative, finer than a thousandth of a card, or not a number.
     """
-    hint = "write cards (2) or a part of one (0.25)"
-    number, unit = _number(value, _CPU, f"{value!r} is not a number of GPUs", hint)
-    milli = number if unit == "m" else number * 1000
-    if milli.denominator != 1:
-        raise BadValueError(f"{value!r} is finer than a thousandth of a GPU", hint)
-    return _at_most(int(milli), LARGEST_CPU_MILLI, value, hint)
+    return _milli(value, "GPU", "write cards (2) or a part of one (0.25)")
 
 
 def compute_milli(value: Any) -> int:
@@ -123,6 +113,14 @@ def seconds(value: Any) -> float:
     if not 0 <= total <= LONGEST_S:
         raise BadValueError(f"{value!r} is not between 0 and 100 years", hint)
     return float(total)
+
+
+def _milli(value: Any, what: str, hint: str) -> int:
+    number, unit = _number(value, _CPU, f"{value!r} is not a number of {what}s", hint)
+    milli = number if unit == "m" else number * 1000
+    if milli.denominator != 1:
+        raise BadValueError(f"{value!r} is finer than a thousandth of a {what}", hint)
+    return _at_most(int(milli), LARGEST_CPU_MILLI, value, hint)
 
 
 def _bare(value: Any) -> str | None:

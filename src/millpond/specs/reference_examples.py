@@ -309,7 +309,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "group": _oidc("groups: {vision-team: {group: vision}}"),
         "role": _oidc("groups: {vision-team: {group: vision, role: lead}}"),
     },
-    "PricesFile": {
+    "PriceList": {
         "currency": "prices: {currency: USD, gpu_hour: {default: 1.0}}",
         "gpu_hour": "prices: {gpu_hour: {A100: 1.8, default: 1.0}}",
     },

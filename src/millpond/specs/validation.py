@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema, model_validator
 from pydantic.fields import FieldInfo
 
 from millpond.model.amounts import decimal_text
@@ -78,6 +78,24 @@ class Strict(BaseModel):
     """Base of everything people write: no unknown fields, no silent conversion of types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Shortened(Strict):
+    """A section that can be written in a shorter form as well; a subclass says which (``or_short``), and reads it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written_out(cls, value: Any) -> Any:
+        return value if isinstance(value, dict) else cls.from_short(value)
+
+    @classmethod
+    def from_short(cls, value: Any) -> Any:
+        """The whole form of what is no mapping.
+
+        Raises:
+            BadValueError: it is no short form either.
+        """
+        raise NotImplementedError
 
 
 def or_short(*forms: dict[str, Any]) -> ConfigDict:

@@ -14,7 +14,7 @@ from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs import plans
 from millpond.server.jobs.what_if import plan
-from millpond.specs.api.plans import PlanInfo
+from millpond.specs.api.reasons import PlanInfo
 from oidc_provider import rules
 
 

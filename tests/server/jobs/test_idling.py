@@ -22,7 +22,7 @@ from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.activity import Activity
 from millpond.server.jobs.idle_jobs import LOOK_EVERY_S, IdleVerdict, IdleWatch, judge
 from millpond.server.views.events import story
-from millpond.specs.config.dev_rules import DevRules
+from millpond.specs.config.tasks import DevRules
 
 HOUR = 3_600.0
 RULES = DevRules(idle_after_s=HOUR, warn_before_s=600.0)

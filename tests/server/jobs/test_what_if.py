@@ -17,7 +17,7 @@ from millpond.model.resources import Amount
 from millpond.model.tenants import Queue
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.what_if import plan, plan_apart
-from millpond.specs.api.plans import PlanInfo
+from millpond.specs.api.reasons import PlanInfo
 from millpond.specs.job.job_spec import check_job
 
 

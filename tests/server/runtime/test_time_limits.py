@@ -12,7 +12,7 @@ from millpond.model.events import TimeLimitChanged
 from millpond.scheduling.records import JobRecord
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.specs.config.cluster import read_cluster
-from millpond.specs.config.dev_rules import DevRules
+from millpond.specs.config.tasks import DevRules
 from millpond.specs.errors import SpecError
 
 

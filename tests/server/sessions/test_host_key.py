@@ -11,7 +11,7 @@ import pytest
 from millpond.model.errors import UnavailableError
 from millpond.server.sessions.ssh.listener import HOST_KEY_FILE, host_key_in, open_listener
 from millpond.specs.api.ssh import PublicKey
-from millpond.specs.config.ssh_gateway import SshRules
+from millpond.specs.config.listening import SshFile
 
 
 def test_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
@@ -36,11 +36,11 @@ def test_one_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path) -> 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(UnavailableError) as error:
-        open_listener(SshRules("127.0.0.1", 0), tmp_path)
+        open_listener(SshFile(port=0), tmp_path)
     assert "millpond[ssh]" in error.value.remedy
 
 
 def test_an_address_that_cannot_be_used_names_the_section_to_change(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UnavailableError) as error:
-        open_listener(SshRules("127.0.0.1", taken.getsockname()[1]), tmp_path)
+        open_listener(SshFile(port=taken.getsockname()[1]), tmp_path)
     assert "ssh in the configuration" in error.value.remedy

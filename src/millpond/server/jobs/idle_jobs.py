@@ -28,7 +28,7 @@ from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.views.wording import lasting
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.config.dev_rules import DevRules
+from millpond.specs.config.tasks import DevRules
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.visibility import reader_of
-from millpond.specs.api.plans import PlanInfo
+from millpond.specs.api.reasons import PlanInfo
 from millpond.specs.job.job_spec import check_job
 
 _PLANS_AT_ONCE: Final = 2

@@ -19,7 +19,7 @@ from millpond.model.workloads import Job
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.views.nodes import reason_info
-from millpond.specs.api.plans import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
+from millpond.specs.api.reasons import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
 
 PLANNED_WITHIN_S: Final = 30.0
 

@@ -99,22 +99,22 @@ class Launcher:
         """
         accepted = self.jobs.latest(job)
         spec, user = accepted.spec, accepted.user
-        launch, checkpoint, roles = spec.launch, spec.checkpoint, spec.file.all_roles()
+        checkpoint, roles = spec.job.checkpoint, spec.file.all_roles()
         self.isolation.check(user)
         self.isolation.check_paths(spec.file, user, self.files.is_listed)
         identity = self.isolation.identity_of(user)
         said_memory = [role for role in roles if _said_memory(spec.file, role)]
         return LaunchSpec(
-            command=next(iter(launch.commands.values())),
+            command=next(iter(spec.commands.values())),
             workdir=self._workdir(job, accepted),
             env={
-                **launch.env,
+                **spec.file.env,
                 **self.vault.environment(user, accepted.group, spec.file.secrets),
                 **self._origin(job, spec.file),
             },
             checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
             grace_s=checkpoint.grace_s,
-            role_commands=launch.commands,
+            role_commands=spec.commands,
             workspace=self.files.workspace(spec.file, identity),
             serves=spec.file.serves,
             listening=_listening(spec.file),
@@ -126,7 +126,7 @@ class Launcher:
             account=self.isolation.account_of(user),
             container=self.provisions.launch(spec.file, identity),
             slice_rules=self.rules.slices(spec.file.pool),
-            share_class=spec.share_class,
+            share_class=spec.job.share_class,
             reads_input=spec.file.stdin,
             keep_s=spec.file.keep or 0.0,
         )
@@ -154,7 +154,7 @@ class Launcher:
 
     def _workdir(self, job: str, accepted: Accepted) -> Path:
         """Where it runs, asked about anew: links may lead elsewhere by now, and what the supervisor gets has none."""
-        workdir = accepted.spec.launch.workdir
+        workdir = accepted.spec.file.workdir
         if not workdir:
             return _own_folder(job, self.state_dir)
         if accepted.spec.file.ship:  # a folder of its sender; it runs in a copy

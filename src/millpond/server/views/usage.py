@@ -54,7 +54,9 @@ class Bookkeeper:
             for total in sums
         ]
         disk = self._disk_of(by, share)
-        return UsageList(by=by, since=since, until=until, currency=prices.currency, rows=rows, disk=disk)
+        return UsageList(
+            by=by, since=since, until=until, currency=prices.currency if prices.gpu_hour else "", rows=rows, disk=disk
+        )
 
     def _disk_of(self, by: str, share: Share | None) -> list[DiskInfo]:
         """What those hold on disk whose usage is asked for; by user or by queue only, the largest first."""

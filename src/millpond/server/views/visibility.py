@@ -13,8 +13,7 @@ from millpond.specs.api.devices import DeviceStatus, SliceStatus
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.nodes import NodeInfo
-from millpond.specs.api.plans import PlanInfo
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.reasons import PlanInfo, ReasonInfo
 
 VEIL: Final = "a job of another group"
 

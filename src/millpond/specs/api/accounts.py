@@ -1,4 +1,4 @@
-"""The bodies of the REST API that are about users, groups, tokens and the audit log.
+"""The bodies of the REST API that are about users, groups, tokens, secrets and the audit log.
 
 Instants are seconds since 1970 (UTC). Limits are per account as a whole; None is no limit.
 """
@@ -26,6 +26,7 @@ Line = Annotated[str, Field(max_length=100, pattern=ONE_LINE)]
 Secret = Annotated[str, Field(max_length=256)]
 GroupRole = Literal["lead", "member", "viewer"]
 Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
+LONGEST_SECRET = 65_536
 
 
 class AccountRequest(Body):
@@ -278,3 +279,32 @@ class AuditList(Body):
     """Entries of the audit log, the newest first."""
 
     entries: list[AuditInfo]
+
+
+class SecretPut(AccountRequest):
+    """A secret to be kept; what it is called and whose it is stands in the path."""
+
+    value: Annotated[str, Field(min_length=1, max_length=LONGEST_SECRET, pattern=r"^[^\x00]*$", repr=False)]
+
+
+class SecretInfo(Body):
+    """What is known of a secret.
+
+    Attributes:
+        kind: whose it is: ``user``, ``group`` or ``server``.
+        owner: the name of the user or group; empty for the server.
+        by, at: who set it last, and when.
+    """
+
+    kind: str
+    owner: str
+    name: str
+    cipher: str
+    by: str
+    at: float
+
+
+class SecretList(Body):
+    """The secrets that one may use or change, by owner and name."""
+
+    secrets: list[SecretInfo]

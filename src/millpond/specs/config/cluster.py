@@ -14,23 +14,19 @@ from millpond.model.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
-from millpond.specs.config.dev_rules import DevFile, DevRules
-from millpond.specs.config.fake_nodes import NodeFile
-from millpond.specs.config.listening import ListenFile, ListenRules
+from millpond.specs.config.listening import ListenFile, ListenRules, SshFile
 from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
-from millpond.specs.config.pools import PoolFile
-from millpond.specs.config.prices import PriceList, PricesFile
+from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
+from millpond.specs.config.prices import PriceList
 from millpond.specs.config.provisioning import ContainersFile, ProvisioningRules, SourceFile
 from millpond.specs.config.queues import QueueFile, QueuePaths, parents_first
-from millpond.specs.config.secret_files import secret_in
-from millpond.specs.config.slicing import MigFile
-from millpond.specs.config.ssh_gateway import SshFile, SshRules
-from millpond.specs.config.tasks import RunAs, RunAsFile, TaskRules, TasksFile
+from millpond.specs.config.tasks import DevFile, DevRules, RunAs, RunAsFile, TaskRules, TasksFile
 from millpond.specs.config.webhooks import Webhook, WebhookFile
 from millpond.specs.errors import Problem, SpecError, suggest
 from millpond.specs.job.fields import Memory
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.source_positions import Located, read_documents
+from millpond.specs.source_positions import Path as FieldPath
 from millpond.specs.validation import Strict, validate
 
 
@@ -74,7 +70,7 @@ class ClusterFile(Strict):
     queues: list[QueueFile] = Field(default=[])
     nodes: list[NodeFile] = Field(default=[])
     oidc: OidcFile | None = None
-    prices: PricesFile = PricesFile()
+    prices: PriceList = PriceList()
     webhooks: list[WebhookFile] = Field(default=[])
     run_as: RunAsFile = RunAsFile()
     tasks: TasksFile = TasksFile()
@@ -100,7 +96,7 @@ class ClusterConfig:
     dev: DevRules = DevRules()
     provisioning: ProvisioningRules = ProvisioningRules()
     listening: ListenRules = ListenRules()
-    ssh: SshRules | None = None
+    ssh: SshFile | None = None
     run_as: RunAs = RunAs()
     tasks: TaskRules = TaskRules()
     cipher: str = "aes-256-gcm"
@@ -149,7 +145,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         tuple(pool.pool() for pool in file.pools),
         tuple(parents_first([queue.queue() for queue in file.queues])),
         tuple(node.node() for node in file.nodes),
-        PriceList(file.prices.currency, file.prices.gpu_hour) if file.prices.gpu_hour else PriceList(),
+        file.prices,
         webhooks,
         {queue.name: queue.paths() for queue in file.queues},
         DevRules(
@@ -161,7 +157,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         ),
         _provisioning(file),
         file.listen.listening(),
-        SshRules(file.ssh.host, file.ssh.port) if file.ssh else None,
+        file.ssh,
         file.run_as.rule(),
         file.tasks.rules(),
         file.secrets.cipher,
@@ -187,7 +183,7 @@ def _webhooks(file: ClusterFile, located: Located, problems: list[Problem]) -> t
             tuple(hook.on),
             tuple(hook.queues),
             hook.format,
-            secret_in(hook.secret_file, located, ("webhooks", index, "secret_file"), problems),
+            _secret_in(hook.secret_file, located, ("webhooks", index, "secret_file"), problems),
             hook.secret or "",
         )
         for index, hook in enumerate(file.webhooks)
@@ -201,7 +197,7 @@ def _oidc(file: ClusterFile, located: Located, problems: list[Problem]) -> OidcR
     if not public_url:
         hint = f"set listen.public_url: the provider sends people back to it, at {CALLBACK_PATH}"
         problems.append(located.problem(("oidc",), "no address to come back to", hint, at_key=True))
-    secret = secret_in(file.oidc.client_secret_file, located, ("oidc", "client_secret_file"), problems)
+    secret = _secret_in(file.oidc.client_secret_file, located, ("oidc", "client_secret_file"), problems)
     return file.oidc.rules(secret, public_url)
 
 
@@ -255,3 +251,23 @@ def _unknown_names(file: ClusterFile, located: Located) -> list[Problem]:
         if steps > len(parents):
             problems.append(located.problem(at, f"queue {queue.name!r} is below itself", f"end at {ROOT_QUEUE!r}"))
     return problems
+
+
+def _secret_in(file: str | None, located: Located, at: FieldPath, problems: list[Problem]) -> str:
+    """The secret in a file, so that the configuration itself can be shown; empty where none is named.
+
+    Args:
+        at: where the configuration names it.
+        problems: gets what is wrong with it; the secret is then empty.
+    """
+    if file is None:
+        return ""
+    try:
+        secret = Path(file).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"the secret in {file} cannot be read ({getattr(error, 'strerror', 'no text')})"
+        problems.append(located.problem(at, message, "name a file that the server's account may read"))
+        return ""
+    if not secret:
+        problems.append(located.problem(at, f"{file} is empty", "write the secret into it, or leave this out"))
+    return secret

@@ -1,4 +1,4 @@
-"""The ``listen`` section of the server's configuration: encryption, what stands in front, and the name outside."""
+"""The sections ``listen`` and ``ssh`` of the configuration: encryption, what stands in front, and the name outside."""
 
 from __future__ import annotations
 
@@ -86,3 +86,15 @@ class ListenRules:
     def is_encrypted(self) -> bool:
         """Whether requests are encrypted when they reach this server, or a proxy in front of it."""
         return self.certificate is not None or bool(self.trusted_proxies)
+
+
+class SshFile(Strict):
+    """The gateway; where the section is left out, there is none.
+
+    Attributes:
+        port: that it listens on; 0 takes a free one.
+        host: the address that it listens on.
+    """
+
+    port: Annotated[int, Field(ge=0, le=65_535)]
+    host: Annotated[str, Field(min_length=1, max_length=253)] = "127.0.0.1"

@@ -1,20 +1,88 @@
-"""The section ``pools`` of the configuration: sets of nodes, each with one policy of sharing."""
+"""The sections ``pools``, ``nodes`` and ``mig`` of the configuration: which machines there are, how they are shared."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from millpond.model.amounts import seconds_text
-from millpond.model.nodes import DEFAULT_POOL, Pool, SharingPolicy
-from millpond.specs.config.power import PowerFile
-from millpond.specs.config.registries import Registries
-from millpond.specs.config.slicing import SlicesFile
-from millpond.specs.errors import BadValueError
-from millpond.specs.job.fields import Duration, Name
+from millpond.model.devices import SWAP_SHARE, Device
+from millpond.model.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
+from millpond.model.power import PowerRule, PowerSetting
+from millpond.model.sharing import EscapePolicy, MigLayout, ShareClass, SliceHold, SliceRules
+from millpond.model.topology import LINK_MAPS
+from millpond.specs.errors import BadValueError, suggest
+from millpond.specs.job.fields import Cpus, Duration, Extras, Memory, Name
 from millpond.specs.job.windows import Windows, model_of
 from millpond.specs.validation import Strict
+
+Registries = list[Annotated[str, Field(min_length=1, max_length=300), AfterValidator(lambda text: text.rstrip("/"))]]
+"""Registries and repositories, such as ``nvcr.io`` and ``docker.io/pytorch``."""
+
+
+class SlicesFile(Strict):
+    """Rules for tasks with less than a whole device.
+
+    Attributes:
+        escapes: what becomes of a task that uses a device beyond its part.
+        enforce: with ``required``, a task whose part nothing would enforce does not start.
+        hold: ``mps`` has the tasks of one user on one card run at the same time, under NVIDIA's service.
+    """
+
+    escapes: Literal["report", "suspend", "kill"] = "report"
+    enforce: Literal["preferred", "required"] = "preferred"
+    hold: Literal["gate", "mps"] = "gate"
+
+    def rules(self) -> SliceRules:
+        """The model's form."""
+        return SliceRules(EscapePolicy(self.escapes), self.enforce == "required", SliceHold(self.hold))
+
+
+class MigFile(Strict):
+    """What empty cards in MIG mode are divided into when the server starts.
+
+    Attributes:
+        instances: names of profiles, such as ``3g.71gb``; the same for each card.
+        create: it is done; left out: the server only says what it would do.
+    """
+
+    instances: list[Annotated[str, Field(min_length=1, max_length=40)]] = Field(min_length=1, max_length=16)
+    create: bool = False
+
+    def layout(self) -> MigLayout:
+        """The model's form."""
+        return MigLayout(tuple(self.instances), self.create)
+
+
+class PowerSettingFile(Strict):
+    """What devices are kept to; what is left out stays as the driver has it.
+
+    Attributes:
+        cap_w: the most power of each, in watts.
+        clock_mhz: the most that what computes is clocked at.
+    """
+
+    cap_w: Annotated[float, Field(ge=1, le=10_000)] | None = None
+    clock_mhz: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+    def setting(self) -> PowerSetting:
+        """The model's form."""
+        return PowerSetting(self.cap_w, self.clock_mhz)
+
+
+class PowerFile(PowerSettingFile):
+    """What the devices of a pool are kept to.
+
+    Attributes:
+        classes: instead, while work of this class is on a device and none that goes before it.
+    """
+
+    classes: dict[Literal["online", "normal", "backfill"], PowerSettingFile] = Field(default={})
+
+    def rule(self) -> PowerRule:
+        """The model's form."""
+        return PowerRule(self.setting(), {ShareClass(name): each.setting() for name, each in self.classes.items()})
 
 
 def _turn(value: float) -> float:
@@ -69,4 +137,61 @@ class PoolFile(Strict):
             round((self.memory_overcommit or 0) * 1000),
             self.longest_suspended,
             model_of(self.lending_hours),
+        )
+
+
+def _link_map(value: Any) -> Any:
+    if isinstance(value, str) and value not in LINK_MAPS:
+        raise BadValueError(f"unknown link map {value!r}", suggest(value, LINK_MAPS))
+    return value
+
+
+class NodeFile(Strict):
+    """A pretended machine with ``devices`` pretended cards of one model.
+
+    Attributes:
+        name: of the machine.
+        devices: cards.
+        model: of all of them.
+        cpus: CPU cores.
+        memory: host memory.
+        pool: that it belongs to.
+        rack: where it stands; nodes of one rack are near each other.
+        zone: where the rack stands.
+        link_map: how its cards hang together, by the name of a known machine.
+        extras: named extra resources.
+        device_memory: of each card; left out: unknown.
+        swap_memory: host memory for work that was swapped off the cards; left out: a part of ``memory``.
+    """
+
+    name: Name
+    devices: Annotated[int, Field(ge=0, le=62)] = 0
+    model: Annotated[str, Field(min_length=1, max_length=60)] = "V100"
+    device_memory: Memory = 0
+    cpus: Cpus = 64_000
+    memory: Memory = 512 * 1024
+    pool: Name = DEFAULT_POOL
+    rack: str = ""
+    zone: str = ""
+    link_map: Annotated[str, BeforeValidator(_link_map)] = ""
+    swap_memory: Memory | None = None
+    extras: Extras = Field(default={})
+
+    def node(self) -> Node:
+        """The model's form, every device marked as pretended."""
+        cards = tuple(
+            Device(f"FAKE-{self.name}-{index}", index, "fake", self.model, self.device_memory, fake=True)
+            for index in range(self.devices)
+        )
+        return Node(
+            self.name,
+            self.cpus,
+            self.memory,
+            cards,
+            pool=self.pool,
+            rack_name=self.rack,
+            zone_name=self.zone,
+            link_map=self.link_map,
+            swap_mib=self.memory // SWAP_SHARE if self.swap_memory is None else self.swap_memory,
+            extras=tuple(sorted(self.extras.items())),
         )

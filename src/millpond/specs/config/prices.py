@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
@@ -14,7 +12,7 @@ ANY_MODEL = "default"
 """In a price list: all models that it does not name."""
 
 
-class PricesFile(Strict):
+class PriceList(Strict):
     """What an hour of a whole card costs.
 
     Attributes:
@@ -24,14 +22,6 @@ class PricesFile(Strict):
 
     currency: Annotated[str, Field(min_length=1, max_length=10)] = "EUR"
     gpu_hour: dict[str, Annotated[float, Field(ge=0, le=1_000_000)]] = Field(default={})
-
-
-@dataclass(frozen=True, slots=True)
-class PriceList:
-    """What an hour of a whole card costs, by model."""
-
-    currency: str = ""
-    gpu_hour: Mapping[str, float] = field(default_factory=dict)
 
     def cost(self, model: str, gpu_hours: float) -> float | None:
         """What so many hours cost; None where the list does not say."""

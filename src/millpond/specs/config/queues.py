@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from millpond.model.resources import Amount
 from millpond.model.tenants import ROOT_QUEUE, Queue
-from millpond.specs.config.registries import Registries
+from millpond.specs.config.pools import Registries
 from millpond.specs.job.fields import Cpus, Memory, Name
 from millpond.specs.job.mounts import HostPath
-from millpond.specs.validation import Strict, or_short
+from millpond.specs.validation import Shortened, Strict, or_short
 
 UNLIMITED = 2**50
 """In a limit: of what it does not name."""
 
 
-class AmountFile(Strict):
+class AmountFile(Shortened):
     """A sum of resources; what is left out is nothing in a guarantee and no bound in a limit.
 
     Attributes:
@@ -34,9 +34,8 @@ class AmountFile(Strict):
     cpus: Cpus | None = None
     memory: Memory | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         """``6`` is six GPUs."""
         if isinstance(value, int | float) and not isinstance(value, bool):
             return {"gpus": value}

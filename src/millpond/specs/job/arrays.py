@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import MOST_TASKS
-from millpond.specs.validation import Strict, or_short
+from millpond.specs.validation import Shortened, or_short
 
 MOST_MEMBERS: Final = MOST_TASKS
 HIGHEST_INDEX: Final = 10**9
@@ -99,7 +99,7 @@ def written_indices(indices: Iterable[int]) -> str:
     return ",".join(map(_written, _runs(sorted(indices))))
 
 
-class ArrayFile(Strict):
+class ArrayFile(Shortened):
     """Many jobs of one job file that differ in their index alone.
 
     Attributes:
@@ -114,12 +114,9 @@ class ArrayFile(Strict):
     indices: Annotated[str, Field(min_length=1, max_length=LONGEST_INDICES)] | None = None
     parallel: Annotated[int, Field(ge=1, le=MOST_MEMBERS)] | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         """``100`` and ``0-99%8`` as the long form."""
-        if isinstance(value, dict):
-            return value
         if isinstance(value, int) and not isinstance(value, bool):
             if not 1 <= value <= MOST_MEMBERS:
                 raise BadValueError(f"an array of {value} members", f"use 1 to {MOST_MEMBERS}")

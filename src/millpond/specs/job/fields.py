@@ -13,7 +13,7 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.states import Outcome
 from millpond.specs import quantities
 from millpond.specs.errors import BadValueError, suggest
-from millpond.specs.validation import PLAIN_NAME, STORED, Strict, Unit, or_short
+from millpond.specs.validation import PLAIN_NAME, STORED, Shortened, Unit, or_short
 
 MOST_TASKS = 100_000
 MOST_CARDS = 1_024
@@ -108,7 +108,7 @@ Failures = Annotated[
 """Exit codes, signals and classes of failures."""
 
 
-class RetryDelayFile(Strict):
+class RetryDelayFile(Shortened):
     """How long a job waits after a failure of its own before it is tried again; a length of time is ``first``.
 
     Attributes:
@@ -123,14 +123,13 @@ class RetryDelayFile(Strict):
     factor: Annotated[float, Field(ge=1, le=100)] = 2.0
     longest: Annotated[Duration, Field(le=7 * 86_400)] = 3_600.0
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         """``30s`` as the long form."""
-        return value if isinstance(value, dict) else {"first": value}
+        return {"first": value}
 
 
-class Gpus(Strict):
+class Gpus(Shortened):
     """What one task takes of the cards.
 
     Attributes:
@@ -147,12 +146,9 @@ class Gpus(Strict):
     memory: Memory | None = None
     limit: Compute | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         """``2`` and ``0.25`` as the long form."""
-        if isinstance(value, dict):
-            return value
         hint = "write cards (2), a part of one card (0.25 or 25%), or {cards: 1, memory: 4GiB, compute: 25%}"
         if isinstance(value, str) and value.strip().endswith("%"):
             return {"compute": value}
@@ -186,7 +182,7 @@ class Gpus(Strict):
         return self.memory is None and self.compute in (None, CARD_MILLI)
 
 
-class Tasks(Strict):
+class Tasks(Shortened):
     """How many identical tasks; ``min`` and ``max`` make the gang elastic. A service with ``min: 0`` may go without.
 
     Attributes:
@@ -201,12 +197,9 @@ class Tasks(Strict):
     min: Annotated[int, Field(ge=0, le=MOST_TASKS)] = 1
     max: Annotated[int, Field(ge=1, le=MOST_TASKS)]
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         """``4`` is exactly four."""
-        if isinstance(value, dict):
-            return value
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TASKS:
             hint = f"write a whole number from 1 to {MOST_TASKS}, or {{min: 2, max: 8}}"
             raise BadValueError(f"{value!r} is not a number of tasks", hint)
@@ -246,7 +239,7 @@ Place = Annotated[
 ]
 
 
-class Topology(Strict):
+class Topology(Shortened):
     """Within what all tasks must lie (``require``) or should lie (``prefer``); a bare word is required.
 
     Attributes:
@@ -259,11 +252,8 @@ class Topology(Strict):
     prefer: Place | None = None
     require: Place | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return value
+    def from_short(cls, value: Any) -> Any:
         if not isinstance(value, str):
             raise BadValueError(f"{value!r} is not a place", "write node, rack or any, or {prefer: rack}")
         return {"require": value}
@@ -287,7 +277,7 @@ def _signal(value: Any) -> Any:
     return name
 
 
-class CheckpointFile(Strict):
+class CheckpointFile(Shortened):
     """How a job is asked to save its work, and how long that may take before it is ended by force.
 
     ``transparent``: it need not save anything to leave its cards; where a pool suspends, it is moved off as it is.
@@ -304,11 +294,8 @@ class CheckpointFile(Strict):
     signal: Annotated[str, BeforeValidator(_signal), WithJsonSchema({"type": "string"})] = "SIGTERM"
     grace: Annotated[Duration, Field(le=86_400)] = 30.0
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return value
+    def from_short(cls, value: Any) -> Any:
         if not isinstance(value, str):
             raise BadValueError(
                 f"{value!r} is not a checkpoint", "write none, signal, transparent, or {signal: SIGUSR1, grace: 60s}"

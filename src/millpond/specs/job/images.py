@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import Name
-from millpond.specs.validation import Strict, or_short
+from millpond.specs.validation import Shortened, Strict, or_short
 
 DEFAULT_REGISTRY: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
@@ -50,7 +50,7 @@ Reference = Annotated[
 ]
 
 
-class ImageRequest(Strict):
+class ImageRequest(Shortened):
     """What a job's tasks run in.
 
     Attributes:
@@ -63,12 +63,9 @@ class ImageRequest(Strict):
     name: Reference
     optional: bool = False
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         """``torch:2.4`` as the long form."""
-        if isinstance(value, dict):
-            return value
         return {"name": value}
 
 

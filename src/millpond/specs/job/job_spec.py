@@ -1,4 +1,4 @@
-"""Job files are read and checked: from text or data to the scheduler's ``Job`` and the engine's ``Launch``."""
+"""Job files are read and checked: from text or data to the scheduler's ``Job``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from millpond.model import workloads
 from millpond.model.errors import InvalidInputError
-from millpond.model.sharing import ShareClass
 from millpond.model.workloads import Job
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job import legacy_json
@@ -19,23 +17,9 @@ from millpond.specs.job.cross_checks import cross_faults
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.members import members_of, unfilled
 from millpond.specs.job.mounts import DATASET_PREFIX
-from millpond.specs.job.to_model import build_checkpoint, build_job, share_class_of
+from millpond.specs.job.to_model import build_job
 from millpond.specs.source_positions import Located, Path, read_documents
 from millpond.specs.validation import STORED, same_path, validate
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How to start the tasks, of which the scheduler knows nothing.
-
-    Attributes:
-        commands: by role; text is a shell line, a tuple a program with its arguments.
-        workdir: absolute; empty: a fresh folder of the job's own.
-    """
-
-    commands: dict[str, str | tuple[str, ...]]
-    workdir: str
-    env: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +47,14 @@ class JobSpec:
         return replace(self, document=document, file=file, job=replace(self.job, queue=queue))
 
     @property
-    def checkpoint(self) -> workloads.Checkpoint:
-        """How it is asked to save its work."""
-        return build_checkpoint(self.file.checkpoint)
-
-    @property
-    def share_class(self) -> ShareClass:
-        """Who goes first where it shares a card."""
-        return share_class_of(self.file)
-
-    @property
     def members(self) -> Members | None:
         """The members of the array or sweep that it asks for; None when it is one job."""
         return members_of(self.file)
 
     @property
-    def launch(self) -> Launch:
-        """What the engine needs to start its tasks."""
-        commands = {role.name: role.command for role in self.file.all_roles() if role.command is not None}
-        return Launch(commands, self.file.workdir or "", dict(self.file.env))
+    def commands(self) -> dict[str, str | tuple[str, ...]]:
+        """What the tasks of each role run: a line for the shell, or a program and its arguments."""
+        return {role.name: role.command for role in self.file.all_roles() if role.command is not None}
 
 
 def read_jobs(

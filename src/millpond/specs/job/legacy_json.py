@@ -103,18 +103,15 @@ def translate(located: Located) -> tuple[dict[str, Any], tuple[str, ...]]:
             for role in job.taskRoles
         ],
     }
-    if job.virtualCluster:
-        document["queue"] = job.virtualCluster
-    if job.gpuType:
-        document["gpu_models"] = [job.gpuType]
-    if job.retryCount:
-        document["retries"] = job.retryCount
-    if job.image:
-        document["image"] = {"name": job.image, "optional": True}
-    if _is_folder(job.dataDir):
-        document["data"] = {"data": job.dataDir}
-    if _is_folder(job.outputDir):
-        document["output"] = job.outputDir
+    optional = {
+        "queue": job.virtualCluster,
+        "gpu_models": job.gpuType and [job.gpuType],
+        "retries": job.retryCount,
+        "image": job.image and {"name": job.image, "optional": True},
+        "data": {"data": job.dataDir} if _is_folder(job.dataDir) else None,
+        "output": job.outputDir if _is_folder(job.outputDir) else None,
+    }
+    document |= {field: value for field, value in optional.items() if value}
     return document, _warnings(job)
 
 

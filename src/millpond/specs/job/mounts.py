@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.snapshots import DIGEST_PATTERN, is_digest
-from millpond.specs.validation import Strict, or_short
+from millpond.specs.validation import Shortened, or_short
 
 DATASET_PREFIX: Final = "dataset/"
 MOST_MOUNTS: Final = 50
@@ -74,7 +74,7 @@ _JobIds = Annotated[
 ]
 
 
-class After(Strict):
+class After(Shortened):
     """Jobs that must have ended before this one may start.
 
     Attributes:
@@ -89,16 +89,13 @@ class After(Strict):
     any: _JobIds = Field(default=[])
     failed: _JobIds = Field(default=[])
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         """``[a, b]`` and ``a`` are jobs that must succeed."""
         if isinstance(value, str):
             return {"ok": [value]}
         if isinstance(value, list):
             return {"ok": value}
-        if isinstance(value, dict):
-            return value
         raise BadValueError(f"{value!r} names no jobs", "write [JOB, ...] or {ok: [JOB], any: [JOB], failed: [JOB]}")
 
     @property

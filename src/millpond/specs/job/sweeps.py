@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.arrays import LONGEST_INDICES, MOST_MEMBERS, Members, parse_members
-from millpond.specs.validation import Strict, or_short
+from millpond.specs.validation import Shortened, Strict, or_short
 
 Value = int | float | str | bool
 """What a parameter can be."""
@@ -39,7 +39,7 @@ _Bound = _Whole | Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 _Bounds = Annotated[list[_Bound], Field(min_length=2, max_length=2)]
 
 
-class Space(Strict):
+class Space(Shortened):
     """Values of one parameter; a list is ``values``. Exactly one of these.
 
     Attributes:
@@ -55,13 +55,10 @@ class Space(Strict):
     uniform: _Bounds | None = None
     log_uniform: _Bounds | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         if isinstance(value, list):
             return {"values": value}
-        if isinstance(value, dict):
-            return value
         raise BadValueError(f"{value!r} has no values", "write [a, b], {range: [1, 10]} or {log_uniform: [1e-5, 1e-1]}")
 
     @model_validator(mode="after")
@@ -106,7 +103,7 @@ class Space(Strict):
         return range(first, last + 1, step) if step >= 1 else range(0)
 
 
-class SweepMetric(Strict):
+class SweepMetric(Shortened):
     """The number by which trials are compared; what ``millpond.job.report`` reports of it, or what the trial prints.
 
     Attributes:
@@ -124,9 +121,8 @@ class SweepMetric(Strict):
     printed: Annotated[str, Field(max_length=200)] | None = None
     printed_step: Annotated[str, Field(max_length=200)] | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
     def described(self) -> str:

@@ -1,28 +1,34 @@
 """Templates: ready job files with a line about them and what must be installed; ours, and the user's own beside them.
 
-A template is a YAML file of two documents: first ``about`` and ``needs``, then the job file.
+A template is a YAML file of two documents: first ``about`` and ``needs``, then the job file. Packages that it needs are
+an environment: a small job makes it in the home of its user on the machine where the job runs, unless it is there
+already, and the template's own job waits for it. Its name follows from the packages, so templates with the same ones
+share it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.resources
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
 from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
 from millpond.specs.errors import BadValueError, SpecError, suggest
 from millpond.specs.job.changes import FieldEdit
-from millpond.specs.job.job_spec import JobSpec, read_job
-from millpond.specs.job.template_environments import command_in, making_job
+from millpond.specs.job.job_spec import JobSpec, check_job, read_job
 from millpond.specs.source_positions import Located, read_documents
 from millpond.specs.validation import Strict, validate
 
 _SUFFIX = ".yaml"
+_FOLDER: Final = ".cache/millpond/environments"
+"""Below the home of the user on the machine."""
 
 
 class TemplateNeed(Strict):
@@ -176,3 +182,38 @@ def _parts(text: str, source: str) -> tuple[Located, Located]:
         message = f"a template has two documents, this has {len(documents)}"
         raise SpecError([documents[0].problem((), message, "first about and needs, then --- and the job file")])
     return documents[0], documents[1]
+
+
+def making_job(template: str, packages: Sequence[str]) -> JobSpec:
+    """The job that makes an environment where there is none yet; it has to reach a package index."""
+    script = importlib.resources.files("millpond.job").joinpath("environment.py").read_text(encoding="utf-8")
+    return check_job(
+        {
+            "name": f"{template}-environment",
+            "memory": "2GiB",
+            "network": "host",
+            "command": ["python3", "-c", script, _folder_of(packages), *packages],
+        }
+    )
+
+
+def command_in(command: str | Sequence[str], packages: Sequence[str]) -> str:
+    """A command, as a shell line, with the programs of an environment before all others."""
+    line = command if isinstance(command, str) else f"exec {shlex.join(command)}"
+    return (
+        f'ENVIRONMENT="$HOME/{_folder_of(packages)}"; [ -e "$ENVIRONMENT/complete" ] || '
+        '{ echo "millpond: this machine does not have $ENVIRONMENT; submit the template again" >&2; exit 1; }; '
+        f'export PATH="$ENVIRONMENT/bin:$PATH" VIRTUAL_ENV="$ENVIRONMENT"; {line}'
+    )
+
+
+def waiting_for(document: dict[str, Any], job: str) -> dict[str, Any]:
+    """A job file whose job starts after another one has succeeded, besides those that it names itself."""
+    after = document.get("after", [])
+    if isinstance(after, dict):
+        return {**document, "after": {**after, "ok": [*after.get("ok", ()), job]}}
+    return {**document, "after": [*([after] if isinstance(after, str) else after), job]}
+
+
+def _folder_of(packages: Sequence[str]) -> str:
+    return f"{_FOLDER}/{hashlib.sha256(' '.join(sorted(packages)).encode()).hexdigest()[:16]}"

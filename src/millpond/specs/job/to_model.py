@@ -45,11 +45,11 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         gang_rule=_gang_rule(file),
         retries=file.retries,
         time_limit_s=file.time_limit,
-        checkpoint=build_checkpoint(file.checkpoint),
+        checkpoint=_checkpoint(file.checkpoint),
         preemptible=file.preemptible,
         minimum_run_s=file.min_run_time,
         windows=model_of(file.window),
-        share_class=share_class_of(file),
+        share_class=_share_class(file),
         suspendable=_suspendable(file),
         failures=FailureRule(tuple(file.retry_on), tuple(file.fail_on)),
         retry_delay=RetryDelay(file.retry_delay.first, file.retry_delay.factor, file.retry_delay.longest),
@@ -71,7 +71,7 @@ def _suspendable(file: JobFile) -> Suspendable:
     return Suspendable(file.suspend or "auto")
 
 
-def share_class_of(file: JobFile) -> ShareClass:
+def _share_class(file: JobFile) -> ShareClass:
     """As written; else by kind and priority: users wait for a service, and not for work of low priority."""
     if file.share_class is not None:
         return ShareClass(file.share_class)
@@ -109,7 +109,7 @@ def _slice(gpus: Gpus) -> SliceRequest:
     return SliceRequest(compute, memory, limit)
 
 
-def build_checkpoint(written: CheckpointFile) -> Checkpoint:
+def _checkpoint(written: CheckpointFile) -> Checkpoint:
     """How a job saves its work; a signal without a mode selects that mode."""
     mode = written.mode or ("signal" if "signal" in written.model_fields_set else "none")
     return Checkpoint(CheckpointMode(mode), written.signal, written.grace)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.windows import DAY_NAMES, Window, zone
 from millpond.specs.errors import BadValueError, suggest
-from millpond.specs.validation import Strict, or_short
+from millpond.specs.validation import Shortened, or_short
 
 MOST_WINDOWS: Final = 20
 _HINT: Final = "write 20:00-08:00, or with days and a time zone: Mon-Fri 20:00-08:00 Europe/Berlin"
@@ -65,7 +65,7 @@ def _time_zone(value: Any) -> Any:
     return value
 
 
-class WindowFile(Strict):
+class WindowFile(Shortened):
     """One recurring span of hours.
 
     Attributes:
@@ -80,12 +80,9 @@ class WindowFile(Strict):
     days: Annotated[tuple[int, ...], BeforeValidator(_days), WithJsonSchema({"type": "string"})] = ()
     time_zone: Annotated[str, BeforeValidator(_time_zone), WithJsonSchema({"type": "string"})] = "UTC"
 
-    @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def from_short(cls, value: Any) -> Any:
         """``Mon-Fri 20:00-08:00 Europe/Berlin`` as the long form."""
-        if isinstance(value, dict):
-            return value
         match = _SHORT.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None:
             raise BadValueError(f"{value!r} is no window", _HINT)

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from millpond.client.sdk.resources.files import FilesClient
     from millpond.specs.api.events import EventInfo
     from millpond.specs.api.logs import LogChunk
-    from millpond.specs.api.plans import PlanInfo
-    from millpond.specs.api.reasons import ReasonInfo
+    from millpond.specs.api.reasons import PlanInfo, ReasonInfo
     from millpond.specs.api.trials import TrialList
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
@@ -119,7 +118,7 @@ class JobRequests(ABC):
         Raises:
             InvalidInputError: something in it is wrong, or the cluster could never run it.
         """
-        from millpond.specs.api.plans import PlanInfo
+        from millpond.specs.api.reasons import PlanInfo
 
         return self._ask(PlanInfo, "POST", "/jobs/plan", json=dict(job))
 

@@ -24,8 +24,7 @@ from millpond.specs.api.events import EventList
 from millpond.specs.api.job_requests import ExtendRequest, MigrateRequest, ResizeRequest
 from millpond.specs.api.jobs import MOST_TOGETHER, JobInfo, JobList
 from millpond.specs.api.logs import LogChunk
-from millpond.specs.api.plans import PlanInfo
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.reasons import PlanInfo, ReasonInfo
 from millpond.specs.api.trials import TrialList
 from millpond.specs.errors import Problem, SpecError
 

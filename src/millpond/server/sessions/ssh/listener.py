@@ -15,7 +15,7 @@ from typing import Final
 from millpond.model.errors import UnavailableError
 from millpond.server.http.server import listen
 from millpond.specs.api.ssh import HOST_KEY_ALIAS, PublicKey, SshInfo
-from millpond.specs.config.ssh_gateway import SshRules
+from millpond.specs.config.listening import SshFile
 
 HOST_KEY_FILE: Final = "ssh_host_ed25519_key"
 
@@ -37,7 +37,7 @@ class SshListener:
     info: SshInfo
 
 
-def open_listener(rules: SshRules, state_dir: Path) -> SshListener:
+def open_listener(rules: SshFile, state_dir: Path) -> SshListener:
     """Listen, with the key by which clients know this server.
 
     Raises:

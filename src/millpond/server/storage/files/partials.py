@@ -23,7 +23,7 @@ from typing import BinaryIO, Final, Self
 
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.server.storage.files.blobs import BLOBS_FOLDER, Incoming
-from millpond.specs.api.blob_batches import LARGEST_BATCHED
+from millpond.specs.api.files import LARGEST_BATCHED
 
 PARTIALS_FOLDER: Final = "partials"
 KEPT_S: Final = 86_400.0

@@ -22,8 +22,15 @@ from millpond.server.storage.files.outputs import OpenedFile, list_output, open_
 from millpond.server.storage.files.partials import KEPT_S, Partials
 from millpond.server.storage.files.reports import open_result, read_metrics
 from millpond.server.store.store import Store
-from millpond.specs.api.blob_batches import LARGEST_BATCH, read_batch
-from millpond.specs.api.files import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility
+from millpond.specs.api.files import (
+    LARGEST_BATCH,
+    BlobProgress,
+    DatasetInfo,
+    MetricsInfo,
+    OutputList,
+    Visibility,
+    read_batch,
+)
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.mounts import DatasetRef

@@ -15,8 +15,7 @@ from millpond.client.sdk.transport.discovery import is_on_this_machine
 from millpond.model.errors import UnavailableError
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_spec import JobSpec
-from millpond.specs.job.template_environments import waiting_for
-from millpond.specs.job.templates import Template, TemplateNeed
+from millpond.specs.job.templates import Template, TemplateNeed, waiting_for
 
 _FIND_MODULE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 _LOOK_FOR_S = 20.0
