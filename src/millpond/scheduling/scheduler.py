@@ -166,10 +166,11 @@ class Scheduler:
         """Step 3."""
         state = self._state
         replans = state.ordering.replans and self.settings.preempt
+        if state.growing or state.waiting.count:
+            self._placer.refresh()
         if replans or not state.waiting.count:
             grow_all(state, self._placer, self._claims)
         if state.waiting.count:
-            self._placer.refresh()
             state.ordering.refresh(state.roster.live, state.now)
             state.rekey_due()
             if replans:

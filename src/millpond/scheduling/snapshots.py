@@ -57,6 +57,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "running": list(state.running),
         "suspended": list(state.suspended),
         "growing": list(state.growing),
+        "roster_width": state.roster.width,
         "fresh": [record.id for record in state.fresh],
         "outbox": [to_plain(decision) for decision in state.outbox],
         "pending": [to_plain(decision) for decision in state.pending.values()],
@@ -193,6 +194,7 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
     state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
     state.growing = {job: state.jobs[job] for job in plain["growing"]}
     state.fresh = [state.jobs[job] for job in plain["fresh"] if job in state.jobs]
+    state.roster.widen(plain.get("roster_width", 0))  # not written at first
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
     for record in state.running.values():
         holders = [task for task in record.tasks if task.holding is not None]

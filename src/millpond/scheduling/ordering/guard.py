@@ -102,6 +102,7 @@ class ShortWorkGuard:
             "last_at": self._last_at,
             "running_milli": self._running_milli,
             "counted": self._counted,
+            "held_until": self._held_until,
         }
 
     def restore(self, plain: dict[str, Any]) -> None:
@@ -110,6 +111,7 @@ class ShortWorkGuard:
         self._learns = any(self._demand)
         self._last_at = plain["last_at"]
         self._running_milli, self._counted = list(plain["running_milli"]), dict(plain["counted"])
+        self._held_until = list(plain.get("held_until", ()))  # not written at first
 
 
 def _length_class(length_s: float) -> int:

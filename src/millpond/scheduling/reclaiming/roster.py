@@ -92,7 +92,7 @@ class Roster:
         if not self._free_slots:
             self._grow_slots()
         slot = record.slot = self._free_slots.pop()
-        if slot >= self.live.shape[1]:
+        if slot >= self.width:
             self.live = self.slots[:, : slot + 1]
         self.records[slot] = record
         whole_s, exact, weight, charge = sizes
@@ -141,6 +141,18 @@ class Roster:
         self._free_slots.append(slot)
         record.slot = -1
         self.version += 1
+
+    @property
+    def width(self) -> int:
+        """How many slots were ever used: when ranks are learnt anew depends on it."""
+        return self.live.shape[1]
+
+    def widen(self, width: int) -> None:
+        """Make an empty roster as wide as another one became."""
+        while self.slots.shape[1] < width:
+            self._grow_slots()
+        self._free_slots = list(range(self.slots.shape[1] - 1, -1, -1))
+        self.live = self.slots[:, :width]
 
     def rows_of(self, slots: Int64Array) -> Int64Array:
         """The rows of these jobs, all in one array."""
@@ -212,7 +224,7 @@ class Roster:
 
     def _hold_slots(self, table: FloatArray) -> None:
         self.slots: FloatArray = table
-        self.live = table[:, : self.live.shape[1]]
+        self.live = table[:, : self.width]
         self._slot_cells: memoryview[float] = table.data.cast("B").cast("d")
 
     def _hold_rows(self, table: Int64Array, *, devices: int) -> None:

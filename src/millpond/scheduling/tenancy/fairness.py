@@ -44,7 +44,7 @@ class DecayedUsage:
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = _Account(now)
-        self._advance(account, now)
+        account.decayed, account.since = self._decayed(account, now), max(account.since, now)
         rate = account.rate
         rate[0] += sign * amount.gpu_milli
         rate[1] += sign * amount.cpu_milli
@@ -55,32 +55,30 @@ class DecayedUsage:
         account = self._accounts.get(name)
         if account is None:
             return 0.0
-        self._advance(account, now)
         norm = self.half_life_s / math.log(2.0)
         totals = (capacity.gpu_milli, capacity.cpu_milli, capacity.memory_mib)
-        return max(
-            used / (total * norm) if total > 0 else 0.0 for used, total in zip(account.decayed, totals, strict=True)
-        )
+        decayed = self._decayed(account, now)
+        return max(used / (total * norm) if total > 0 else 0.0 for used, total in zip(decayed, totals, strict=True))
 
     def skip(self, seconds: float) -> None:
         """So many of the seconds up to now have not passed: nothing was used in them, and nothing decayed."""
         for account in self._accounts.values():
             account.since += seconds
 
-    def _advance(self, account: _Account, now: float) -> None:
+    def _decayed(self, account: _Account, now: float) -> list[float]:
+        """The decayed totals as of ``now``. Asking writes nothing: the rounding must not depend on who asks when."""
         elapsed = now - account.since
         if elapsed <= 0:
-            return
+            return account.decayed
         kept = 0.5 ** (elapsed / self.half_life_s)
         gained = (1.0 - kept) * self.half_life_s / math.log(2.0)
         gpu, cpu, memory = account.decayed
         gpu_rate, cpu_rate, memory_rate = account.rate
-        account.decayed = [
+        return [
             gpu * kept + gpu_rate * gained,
             cpu * kept + cpu_rate * gained,
             memory * kept + memory_rate * gained,
         ]
-        account.since = now
 
     def snapshot(self) -> dict[str, list[float]]:
         """Plain data: per account three rates, three decayed totals and the instant they hold for."""
