@@ -155,7 +155,7 @@ def stored_run(state_dir: Path, lengths: dict[str, float]) -> Run:
     store = Store(sqlite_url(state_dir / "millpond.db"))
     try:
         events = [entry.event for entry in store.events_after(0)]
-        decisions = list(store.decisions_after(0).values())
+        decisions = [decision for cycle in store.decisions_after(0).values() for decision in cycle]
         started_at = {job: store.histories.of_job(job)[1][0].at for job in lengths}
     finally:
         store.close()

@@ -2,7 +2,7 @@
 
 It keeps its own book of which tasks exist (``_alive``): a task that is started twice, forgotten or left behind shows at
 once. Twins (restored from a snapshot through JSON, forked, or run on compiled kernels) get the same events and have to
-take the same decisions.
+take the same decisions. A follower redoes the log instead, and has to stand where the others do.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from ledgers import check_everything
+from redone import essential, redo
 from scripts import Setting, jobs, policies, worlds
 from worlds import machine
 
@@ -63,6 +64,9 @@ class CoreMachine(RuleBasedStateMachine):
         self.core = Scheduler()
         self.setting: Setting | None = None
         self.twins: list[Scheduler] = []
+        self.follower = Scheduler()
+        """It never decides: it redoes the log."""
+        self._turn: list[events.Event] = []
         self.submitted: list[str] = []
         self.nodes: dict[str, Node] = {}
         self.lost: dict[str, Node] = {}
@@ -79,6 +83,7 @@ class CoreMachine(RuleBasedStateMachine):
     def tell(self, event: events.Event) -> bool:
         """Everybody hears of an event; False if it was refused, by all alike and without a trace."""
         self.log.append(event)
+        self._turn.append(event)
         before = self.core.snapshot() if isinstance(event, _MAY_BE_REFUSED) else None
         refusal = _refusal(self.core, event)
         if refusal is not None:
@@ -96,6 +101,9 @@ class CoreMachine(RuleBasedStateMachine):
         for twin in self.twins:
             found = twin.decide(self.now)
             assert found == decisions, f"a twin decides otherwise: {found} instead of {decisions}"
+        redo(self.follower, self._turn, self.now, decisions, self.core.changed_claims())
+        assert essential(self.follower) == essential(self.core), "a redo of the log leads elsewhere"
+        self._turn.clear()
         self.decided += decisions
         for decision in decisions:
             self._take_on(decision)
@@ -211,7 +219,7 @@ class CoreMachine(RuleBasedStateMachine):
     @initialize(setting=worlds())
     def begin(self, setting: Setting) -> None:
         self.setting = setting
-        self.core = Scheduler(setting.settings)
+        self.core, self.follower = Scheduler(setting.settings), Scheduler(setting.settings)
         for pool in setting.pools:
             self.tell(events.PoolChanged(0.0, pool))
         for each in setting.queues:

@@ -216,9 +216,9 @@ class TrippingStore(Store):
         super().append(*arguments)
         self.trip("after append")
 
-    def record(self, *arguments: Any) -> None:
+    def record(self, *arguments: Any, **named: Any) -> None:
         self.trip("before record")
-        super().record(*arguments)
+        super().record(*arguments, **named)
         self.trip("after record")
 
 

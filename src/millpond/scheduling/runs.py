@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from millpond.model.amounts import seconds_text
 from millpond.model.decisions import Grant, Placement, Start, Stop
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
@@ -63,6 +64,13 @@ def placement_of(state: State, task: TaskRecord, holding: Holding) -> Placement:
     return Placement(task.number, task.role, cluster.node_name(holding.node), tuple(grants))
 
 
+def holding_at(state: State, record: JobRecord, task: TaskRecord, node: str, devices: Iterable[str]) -> Holding:
+    """What a task takes on a node and devices that are there, by their names; not yet taken."""
+    cluster = state.cluster
+    shape = cluster.words.shapes_of(record.demand)[task.role_index]
+    return cluster.holding(cluster.node_index[node], shape, [cluster.device_index[device] for device in devices])
+
+
 def _restarted(record: JobRecord, cause: Cause) -> Migration | None:
     """The migration that a run which begins now completes."""
     if record.migration is None or cause is not Cause.MIGRATED:
@@ -98,6 +106,13 @@ def stop(
     numbers = () if whole and kept is None else tuple(task.number for task in chosen)
     grace = record.job.checkpoint.grace_s if kept is None else 0.0
     state.emit(Stop(state.next_id(), record.id, record.attempt, cause, numbers, grace, for_job))
+
+
+def stop_overdue(state: State, record: JobRecord) -> None:
+    """Decide the end of a run that has reached its time limit."""
+    for task in record.tasks:
+        task.detail = f"it reached its time limit of {seconds_text(record.job.time_limit_s or 0.0)}"
+    stop(state, record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
 
 
 def decide_fate(state: State, record: JobRecord, trigger: Trigger, cause: Cause) -> None:

@@ -7,13 +7,13 @@ While scheduling is paused (``events.SchedulingPaused``) nothing starts or grows
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from millpond.model.amounts import seconds_text
-from millpond.model.decisions import Decision
+from millpond.model.decisions import Decision, Migrate
 from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, Reason
 from millpond.model.tenants import Limit
@@ -22,12 +22,12 @@ from millpond.scheduling import runs, snapshots
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.redo import Redo
 from millpond.scheduling.cycle.replanning import Replanner
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.elastic.growth import grow_all, resume_suspended
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.explaining.explainer import Explainer
-from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.nodes.views import NodeView, QueueStatus, QueueView, node_views, queue_statuses, queue_view
@@ -45,7 +45,7 @@ from millpond.scheduling.suspension.suspension import (
     why_suspend_refused,
 )
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
-from millpond.scheduling.tenancy.windows import follow_hours, next_change
+from millpond.scheduling.tenancy.windows import follow_hours, leave, next_change
 
 
 class Scheduler:
@@ -72,9 +72,11 @@ class Scheduler:
         self._walk = AdmissionCycle(
             self._state, self._placer, self._claims, self._planner, self._reserver, self._time_slicing
         )
+        self._redo = Redo(self._state, self._claims, self._migrations, self._walk)
         self._replanner = Replanner(self._state, self._placer)
         self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing)
         self.jobs = self._state.jobs
+        self._claims_seen = -1
         self._change_stamp: tuple[float, ...] = ()
         self._change_at: float | None = None
 
@@ -116,7 +118,7 @@ class Scheduler:
             state.now = max(state.now, now)
             # 1. What is due: cordons, windows and lending hours, stale claims, time limits, pauses.
             follow_cordons(state)
-            follow_hours(state)
+            follow_hours(state, leave)
             self._claims.prune()
             self._end_overdue()
             state.end_pauses()
@@ -143,11 +145,8 @@ class Scheduler:
             record = state.running.get(job)
             if record is None or record.attempt != attempt or record.stop_trigger is not None:
                 continue
-            limit_s = record.job.time_limit_s or 0.0
-            if record.service_s(state.now) + 1e-6 >= limit_s:
-                for task in record.tasks:
-                    task.detail = f"it reached its time limit of {seconds_text(limit_s)}"
-                runs.stop(state, record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
+            if record.service_s(state.now) + 1e-6 >= (record.job.time_limit_s or 0.0):
+                runs.stop_overdue(state, record)
             else:  # it was suspended for a while
                 state.watch_deadline(record)
 
@@ -225,6 +224,33 @@ class Scheduler:
             self._change_at = state.ordering.next_change_of_any(state.running.values(), slots, lowest, now)
             self._change_stamp = stamp
         return self._change_at
+
+    # ---- what was decided before, from a log ----------------------------------------------------------------------
+
+    def expect(self, decided: Sequence[Decision]) -> None:
+        """Before events are handled anew: the cycle behind them came to these decisions."""
+        self._migrations.decided = {each.job: each.placement for each in decided if isinstance(each, Migrate)}
+
+    def redo(self, now: float, decided: Sequence[Decision], claims: Sequence[Any] | None = None) -> None:
+        """Carry out what a cycle decided, instead of ``decide``.
+
+        Args:
+            claims: ``changed_claims`` of then.
+
+        Raises:
+            InconsistentStateError: a decision is about what is not there.
+        """
+        self._redo.cycle(now, decided)
+        if claims is not None:
+            snapshots.give_claims(claims, self._state, self._claims)
+        self._migrations.decided = {}
+
+    def changed_claims(self) -> list[Any] | None:
+        """The places that are kept for jobs until others have left, as plain data; None: as when this last asked."""
+        if self._claims_seen == self._claims.version:
+            return None
+        self._claims_seen = self._claims.version
+        return snapshots.take_claims(self._state, self._claims)
 
     # ---- questions ----------------------------------------------------------------------------------------------
 

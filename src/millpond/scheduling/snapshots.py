@@ -17,6 +17,7 @@ from millpond.model.decisions import SuspendMode
 from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome, TaskState
+from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.cycle.reservations import Reservation
@@ -73,20 +74,20 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "window_changes": _by_instant(state.window_changes),
         "unlent": sorted(state.unlent),
         "paused": _by_instant(state.paused),
-        "claims": [
-            [
-                job,
-                [_place_plain(state, task, holding) for task, holding in claim.placed],
-                claim.victims,
-                claim.cause.value,
-            ]
-            for job, claim in claims.by_job.items()
-        ],
+        "claims": take_claims(state, claims),
         "reservations": [
             [pool, kept.job, [cluster.node_name(node) for node in kept.nodes], kept.at, claims.is_fresh(pool)]
             for pool, kept in claims.reservations.items()
         ],
     }
+
+
+def take_claims(state: State, claims: Claims) -> list[Any]:
+    """The claims alone: what a cycle decides beside its decisions."""
+    return [
+        [job, [_place_plain(state, task, holding) for task, holding in claim.placed], claim.victims, claim.cause.value]
+        for job, claim in claims.by_job.items()
+    ]
 
 
 def _by_instant(heap: Sequence[tuple[float, int, JobRecord]]) -> list[list[Any]]:
@@ -208,13 +209,20 @@ def _give_claims(plain: dict[str, Any], state: State, claims: Claims) -> None:
     """What is kept for whom."""
     node_index = state.cluster.node_index
     claims.displaced_at = plain["displaced_at"]
-    for job, places, victims, cause in plain["claims"]:
-        placed = [_place(state, state.jobs[job], *place) for place in places]
-        leaving = tuple((victim, attempt, tuple(tasks)) for victim, attempt, tasks in victims)
-        claims.put(job, Claim(placed, leaving, Cause(cause)))
+    give_claims(plain["claims"], state, claims)
     for pool, job, nodes, at, is_fresh in plain["reservations"]:
         indices = tuple(node_index[name] for name in nodes if name in node_index)
         claims.keep(pool, Reservation(job, indices, at), is_fresh=is_fresh)
+
+
+def give_claims(plain: Sequence[Any], state: State, claims: Claims) -> None:
+    """Let these be the claims, as ``take_claims`` wrote them."""
+    for job in list(claims.by_job):
+        claims.drop(job)
+    for job, places, victims, cause in plain:
+        placed = [_place(state, state.jobs[job], *place) for place in places]
+        leaving = tuple((victim, attempt, tuple(tasks)) for victim, attempt, tasks in victims)
+        claims.put(job, Claim(placed, leaving, Cause(cause)))
 
 
 def _heap(by_instant: Sequence[tuple[float, str]], state: State) -> list[tuple[float, int, JobRecord]]:
@@ -316,12 +324,9 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
     task.kept_until = plain["kept_until"]
     if plain["hold"] is not None:
         hold, node, devices = plain["hold"]
-        cluster = state.cluster
-        shape = cluster.words.shapes_of(record.demand)[task.role_index]
-        index = cluster.node_index.get(node)
-        if index is not None:
-            task.holding = cluster.holding(index, shape, [cluster.device_index[uuid] for uuid in devices])
-            cluster.change(task.holding, HoldState(hold))
+        if node in state.cluster.node_index:
+            task.holding = runs.holding_at(state, record, task, node, devices)
+            state.cluster.change(task.holding, HoldState(hold))
     if plain["vacating"] is not None and task.holding is not None:
         _leave(state, task, task.holding, *plain["vacating"])
     return task
@@ -350,9 +355,8 @@ def _place_plain(state: State, task: TaskRecord, holding: Holding) -> list[Any]:
 
 
 def _place(state: State, record: JobRecord, number: int, node: str, devices: list[str]) -> tuple[TaskRecord, Holding]:
-    cluster, task = state.cluster, record.tasks[number]
-    shape = cluster.words.shapes_of(record.demand)[task.role_index]
-    return task, cluster.holding(cluster.node_index[node], shape, [cluster.device_index[uuid] for uuid in devices])
+    task = record.tasks[number]
+    return task, runs.holding_at(state, record, task, node, devices)
 
 
 def _finite(number: float) -> float | None:

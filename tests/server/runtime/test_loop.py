@@ -14,12 +14,19 @@ from sqlalchemy.exc import OperationalError
 
 from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.decisions import Start, Stop
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.errors import (
+    ConflictError,
+    InconsistentStateError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from millpond.model.events import DesiredCountChanged, Event, PoolChanged, ResumeRequested, SuspendRequested
 from millpond.model.nodes import Pool
 from millpond.model.states import Outcome
 from millpond.model.windows import Window
 from millpond.node.task.records import TaskId
+from millpond.server.operations.verification import verify
 from millpond.server.runtime import turn_processor
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.policies import Policies
@@ -246,13 +253,35 @@ def test_a_restart_goes_on_from_a_snapshot_and_the_log_behind_it(
     assert len(world.starts) == 6
 
 
-def test_a_log_that_leads_to_other_decisions_is_not_followed(tmp_path: Path) -> None:
+def rewrite_decisions(state_dir: Path, node: str) -> None:
+    """Another version of the scheduler would have chosen this node instead of n1."""
+    with sa.create_engine(f"sqlite:///{state_dir / 'millpond.db'}").begin() as connection:
+        connection.execute(sa.text(f"UPDATE decisions SET data = replace(data, '\"n1', '\"{node}')"))
+
+
+def test_what_is_stored_as_decided_stands_whatever_this_version_would_decide(tmp_path: Path) -> None:
+    world, clock = World((node("n1"), node("n2"))), Clock()
+    first = Server(tmp_path, world, clock)
+    first.submit("a", gpus=1)
+    first.turn(2)
+    assert first.core.scheduler.jobs["a"].tasks[0].placement.node == "n1"
+    rewrite_decisions(tmp_path, "n2")
+    assert verify(first.store).differences[0].endswith("is now")
+    second = Server(tmp_path, world, clock)
+    placement = second.core.scheduler.jobs["a"].tasks[0].placement
+    assert (placement.node, placement.grants[0].device) == ("n2", "n2-0")
+    assert second.core.scheduler._state.cluster.overdrawn() == ""
+    second.run_to_the_end()
+    assert set(world.starts.values()) == {1}
+    assert second.store.jobs.ended_job("a").state == "succeeded"
+
+
+def test_a_log_that_names_what_never_was_cannot_be_followed(tmp_path: Path) -> None:
     first = Server(tmp_path, World(), Clock())
-    first.submit("a")
+    first.submit("a", gpus=1)
     first.turn()
-    with sa.create_engine(f"sqlite:///{tmp_path / 'millpond.db'}").begin() as connection:
-        connection.execute(sa.text("UPDATE decisions SET data = replace(data, '\"n1\"', '\"n9\"')"))
-    with pytest.raises(UnavailableError, match="does not lead to the stored decisions"):
+    rewrite_decisions(tmp_path, "n9")
+    with pytest.raises(InconsistentStateError, match="cannot be followed behind entry"):
         Server(tmp_path, World(), Clock())
 
 
@@ -382,6 +411,63 @@ def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
     assert all(server.store.jobs.ended_job(name).state == "succeeded" for name in accepted)
     assert all(count == 1 for count in world.starts.values())
     assert all(task.attempt == 1 for task in world.starts)
+    server.store.close()
+
+
+POLICIES = (
+    Policies("default", "default", preempt=True),
+    Policies("fifo", "best-fit", preempt=False, reserve=True),
+    Policies("srtf", "random", preempt=True),
+    Policies("fair", "dot-product", preempt=True, reserve=False),
+)
+"""Of version after version: what one decides, the next would not."""
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kills=st.lists(st.integers(3, 40), min_size=2, max_size=6))
+def test_the_next_version_goes_on_where_the_killed_one_stood(
+    tmp_path_factory: pytest.TempPathFactory, kills: list[int]
+) -> None:
+    state_dir, world, clock = tmp_path_factory.mktemp("state"), World((node("n1"), node("n2"))), Clock()
+    left, version, countdown = [*kills], 0, 0
+
+    def trip(_where: str) -> None:
+        nonlocal countdown
+        countdown -= 1
+        if countdown == 0:
+            raise KilledError
+
+    server: Server | None = None
+    submitted: list[Submission] = []
+    for _ in range(300):
+        try:
+            if server is None:
+                countdown = left.pop() if left else 0
+                version += 1
+                server = Server(state_dir, world, clock, trip, POLICIES[version % len(POLICIES)])
+                assert server.core.scheduler._state.cluster.overdrawn() == ""
+            if len(submitted) < 14:
+                number = len(submitted)
+                priority = ("low", "normal", "high")[number % 3]
+                fields = {"gpus": 1 + number % 4, "tasks": 1 + number % 2, "priority": priority}
+                submitted.append(server.submit(f"j{number}", time_limit=f"{number + 20}s", **fields))
+            server.turn()
+            for task in world.running[: int(number > 6)]:
+                server.engine.finish(task)
+        except KilledError:
+            if server is not None:
+                server.store.close()
+            server = None
+            continue
+        if len(submitted) == 14 and not server.core.scheduler.jobs:
+            break
+    assert server is not None
+    assert not server.core.scheduler.jobs
+    answers = [submission.answer for submission in submitted]
+    accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
+    assert all(server.store.jobs.ended_job(name) is not None for name in accepted)
+    assert all(count == 1 for count in world.starts.values()), "nothing runs twice"
+    assert verify(server.store).differences == ()
     server.store.close()
 
 

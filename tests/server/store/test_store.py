@@ -116,7 +116,7 @@ def test_events_come_back_as_they_went_in(store: Store) -> None:
 
 def test_decisions_come_back_as_they_went_in(store: Store) -> None:
     store.record([DecisionEntry(5, 1.0, decision) for decision in DECISIONS])
-    assert list(store.decisions_after(4).values()) == list(DECISIONS)
+    assert store.decisions_after(4) == {5: list(DECISIONS)}
     assert store.decisions_after(5) == {}
 
 

@@ -39,7 +39,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "labels"
-down_revision = "first_tables"
+down_revision = "claims"
 
 
 def upgrade():

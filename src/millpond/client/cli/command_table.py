@@ -84,6 +84,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "doctor": _here("server.doctor:command", "Check this machine and show remedies."),
         "config": _here("server.config:command", "Check the server's configuration file."),
         "backup": _here("server.backup:backup", "Write the server's state to a file."),
+        "verify": _here("server.verify:command", "Decide again what the log of a server says, and compare."),
         "restore": _here("server.backup:restore", "Restore a backup into an empty state directory."),
         "service": _here("server.service:command", "Install the server as a systemd service."),
         "completion": _here("server.completion:command", "Print the completion script of a shell."),

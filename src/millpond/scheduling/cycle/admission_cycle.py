@@ -393,6 +393,13 @@ class AdmissionCycle:
         if state.limits.in_force and record.id not in state.running:
             state.limits.count(record, sign)
 
+    def start_again(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
+        """Start tasks where a cycle started them before."""
+        for _, holding in placed:
+            self._state.cluster.change(holding, HoldState.RUNNING)
+        self._charge(record, placed)
+        self._start(record, placed, cause)
+
     def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
         self._claims.drop(record.id)
         if self._placer.affinities is not None:

@@ -43,6 +43,7 @@ class Claims:
     Attributes:
         by_job: claims by the job that gets the place; changed by ``put`` and ``drop``.
         reservations: by pool; changed by ``keep``.
+        version: rises with every change of a claim.
         displaced_at: the last instant at which running work was displaced; at one instant that happens in one cycle.
     """
 
@@ -50,6 +51,7 @@ class Claims:
         self._state = state
         self.by_job: dict[str, Claim] = {}
         self.reservations: dict[str, Reservation] = {}
+        self.version = 0
         self.displaced_at = -1.0
         self._found_at: dict[str, int] = {}
         self._not_reached: set[str] = set()
@@ -60,11 +62,13 @@ class Claims:
     def put(self, job: str, claim: Claim) -> None:
         """Keep a place for the job from now on."""
         self.by_job[job] = claim
+        self.version += 1
         self._masks.clear()
 
     def drop(self, job: str) -> None:
         """Keep nothing for the job any more."""
         if self.by_job.pop(job, None) is not None:
+            self.version += 1
             self._masks.clear()
 
     def are_on_nodes_of(self, record: JobRecord) -> bool:

@@ -89,7 +89,6 @@ def rest(state: State, record: JobRecord, role_name: str, why: str, *, swap: boo
         and may_vacate(state, record)
     ):
         suspend(state, record, SuspendMode.SWAP, Cause.SCALED_TO_ZERO)
-        record.suspended_by = BY_REST
     elif record.id in state.running:
         runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.SCALED_TO_ZERO)
     elif record.line:

@@ -165,7 +165,7 @@ class EventHandlers:
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
         if event.swap and (hindrance := suspension.why_not_vacated(self.state, record)):
             raise ConflictError(f"job {record.id!r} cannot be swapped: {hindrance}", "freeze it, or stop it")
-        record.suspended_by, record.suspend_requester = BY_REQUEST, event.by
+        record.suspend_requester = event.by
         suspension.suspend(self.state, record, mode, Cause.SUSPEND_REQUESTED)
 
     def _resume_requested(self, event: events.ResumeRequested) -> None:

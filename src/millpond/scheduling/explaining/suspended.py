@@ -15,9 +15,15 @@ from millpond.model.reasons import Cause, Reason, Remedy
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspension.suspension import BY_REST, gives_up_at, is_suspending, may_vacate
-from millpond.scheduling.suspension.time_slicing import BY_TURN
-from millpond.scheduling.tenancy.windows import BY_LENDING, BY_WINDOW
+from millpond.scheduling.suspension.suspension import (
+    BY_LENDING,
+    BY_REST,
+    BY_TURN,
+    BY_WINDOW,
+    gives_up_at,
+    is_suspending,
+    may_vacate,
+)
 
 MOST_TRIED: Final = 50
 """Halted jobs that are looked at for one answer."""

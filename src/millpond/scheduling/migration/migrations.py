@@ -16,10 +16,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from millpond.model.decisions import Migrate, Resume
+from millpond.model.decisions import Migrate, Placement, Resume
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.events import MigrateRequested
 from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling import runs
@@ -36,12 +37,17 @@ from millpond.scheduling.suspension.suspension import can_swap, give_back, given
 
 
 class Migrations:
-    """Moves jobs within one state."""
+    """Moves jobs within one state.
+
+    Attributes:
+        decided: where jobs go by decisions of the log, which are not searched for again; empty but in a redo.
+    """
 
     def __init__(self, state: State, placer: Placer, claims: Claims) -> None:
         self._state = state
         self._placer = placer
         self._claims = claims
+        self.decided: dict[str, Placement] = {}
 
     # ---- on request ---------------------------------------------------------------------------------------------
 
@@ -102,16 +108,20 @@ class Migrations:
         hindrance = device_moves.why_not_onto(self._state.cluster, holding, target.devices)
         if hindrance:
             return hindrance
-        found = self._given(record, target.devices)[0][1] if target.devices else self._found(holding)
+        found = self._given(record, target.devices)[0][1] if target.devices else self._found(record, holding)
         if found is None:
             return "no other card of its model on its node has room for it"
-        if not self._go(record, task, found, Cause.MIGRATED, restarts=_may_restart(record, event.restart)):
+        if not self.go(record, found, Cause.MIGRATED, restarts=_may_restart(record, event.restart)):
             if target.devices:
                 raise _taken(self._state, target.devices)
             return "no other card of its model on its node has room for it"
         return ""
 
-    def _found(self, holding: Holding) -> Holding | None:
+    def _found(self, record: JobRecord, holding: Holding) -> Holding | None:
+        known = self.decided.get(record.id)
+        if known is not None:
+            devices = [grant.device for grant in known.grants]
+            return runs.holding_at(self._state, record, record.tasks[known.task], known.node, devices)
         self._placer.refresh()
         return device_moves.find_elsewhere(self._placer, holding)
 
@@ -127,8 +137,9 @@ class Migrations:
             hindrance = "its device memory does not fit into what its node sets aside of host memory (swap_memory)"
         return (None, None, hindrance) if hindrance else (task, task.holding, "")
 
-    def _go(self, record: JobRecord, task: TaskRecord, place: Holding, cause: Cause, *, restarts: bool) -> bool:
-        """Decide that a task goes to a place on its node; False, and nothing changed, if that is taken."""
+    def go(self, record: JobRecord, place: Holding, cause: Cause, *, restarts: bool) -> bool:
+        """Decide that the only task goes to a place on its node; False, and nothing changed, if that is taken."""
+        task = record.tasks[0]
         assert task.holding is not None
         left = device_moves.devices_alone(task.holding)
         if not self._change_places(record, task, place, vacating=left, kept=left):
@@ -265,9 +276,9 @@ class Migrations:
         if record.state is not JobState.RUNNING or record.kept is not None or _was_refused(record):
             return False
         task, holding, _ = self._alone(record)
-        found = None if task is None or holding is None else self._found(holding)
-        return task is not None and found is not None and self._go(
-            record, task, found, Cause.DEVICE_FAILED, restarts=False
+        found = None if task is None or holding is None else self._found(record, holding)
+        return task is not None and found is not None and self.go(
+            record, found, Cause.DEVICE_FAILED, restarts=False
         )  # fmt: skip
 
     def _could_come_back(self, record: JobRecord) -> bool:
@@ -290,10 +301,20 @@ class Migrations:
         is_kept = mask is not None and mask[old.node] == 0
         if is_kept or not state.admits(record, needed):
             return False
-        place = self._found(old)
-        if place is None or not self._change_places(record, task, place, vacating=old):
+        place = self._found(record, old)
+        return place is not None and self.come_back_on(record, place, needed, cause)
+
+    def come_back_on(self, record: JobRecord, place: Holding, needed: Amount, cause: Cause) -> bool:
+        """Decide that a swapped job goes on with these cards; False, and nothing changed, if they are taken.
+
+        Args:
+            needed: what it did not count for while it was suspended.
+        """
+        task = record.tasks[0]
+        assert task.holding is not None
+        if not self._change_places(record, task, place, vacating=task.holding):
             return False
-        goes_on(state, record, needed, cause)
+        goes_on(self._state, record, needed, cause)
         return True
 
     # ---- the engine answers -------------------------------------------------------------------------------------

@@ -145,7 +145,8 @@ class Roster:
     @property
     def width(self) -> int:
         """How many slots were ever used: when ranks are learnt anew depends on it."""
-        return self.live.shape[1]
+        count: int = self.live.shape[1]
+        return count
 
     def widen(self, width: int) -> None:
         """Make an empty roster as wide as another one became."""

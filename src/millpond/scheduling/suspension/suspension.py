@@ -16,15 +16,25 @@ from millpond.model.states import TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.host_memory import short_of_host_memory
 
 HOLD_OF = {SuspendMode.FREEZE: HoldState.FROZEN, SuspendMode.SWAP: HoldState.SWAPPED}
 """What suspended work still holds, by how it left."""
 
-BY_REST = "rest"
-"""``JobRecord.suspended_by`` of services that are not needed for now."""
+BY_REST, BY_TURN, BY_WINDOW, BY_LENDING = "rest", "turn", "window", "lending"
+"""``JobRecord.suspended_by`` of services that are not needed for now, of work that waits for its turn, whose window is
+closed, or that was borrowed of a pool that does not lend now."""
+
+_KEPT_BY = {
+    Cause.SUSPEND_REQUESTED: BY_REQUEST,
+    Cause.SCALED_TO_ZERO: BY_REST,
+    Cause.TURN_TAKEN: BY_TURN,
+    Cause.WINDOW_CLOSED: BY_WINDOW,
+    Cause.LENDING_OVER: BY_LENDING,
+}
+"""What keeps work suspended that was suspended for this; else it may go on when there is room."""
 
 FOR_OTHERS = frozenset({Cause.RECLAIMED, Cause.PREEMPTED, Cause.LENDING_OVER, Cause.WINDOW_CLOSED})
 """Why work leaves for others, or for its own hours: it goes on by itself, and if it cannot leave so it is ended."""
@@ -68,6 +78,7 @@ def suspend(state: State, record: JobRecord, mode: SuspendMode, cause: Cause, fo
         record.started_at = None
     record.refresh()
     record.suspended_at = record.ready_at = state.now
+    record.suspended_by = _KEPT_BY.get(cause, "")
     record.suspended_why, record.suspend_mode = cause, mode
     state.suspended[record.id] = record
     state.roster.remove(record)

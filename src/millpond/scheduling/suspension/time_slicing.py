@@ -30,6 +30,7 @@ from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
+    BY_TURN,
     can_retake,
     can_swap,
     given_up,
@@ -44,9 +45,6 @@ MOST_SWITCHING = 0.03
 
 SHARES_PER_CYCLE = 16
 """How many jobs that found no room look for equals in one cycle: a bound on work."""
-
-BY_TURN = "turn"
-"""``JobRecord.suspended_by`` of work that waits for its turn."""
 
 
 def turn_s(pool: Pool, record: JobRecord) -> float:
@@ -197,7 +195,6 @@ class TimeSlicing:
         return True
 
     def _hand_over(self, victim: JobRecord, successor: str) -> None:
-        victim.suspended_by = BY_TURN
         suspend(self._state, victim, SuspendMode.SWAP, Cause.TURN_TAKEN, successor)
 
     # ---- going round --------------------------------------------------------------------------------------------

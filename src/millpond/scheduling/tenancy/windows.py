@@ -13,6 +13,7 @@ or a preemption.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 
 from millpond.model import windows
 from millpond.model.decisions import SuspendMode
@@ -24,24 +25,28 @@ from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspension.suspension import BY_REST, leaves_by, may_vacate, suspend
+from millpond.scheduling.suspension.suspension import (
+    BY_LENDING,
+    BY_REST,
+    BY_WINDOW,
+    leaves_by,
+    may_vacate,
+    suspend,
+)
 
-BY_WINDOW = "window"
-"""``JobRecord.suspended_by`` of work whose window is closed."""
-
-BY_LENDING = "lending"
-"""The same of borrowed work whose pool does not lend now."""
+Leave = Callable[[State, JobRecord, Cause], None]
+"""How running work leaves its devices whose hours are over: ``leave``, or nothing where that is decided already."""
 
 
-def follow_hours(state: State) -> None:
+def follow_hours(state: State, leave: Leave) -> None:
     """Let in and send out whose hours begin and end by now."""
     while state.window_changes and state.window_changes[0][0] <= state.now:
         _, _, record = heapq.heappop(state.window_changes)
         if not record.state.ended:
-            _turn(state, record)
+            _turn(state, record, leave)
             state.watch_window(record)
     if state.cluster.lends_by_hours or state.unlent:
-        _follow_lending(state)
+        _follow_lending(state, leave)
 
 
 def next_change(state: State, now: float) -> float | None:
@@ -58,7 +63,7 @@ def next_change(state: State, now: float) -> float | None:
 # ---- the windows of jobs ------------------------------------------------------------------------------------------
 
 
-def _turn(state: State, record: JobRecord) -> None:
+def _turn(state: State, record: JobRecord, leave: Leave) -> None:
     """The windows of a job opened or closed, or would have if they had not been changed."""
     if state.is_in_window(record):
         if record.suspended_by == BY_WINDOW:
@@ -72,10 +77,10 @@ def _turn(state: State, record: JobRecord) -> None:
         if record.suspended_by not in (BY_REQUEST, BY_REST):
             record.suspended_by, record.suspended_why = BY_WINDOW, Cause.WINDOW_CLOSED
     elif record.id in state.running and not record.is_ending:
-        _leave(state, record, Cause.WINDOW_CLOSED, BY_WINDOW)
+        leave(state, record, Cause.WINDOW_CLOSED)
 
 
-def _leave(state: State, record: JobRecord, cause: Cause, kept_by: str) -> None:
+def leave(state: State, record: JobRecord, cause: Cause) -> None:
     """Running work leaves its devices, without ending if that is possible."""
     modes = leaves_by(state, record)
     if SuspendMode.SWAP in modes and record.gpu_milli and may_vacate(state, record):
@@ -88,14 +93,12 @@ def _leave(state: State, record: JobRecord, cause: Cause, kept_by: str) -> None:
         suspend(state, record, SuspendMode.FREEZE, cause)
     else:
         runs.stop(state, record, Trigger.ENDED_FOR_RETRY, cause)
-        return
-    record.suspended_by = kept_by
 
 
 # ---- the hours in which pools lend --------------------------------------------------------------------------------
 
 
-def _follow_lending(state: State) -> None:
+def _follow_lending(state: State, leave: Leave) -> None:
     shut = {
         name
         for name, pool in state.cluster.pools.items()
@@ -112,7 +115,7 @@ def _follow_lending(state: State) -> None:
         state.cluster.releases += 1
     for pool in closing:
         for record in _borrowed(state, pool):
-            _leave(state, record, Cause.LENDING_OVER, BY_LENDING)
+            leave(state, record, Cause.LENDING_OVER)
 
 
 def _borrowed(state: State, pool: str) -> list[JobRecord]:

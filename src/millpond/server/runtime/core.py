@@ -1,12 +1,12 @@
 """The scheduler with what the log needs beside it: place in the log, clock that never runs back, open decisions.
 
-Live operation and replay after a crash go through the same two methods, ``handle`` and ``decide``, so that they cannot
-differ.
+After a crash events are handled as before, and what was decided is carried out again (``redo``), not decided again.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from millpond.model import events
@@ -76,6 +76,22 @@ class Core:
         for decision in decisions:
             self.unanswered[decision.id] = decision
         return decisions
+
+    def redo(
+        self, turn: Sequence[events.Event], tick: events.Tick, decided: Sequence[Decision], claims: Sequence[Any] | None
+    ) -> None:
+        """Handle the next events of the log, and carry out what was decided at the tick behind them.
+
+        Raises:
+            InconsistentStateError: a decision is about what is not there.
+        """
+        self.scheduler.expect(decided)
+        for event in turn:
+            self.handle(event)
+        self.seq += 1
+        self.now = max(self.now, tick.at)
+        self.scheduler.redo(tick.at, decided, claims)
+        self.unanswered.update((decision.id, decision) for decision in decided)
 
     def forget(self, job: str) -> None:
         """Drop a job that has ended, and what was still open about it."""

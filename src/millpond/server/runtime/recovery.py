@@ -1,4 +1,4 @@
-"""From the store back to a running core: restore, replay, compare, and settle with what the engine observes."""
+"""From the store back to a running core: restore, redo what is stored, and settle with what the engine observes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from millpond.model import events
-from millpond.model.codec import to_plain
 from millpond.model.decisions import Decision, Start
-from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
+from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
 from millpond.model.states import TaskState
 from millpond.model.workloads import Job
@@ -20,7 +19,7 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.policies import UNCHANGED, Policies
 from millpond.server.store.formats import check_format
 from millpond.server.store.histories import DecisionEntry
-from millpond.server.store.store import Store, StoredSnapshot
+from millpond.server.store.store import ClaimsEntry, Store, StoredSnapshot
 from millpond.server.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -36,54 +35,69 @@ _KEEP: Final = "this is a defect of Millpond; keep the state directory and repor
 def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
     """The core as it was when the last event was stored; a new one in a new store.
 
-    Decisions that were taken and not stored any more (the server died between the two) are stored now: the replay
-    takes the same ones, and no engine has seen them.
+    What is stored as decided is carried out again and not decided again, so that another version, with other rules,
+    goes on where this one was killed. If the server died between a cycle and the storing of its decisions, no engine
+    has seen them: that cycle is run now, and they are stored.
 
     Args:
-        policies: what a new store is begun with. An older one is replayed under the policies it was written under;
-            others take over by an event of their own, once the replay is through (``Policies.change``).
+        policies: what a new store is begun with. In an older one others take over by an event of their own, behind the
+            log (``Policies.change``).
 
     Raises:
-        UnavailableError: the replay decides otherwise than was decided, because another version wrote the log; or the
-            snapshot is of a format that this one cannot read.
+        UnavailableError: the snapshot is of a format that this version cannot read.
+        InconsistentStateError: the log cannot be followed: by a defect, or because it is damaged.
     """
     snapshot = store.latest_snapshot()
     if snapshot is None:
         core = Core(Scheduler(policies.over(Settings())))
         store.save_snapshot(StoredSnapshot(0, 0.0, VERSION, core.snapshot()))
         return core
-    check_format(snapshot.data["scheduler"].get("format"), snapshot.version)
-    core = Core.restore(snapshot.seq, snapshot.data)
+    core = restored(snapshot)
     try:
-        missing = _replay(core, store, snapshot)
+        _redo(core, store)
     except MillpondError:
         raise
     except Exception as error:
         raise InconsistentStateError(
-            f"the stored log cannot be replayed behind entry {core.seq} ({error!r})", _KEEP
+            f"the stored log cannot be followed behind entry {core.seq} ({error!r})", _KEEP
         ) from error
-    if missing:
-        store.record(missing)
     return core
 
 
-def _replay(core: Core, store: Store, snapshot: StoredSnapshot) -> list[DecisionEntry]:
-    """Go through the log behind the snapshot; returns the decisions that were not stored any more."""
-    stored = store.decisions_after(snapshot.seq)
-    missing: list[DecisionEntry] = []
-    for entry in store.events_after(snapshot.seq):
-        if not isinstance(entry.event, events.Tick):
-            core.handle(entry.event)
-            continue
-        for decision in core.decide(entry.event):
-            known = stored.pop(decision.id, None)
-            if known is None:
-                missing.append(DecisionEntry(entry.seq, entry.event.at, decision))
-            elif known != decision:
-                raise _differs(snapshot, f"{to_plain(known)} was decided, {to_plain(decision)} is now")
-    if stored:
-        raise _differs(snapshot, f"{to_plain(next(iter(stored.values())))} was decided, nothing is now")
-    return missing
+def restored(snapshot: StoredSnapshot) -> Core:
+    """The core as of a snapshot.
+
+    Raises:
+        UnavailableError: it is of a format that this version cannot read.
+    """
+    check_format(snapshot.data["scheduler"].get("format"), snapshot.version)
+    return Core.restore(snapshot.seq, snapshot.data)
+
+
+def _redo(core: Core, store: Store) -> None:
+    """Go through the log behind the snapshot."""
+    decided, claims = store.decisions_after(core.seq), store.claims_after(core.seq)
+    last = store.latest_seq()
+    turn: list[events.Event] = []
+    for entry in store.events_after(core.seq):
+        tick = entry.event
+        if not isinstance(tick, events.Tick):
+            turn.append(tick)
+        elif entry.seq < last or entry.seq in decided or entry.seq in claims:
+            core.redo(turn, tick, decided.get(entry.seq, ()), claims.get(entry.seq))
+            turn.clear()
+        else:
+            for event in turn:
+                core.handle(event)
+            _finish(core, store, entry.seq, tick)
+
+
+def _finish(core: Core, store: Store, seq: int, tick: events.Tick) -> None:
+    """Run the last cycle, of which nothing is stored: it came to nothing, or the server died before that."""
+    entries = [DecisionEntry(seq, tick.at, decision) for decision in core.decide(tick)]
+    claims = core.scheduler.changed_claims()
+    if entries or claims:
+        store.record(entries, claims=ClaimsEntry(seq, claims or []))
 
 
 def node_changes(core: Core, nodes: Sequence[Node], now: float) -> list[events.Event]:
@@ -149,11 +163,3 @@ def to_repeat(core: Core, nodes: Sequence[Node]) -> list[Decision]:
         and not record.state.ended
         and not (isinstance(decision, Start) and any(placed.node not in there for placed in decision.placements))
     ]
-
-
-def _differs(snapshot: StoredSnapshot, what: str) -> UnavailableError:
-    if snapshot.version == VERSION:
-        hint = _KEEP
-    else:
-        hint = f"the state was written by version {snapshot.version}: start and stop that one once, then upgrade"
-    return UnavailableError(f"the stored log does not lead to the stored decisions ({what})", hint)

@@ -36,7 +36,7 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import AdoptingEngine, LoopDependencies
 from millpond.server.runtime.usage import UsageMeter
 from millpond.server.store.histories import DecisionEntry, LogEntry
-from millpond.server.store.store import Store, StoredSnapshot
+from millpond.server.store.store import ClaimsEntry, Store, StoredSnapshot
 from millpond.server.version import VERSION
 from millpond.server.views.job_cache import cancelled_view, read_only_view
 from millpond.server.views.job_lookup import JobLookup
@@ -76,13 +76,15 @@ class TurnProcessor:
         self._job_views = JobViews(core, job_cache, self._arrays, UsageMeter(store.books.open_intervals()))
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
-        self._snapshot_seq = core.seq
+        self._claims: ClaimsEntry | None = None
+        self._snapshot_seq = store.latest_snapshot_seq() or 0
         self._due: float | None = None
         self._has_more = False
 
     def settle(self, engine: AdoptingEngine) -> list[events.Event]:
         """Make core and engine agree after a start; returns the nodes that came and went, for the first turn."""
         self._engine = engine
+        self._save_snapshot()  # behind what was redone after a crash: from here on the log can be verified again
         inventory = engine.inventory()
         nodes = inventory.nodes
         self._job_views.begin(inventory.tasks, self._dependents.all, self._now())
@@ -130,7 +132,11 @@ class TurnProcessor:
 
     def keep_snapshot(self) -> None:
         """Store a snapshot, unless the latest is as new."""
-        if self._loop.read_only is not None or self._core.seq == self._snapshot_seq or not self._flush():
+        if self._loop.read_only is None and self._flush():
+            self._save_snapshot()
+
+    def _save_snapshot(self) -> None:
+        if self._core.seq == self._snapshot_seq:
             return
         try:
             self._store.save_snapshot(StoredSnapshot(self._core.seq, self._core.now, VERSION, self._core.snapshot()))
@@ -260,6 +266,8 @@ class TurnProcessor:
         self._dependencies.on_cycle(time.perf_counter() - begun)
         self._due = self._core.scheduler.next_wakeup(self._core.now)
         self._decided += [DecisionEntry(tick.seq, tick.event.at, decision) for decision in decisions]
+        claims = self._core.scheduler.changed_claims()
+        self._claims = None if claims is None else ClaimsEntry(tick.seq, claims)
         self._job_views.update({decision.job for decision in decisions}, self._now())
         self._flush()
         if self._core.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
@@ -303,11 +311,13 @@ class TurnProcessor:
     def _flush(self) -> bool:
         """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
         job_views = self._job_views
-        if (self._decided or job_views.ended or job_views.used or job_views.kept) and not self._store_decided():
+        if (
+            self._decided or self._claims or job_views.ended or job_views.used or job_views.kept
+        ) and not self._store_decided():
             return False
         decisions: list[Decision] = [entry.decision for entry in self._decided]
         ended = job_views.stored()
-        self._decided, self._loop.trouble = [], ""
+        self._decided, self._claims, self._loop.trouble = [], None, ""
         if decisions:
             self._engine.apply(decisions)
         for view in ended:
@@ -328,7 +338,7 @@ class TurnProcessor:
         notices = notices_of(self._core.now, decided, [*job_views.kept, *ended_now], self._job_cache.get)
         deliveries = self._dependencies.webhooks.address(notices)
         try:
-            self._store.record(self._decided, ended_now, job_views.used, deliveries)
+            self._store.record(self._decided, ended_now, job_views.used, deliveries, self._claims)
         except DBAPIError as error:
             self._store_fails(error)
             return False

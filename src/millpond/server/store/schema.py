@@ -39,6 +39,15 @@ decisions = Table(
 )
 """What was decided; ``seq`` is that of the tick in the log."""
 
+claims = Table(
+    "claims",
+    metadata,
+    Column("seq", _NUMBER, primary_key=True, autoincrement=False),
+    Column("data", Text, nullable=False),
+)
+"""The places that the scheduler kept for jobs until others had left, where a cycle changed them; ``seq`` is that of its
+tick in the log."""
+
 snapshots = Table(
     "snapshots",
     metadata,

@@ -57,6 +57,14 @@ class StoredSnapshot:
     data: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimsEntry:
+    """The scheduler's claims as a cycle left them (``Scheduler.changed_claims``), by its tick in the log."""
+
+    seq: int
+    data: list[Any]
+
+
 class Store(TableStore):
     """One open database.
 
@@ -140,6 +148,7 @@ class Store(TableStore):
         ended: Sequence[JobInfo] = (),
         held: Sequence[UsageChange] = (),
         new_deliveries: Sequence[NewDelivery] = (),
+        claims: ClaimsEntry | None = None,
     ) -> None:
         """Make what a turn came to durable, all or nothing.
 
@@ -148,12 +157,15 @@ class Store(TableStore):
             ended: the last look of jobs that have ended.
             held: changes of what jobs hold.
             new_deliveries: for webhooks.
+            claims: what the cycle changed of them; None: nothing.
         """
         with self._engine.begin() as connection:
             write_changes(connection, held)
             deliveries.write_new(connection, new_deliveries)
             if decisions:
                 connection.execute(schema.decisions.insert(), [_decision_row(entry) for entry in decisions])
+            if claims is not None:
+                connection.execute(schema.claims.insert().values(seq=claims.seq, data=json.dumps(claims.data)))
             write_ended(connection, ended)
 
     def save_snapshot(self, snapshot: StoredSnapshot) -> None:
@@ -170,6 +182,7 @@ class Store(TableStore):
             oldest = min(connection.execute(kept).scalars())
             connection.execute(snapshots.delete().where(snapshots.c.seq < oldest))
             connection.execute(events.delete().where(events.c.seq <= min(oldest, snapshot.seq - KEPT_EVENTS)))
+            connection.execute(schema.claims.delete().where(schema.claims.c.seq <= oldest))
             connection.execute(keys.delete().where(keys.c.at < snapshot.at - _KEYS_KEPT_S))
             forget_deleted(connection)
             deliveries.forget(connection, snapshot.at - _DELIVERIES_KEPT_S)
@@ -180,7 +193,15 @@ class Store(TableStore):
         """The newest snapshot; None in a new database."""
         query = sa.select(schema.snapshots).order_by(schema.snapshots.c.seq.desc()).limit(1)
         row = self._first(query)
-        return None if row is None else StoredSnapshot(row.seq, row.at, row.version, json.loads(row.data))
+        return None if row is None else _snapshot(row)
+
+    def snapshots(self) -> list[StoredSnapshot]:
+        """The snapshots that are kept, the oldest first; the whole log behind it is kept too."""
+        return [_snapshot(row) for row in self._rows(sa.select(schema.snapshots).order_by(schema.snapshots.c.seq))]
+
+    def latest_seq(self) -> int:
+        """The last entry of the log; 0 in a new database."""
+        return self._value(sa.select(sa.func.max(schema.events.c.seq))) or 0
 
     def latest_snapshot_seq(self) -> int | None:
         """The place in the log of the newest snapshot: a quick look whether the database can be read at all."""
@@ -198,11 +219,23 @@ class Store(TableStore):
                 return
             seq = rows[-1].seq
 
-    def decisions_after(self, seq: int) -> dict[int, Decision]:
-        """Decisions taken behind a log entry, by id."""
+    def decisions_after(self, seq: int) -> dict[int, list[Decision]]:
+        """Decisions taken behind a log entry, in their order, by their tick."""
         table = schema.decisions
         query = sa.select(table).where(table.c.seq > seq).order_by(table.c.id)
-        return {row.id: from_plain(json.loads(row.data)) for row in self._rows(query)}
+        found: dict[int, list[Decision]] = {}
+        for row in self._rows(query):
+            found.setdefault(row.seq, []).append(from_plain(json.loads(row.data)))
+        return found
+
+    def claims_after(self, seq: int) -> dict[int, list[Any]]:
+        """``ClaimsEntry.data`` of the ticks behind a log entry that have some."""
+        query = sa.select(schema.claims).where(schema.claims.c.seq > seq)
+        return {row.seq: json.loads(row.data) for row in self._rows(query)}
+
+
+def _snapshot(row: sa.Row[Any]) -> StoredSnapshot:
+    return StoredSnapshot(row.seq, row.at, row.version, json.loads(row.data))
 
 
 def _event_row(entry: LogEntry) -> dict[str, Any]:

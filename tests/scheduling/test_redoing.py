@@ -1,0 +1,107 @@
+"""A scheduler is killed at random points of bursty logs, and another one redoes the log behind its last snapshot.
+
+One of the same version stands where the first one stood. One that would decide otherwise goes on from there: nothing is
+lost, and nothing runs twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bursts import KINDS, settings_of, world_of
+from ledgers import check_everything
+from redone import essential, redo, stored
+
+from millpond.model.decisions import Decision, Start
+from millpond.model.events import Event
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.simulation.kernel import Simulation
+from millpond.simulation.results.history import history_of
+
+
+class Killed:
+    """A scheduler that is killed now and then; what it wrote down goes on as the next one.
+
+    Args:
+        changed: what the next version makes of a snapshot.
+    """
+
+    def __init__(
+        self, settings: Settings, seed: int, changed: Callable[[dict[str, Any]], dict[str, Any]] | None
+    ) -> None:
+        self.core = Scheduler(settings)
+        self.kills = 0
+        self.starts: list[tuple[str, int]] = []
+        self._changed = changed
+        self._draws = random.Random(seed)
+        self._snapshot = stored(self.core.snapshot())
+        self._turn: list[Event] = []
+        self._log: list[tuple[list[Event], float, list[Decision], Any]] = []
+
+    def handle(self, event: Event) -> None:
+        self.core.handle(event)
+        self._turn.append(event)
+
+    def decide(self, now: float) -> list[Decision]:
+        decisions = self.core.decide(now)
+        self.starts += [(each.job, each.attempt) for each in decisions if isinstance(each, Start) and not each.joins]
+        self._log.append((self._turn, now, decisions, self.core.changed_claims()))
+        self._turn = []
+        if self._draws.random() < 0.1:
+            self._kill()
+        if self._draws.random() < 0.02:
+            self._snapshot, self._log = stored(self.core.snapshot()), []
+        return decisions
+
+    def next_wakeup(self, now: float) -> float | None:
+        return self.core.next_wakeup(now)
+
+    def forget(self, job_id: str) -> None:
+        """It stays: so it does behind a snapshot."""
+
+    def _kill(self) -> None:
+        plain = self._snapshot if self._changed is None else self._changed(self._snapshot)
+        core = Scheduler.restore(plain)
+        for turn in self._log:
+            redo(core, *turn)
+        check_everything(core)
+        assert essential(core) == essential(self.core)
+        self.core = core
+        self.kills += 1
+
+
+def of_other_policies(plain: dict[str, Any]) -> dict[str, Any]:
+    """What stands for a version that decides otherwise: on every draw it places and preempts by other rules."""
+    settings = plain["settings"]
+    placement = "random" if settings["placement"] != "random" else "best-fit"
+    return {**plain, "settings": {**settings, "placement": placement, "preempt": not settings["preempt"]}}
+
+
+def play(kind: str, seed: int, jobs: int, changed: Callable[[dict[str, Any]], dict[str, Any]] | None) -> int:
+    killed = Killed(settings_of(kind), seed, changed)
+    simulation = Simulation(world_of(kind, seed, jobs), killed)
+    simulation.run()
+    assert history_of(simulation).finished.all()
+    assert len(killed.starts) == len(set(killed.starts))
+    return killed.kills
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_next_scheduler_of_the_same_version_stands_where_the_killed_one_stood(kind: str) -> None:
+    assert play(kind, 1, 80, None) > 3
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "gandiva"])
+def test_one_that_would_decide_otherwise_goes_on_where_the_killed_one_stood(kind: str) -> None:
+    assert play(kind, 1, 80, of_other_policies) > 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_logs_are_redone_from_anywhere(kind: str) -> None:
+    changes = (None, of_other_policies) if kind != "gandiva" else (None,)
+    assert sum(play(kind, seed, 100, changed) for seed in range(2, 6) for changed in changes) > 20
