@@ -16,7 +16,7 @@ from millpond.model.events import DeviceHealthChanged, Noted
 from millpond.model.nodes import Node
 from millpond.model.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.failed_devices import FailedDevices
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, OwnProcesses
+from millpond.node.devices.vendor import NO_PROCESSES, Availability, OwnProcesses
 from millpond.node.host.machine import Machine
 
 CARD = Device("GPU-0", 0, "nvidia", "A100", 81920)
@@ -43,7 +43,7 @@ class OneCard:
     def available(self) -> Availability:
         return Availability(True, "1 found")
 
-    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         return () if self.card is None else (self.card,)
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
@@ -61,7 +61,7 @@ class Watched:
         machine = Machine((Node("box", 1000, 1024, (CARD,)),), {"nvidia": self.vendor})
         self.watch = HealthWatch(
             machine,
-            lambda: NOTHING_OURS,
+            lambda: NO_PROCESSES,
             HealthListener(
                 lambda node, device: self.reports.append((node, device.health)),
                 lambda node, device, text: self.erred.append((device.uuid, text)),
@@ -131,7 +131,7 @@ def test_a_fault_of_a_card_takes_all_instances_that_were_cut_out_of_it() -> None
     part = replace(CARD, uuid="MIG-1", parent="GPU-7", instance=0)
     watched.watch = HealthWatch(
         Machine((Node("box", 1000, 1024, (CARD, part)),), {"nvidia": watched.vendor}),
-        lambda: NOTHING_OURS,
+        lambda: NO_PROCESSES,
         HealthListener(
             lambda node, device: watched.reports.append((device.uuid, device.health)),
             lambda node, device, text: None,
@@ -145,7 +145,7 @@ def test_a_fault_of_a_card_takes_all_instances_that_were_cut_out_of_it() -> None
 def test_a_vendor_that_cannot_tell_now_leaves_its_cards_as_they_are() -> None:
     watched = Watched()
 
-    def hangs(ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
+    def hangs(own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         raise UnavailableError("the tool does not answer")
 
     watched.vendor.discover = hangs  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from millpond.model.errors import UnavailableError
 from millpond.node.devices.discovery import FoundVendors
 from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.devices.fake import FakeVendor, fake_nodes
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, OwnProcesses
+from millpond.node.devices.vendor import NO_PROCESSES, Availability, Fact, OwnProcesses
 from millpond.node.sharing.agent_lock import AgentLock
 from millpond.server.operations import devices
 from millpond.server.operations.devices import device_findings, failed_devices, sharing
@@ -39,7 +39,7 @@ class Vendor(FakeVendor):
 
 
 def looked(*vendors: Vendor, broken: dict[str, str] | None = None) -> dict[str, Finding]:
-    found = device_findings(FoundVendors(vendors, broken or {}), NOTHING_OURS)
+    found = device_findings(FoundVendors(vendors, broken or {}), NO_PROCESSES)
     assert all((one.grade is Grade.OK) == (not one.remedy) for one in found)
     return {one.what: one for one in found}
 
@@ -78,7 +78,7 @@ def test_cards_that_cannot_be_used_are_named_with_why() -> None:
     vendor = Vendor("ascend", "2:910B3-64GB")
     lost, well = vendor.discover()
     broken = replace(lost, health=DeviceHealth.FAULTY, health_detail="it fell off the bus")
-    vendor.discover = lambda ours=NOTHING_OURS: (broken, well)  # type: ignore[method-assign]
+    vendor.discover = lambda own=NO_PROCESSES: (broken, well)  # type: ignore[method-assign]
     assert looked(vendor)["GPUs"].found == "2 x 910B3; not usable: card 0: it fell off the bus"
 
 
@@ -92,7 +92,7 @@ def test_a_card_that_the_server_saw_fail_is_told_until_it_is_well_again(tmp_path
 
 
 def test_a_vendor_that_fails_is_told_and_the_others_are_looked_at() -> None:
-    def fails(ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
+    def fails(own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         raise UnavailableError("it hangs")
 
     odd, well = Vendor("odd", "1:X-1GB"), Vendor("well", "1:Y-1GB")

@@ -31,7 +31,7 @@ from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import DataSource, ProvisioningRules
 from millpond.specs.config.queues import QueuePaths
 from millpond.specs.errors import SpecError
-from millpond.specs.job.images import OURS
+from millpond.specs.job.images import CATALOGUE_PREFIX
 from millpond.specs.job.job_spec import check_job
 from real_containers import IMAGE, RealPodman
 
@@ -512,9 +512,9 @@ def test_images_that_left_the_catalogue_go_when_no_container_is_made_of_them_any
     left = held_as("left", "1")
     for name in (kept.held_as, left):
         images.name(busy, name)
-    assert {kept.held_as, left} <= set(images.names(OURS))
+    assert {kept.held_as, left} <= set(images.names(CATALOGUE_PREFIX))
     api.provisioning.tidy(0.0)
-    names = images.names(OURS)  # among them what other tests keep containers of
+    names = images.names(CATALOGUE_PREFIX)  # among them what other tests keep containers of
     assert kept.held_as in names
     assert left not in names
     images.drop(kept.held_as)

@@ -77,16 +77,16 @@ def seen(samples: Iterable[DeviceSample], held: Iterable[WatchedSlice]) -> list[
     rows = {sample.device: sample.processes for sample in samples if sample.processes is not None}
     found = []
     for each in held:
-        ours = [process for process in rows.get(each.device, ()) if process.pid in each.pids]
-        ungated = sorted(process.pid for process in ours if process.pid not in each.usage.pids)
+        own = [process for process in rows.get(each.device, ()) if process.pid in each.pids]
+        ungated = sorted(process.pid for process in own if process.pid not in each.usage.pids)
         if ungated:
             named = ", ".join(map(str, ungated[:3])) + (" …" if len(ungated) > 3 else "")
             text = f"process {named} is on device {each.device} without the gate that its slice stands for"
             found.append(Escape(each.task, EscapeKind.UNGATED, text))
         if each.usage.tampered:
             found.append(Escape(each.task, EscapeKind.TAMPERED, "what its gate goes by was changed, and put right"))
-        used = sum(process.memory_mib or 0 for process in ours)
-        if used > each.memory_mib + _UNCOUNTED_MIB * len(ours):
+        used = sum(process.memory_mib or 0 for process in own)
+        if used > each.memory_mib + _UNCOUNTED_MIB * len(own):
             text = f"it has {used} MiB of device {each.device}, and its slice is {each.memory_mib} MiB"
             found.append(Escape(each.task, EscapeKind.OVERDRAWN, text))
     return found

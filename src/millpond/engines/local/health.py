@@ -49,23 +49,23 @@ class HealthListener:
 class HealthWatch:
     """Threads of its own, as drivers can take seconds to answer.
 
-    A card counts as busy elsewhere only when two looks in a row find it so: a task of ours that starts or ends just
-    between listing our processes and asking the driver looks like a stranger once.
+    A card counts as busy elsewhere only when two looks in a row find it so: an own task that starts or ends just
+    between listing its processes and asking the driver looks like a foreign one once.
 
     Args:
-        ours: what our tasks use at the moment.
+        own: the devices and processes of the tasks at the moment.
         clock: seconds, of any beginning.
     """
 
     def __init__(
         self,
         machine: Machine,
-        ours: Callable[[], OwnProcesses],
+        own: Callable[[], OwnProcesses],
         listener: HealthListener,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine = machine
-        self._ours = ours
+        self._own = own
         self._listener = listener
         self._clock = clock
         self._lock = threading.Lock()
@@ -100,8 +100,8 @@ class HealthWatch:
 
     def look(self) -> None:
         """Look once, and report what changed."""
-        ours = self._ours()
-        seen, silent = self._discover(ours)
+        own = self._own()
+        seen, silent = self._discover(own)
         with self._lock:
             for node in self.nodes:
                 now = (
@@ -110,7 +110,7 @@ class HealthWatch:
                 )
                 self._show(node, now)
 
-    def _discover(self, ours: OwnProcesses) -> tuple[dict[str, Device], set[str]]:
+    def _discover(self, own: OwnProcesses) -> tuple[dict[str, Device], set[str]]:
         """All devices by UUID, and the vendors that cannot report theirs: those stay as they are.
 
         A tool that hangs is no reason to end what runs; and what the vendor of another package raises is reported, not
@@ -120,7 +120,7 @@ class HealthWatch:
         silent = set()
         for name, vendor in self._machine.vendors.items():
             try:
-                seen.update((device.uuid, device) for device in vendor.discover(ours))
+                seen.update((device.uuid, device) for device in vendor.discover(own))
                 self._trouble.pop(name, None)
             except Exception as error:
                 silent.add(name)

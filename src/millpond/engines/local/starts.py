@@ -222,14 +222,14 @@ class PendingStart:
     def _take_charge(self, task: TaskId, spawned: runner.Spawned) -> Refusal | None:
         """Watch a task whose start is settled; says what is wrong when it did not start."""
         record = read_record(TaskFiles.of(self._site.state_dir, task))
-        ours = record is not None and record.decision == self.decision.id
-        if record is not None and ours:
+        is_own = record is not None and record.decision == self.decision.id
+        if record is not None and is_own:
             self._confinements.append(record.confinement)
-        if record is not None and ours and record.error is None and record.supervisor_pid == spawned.pid:
+        if record is not None and is_own and record.error is None and record.supervisor_pid == spawned.pid:
             self._site.live.watch(record, spawned.handle, self._port)
             return None
         self._site.loop.add_reader(spawned.handle, self._collect, spawned.handle)
-        if record is None or not ours:
+        if record is None or not is_own:
             return _CRASHED
         refusal = refusal_of(record, self._launch)
         if refusal is None and self._site.live.attach(record) is None:

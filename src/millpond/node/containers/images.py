@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
 from millpond.node.containers.logins import RegistryLogin, login_file
 from millpond.node.containers.pull_errors import pull_error, push_error
-from millpond.specs.job.images import DEFAULT_TAG, OURS, repository_of, whole
+from millpond.specs.job.images import CATALOGUE_PREFIX, DEFAULT_TAG, repository_of, whole
 
 Notify = Callable[[str], None]
 """Takes a line of what a program says, an empty one while it says nothing; whatever it raises ends the program."""
@@ -238,9 +238,9 @@ class OciImages:
         Raises:
             UnavailableError: the build is upon one of those.
         """
-        ours = next((base for base, meant in bases.items() if meant.startswith(OURS)), None)
-        if ours is not None:
-            raise UnavailableError(f"docker cannot build upon {ours!r} of the catalogue", "name one of a registry")
+        refused = next((base for base, meant in bases.items() if meant.startswith(CATALOGUE_PREFIX)), None)
+        if refused is not None:
+            raise UnavailableError(f"docker cannot build upon {refused!r} of the catalogue", "name one of a registry")
         return []
 
     def _do(self, order: Sequence[str], notify: Notify, cause: str, remedy: str) -> None:

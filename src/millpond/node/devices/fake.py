@@ -24,7 +24,7 @@ from millpond.model.nodes import Node
 from millpond.model.power import PowerLimits
 from millpond.model.telemetry import DeviceSample
 from millpond.node.devices.vendor import (
-    NOTHING_OURS,
+    NO_PROCESSES,
     Availability,
     DeviceVendor,
     OwnProcesses,
@@ -160,7 +160,7 @@ class FakeVendor(DeviceVendor):
         """Pretended cards are there when asked for."""
         return Availability(bool(self._devices), f"{len(self._devices)} pretended")
 
-    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         """The cards of all pretended nodes."""
         return tuple(self._devices.values())
 

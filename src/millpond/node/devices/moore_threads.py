@@ -9,7 +9,7 @@ from typing import Any
 from millpond.model.devices import Device
 from millpond.model.telemetry import DeviceLink, DeviceSample
 from millpond.model.topology import Link
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, DeviceVendor, Fact, OwnProcesses
+from millpond.node.devices.vendor import NO_PROCESSES, Availability, DeviceVendor, Fact, OwnProcesses
 
 _MIB = 1024 * 1024
 _MULTIPLE_SWITCHES, _SAME_NODE = 2, 4
@@ -47,7 +47,7 @@ class MooreThreadsVendor(DeviceVendor):
         count = self._ask("mtmlLibraryCountDevice") or 0
         return Availability(count > 0, f"{count} found by the Moore Threads driver")
 
-    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         """All cards; the library reports no processes or faults."""
         return tuple(
             Device(

@@ -22,7 +22,7 @@ from millpond.node.devices.nvidia_power import NvidiaPower
 from millpond.node.devices.nvidia_sampling import NvidiaSampler
 from millpond.node.devices.nvml import Load, Nvml, load_pynvml, text
 from millpond.node.devices.vendor import (
-    NOTHING_OURS,
+    NO_PROCESSES,
     Availability,
     Fact,
     HealthStream,
@@ -72,12 +72,12 @@ class NvidiaVendor:
             return Availability(False, f"the NVIDIA driver does not answer ({error})")
         return Availability(count > 0, f"{count} found by the NVIDIA driver")
 
-    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         """All cards that the driver names; a card that fell off the bus is missing."""
         if not self.available().usable:
             return ()
         nvml = self._nvml()
-        found = [pair for handle in self._handles() for pair in _card(nvml, handle, ours)]
+        found = [pair for handle in self._handles() for pair in _card(nvml, handle, own)]
         handles = {device.uuid: handle for device, handle in found}
         if self._sampler is None or self._sampler.devices != handles.keys():
             self._sampler = NvidiaSampler(nvml, handles)
@@ -156,7 +156,7 @@ def instances_of(nvml: Nvml, card: Any) -> list[Any] | None:
     return [handle for handle in found if handle is not None]
 
 
-def _card(nvml: Nvml, handle: Any, ours: OwnProcesses) -> Iterator[tuple[Device, Any]]:
+def _card(nvml: Nvml, handle: Any, own: OwnProcesses) -> Iterator[tuple[Device, Any]]:
     """A card as the devices that can be handed out of it, with their handles."""
     index = nvml.ask("nvmlDeviceGetIndex", handle)
     whole = _described(nvml, handle, -1 if index is None else index)
@@ -164,7 +164,7 @@ def _card(nvml: Nvml, handle: Any, ours: OwnProcesses) -> Iterator[tuple[Device,
         return
     instances = instances_of(nvml, handle)
     if whole.health is DeviceHealth.FAULTY or instances is None:
-        yield (_looked_at(nvml, handle, whole, ours), handle)
+        yield (_looked_at(nvml, handle, whole, own), handle)
         return
     if not instances:
         yield (replace(whole, health=DeviceHealth.BUSY_ELSEWHERE, health_detail=_NO_INSTANCES), handle)
@@ -174,7 +174,7 @@ def _card(nvml: Nvml, handle: Any, ours: OwnProcesses) -> Iterator[tuple[Device,
             part = replace(device, parent=whole.uuid, instance=number)
             if whole.health is not DeviceHealth.OK:
                 part = replace(part, health=whole.health, health_detail=whole.health_detail)
-            yield (_looked_at(nvml, instance, part, ours), instance)
+            yield (_looked_at(nvml, instance, part, own), instance)
 
 
 def _described(nvml: Nvml, handle: Any, index: int) -> Device | None:
@@ -193,7 +193,7 @@ def _described(nvml: Nvml, handle: Any, index: int) -> Device | None:
     return Device(uuid, index, VENDOR, model, memory_mib, health=health, health_detail=detail, context_mib=CONTEXT_MIB)
 
 
-def _looked_at(nvml: Nvml, handle: Any, device: Device, ours: OwnProcesses) -> Device:
+def _looked_at(nvml: Nvml, handle: Any, device: Device, own: OwnProcesses) -> Device:
     """A device that is well, with what foreign processes make of it."""
     if device.health is not DeviceHealth.OK:
         return device
@@ -201,5 +201,5 @@ def _looked_at(nvml: Nvml, handle: Any, device: Device, ours: OwnProcesses) -> D
         running = nvml.must("nvmlDeviceGetComputeRunningProcesses", handle)
     except nvml.error as error:
         return replace(device, health=DeviceHealth.FAULTY, health_detail=f"the driver says: {error}")
-    health, detail = used_by(device.uuid, [process.pid for process in running or ()], ours)
+    health, detail = used_by(device.uuid, [process.pid for process in running or ()], own)
     return replace(device, health=health, health_detail=detail)

@@ -19,7 +19,7 @@ from typing import Any
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceSample
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, DeviceVendor, OwnProcesses, used_by
+from millpond.node.devices.vendor import NO_PROCESSES, Availability, DeviceVendor, OwnProcesses, used_by
 
 Run = Callable[[Sequence[str]], str]
 """Runs a command and gives what it prints.
@@ -112,13 +112,13 @@ class ToolVendor(DeviceVendor, ABC):
             return Availability(False, error.cause)
         return Availability(bool(found), f"{len(found)} found by {self.tool}")
 
-    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         """What the tool lists.
 
         Raises:
             UnavailableError: it fails.
         """
-        return tuple(self._device(reading, ours) for reading in self._look())
+        return tuple(self._device(reading, own) for reading in self._look())
 
     def sample(self) -> tuple[DeviceSample, ...]:
         """What the tool reports of each.
@@ -145,14 +145,14 @@ class ToolVendor(DeviceVendor, ABC):
             self._read_at = now
         return self._readings
 
-    def _device(self, reading: ToolReading, ours: OwnProcesses) -> Device:
+    def _device(self, reading: ToolReading, own: OwnProcesses) -> Device:
         sample = reading.sample
         device = Device(
             sample.device, reading.index, self.name, reading.model, sample.memory_mib or 0, experimental=True
         )
         if reading.trouble:
             return replace(device, health=DeviceHealth.FAULTY, health_detail=f"{self.tool} says: {reading.trouble}")
-        health, detail = used_by(device.uuid, [process.pid for process in sample.processes or ()], ours)
+        health, detail = used_by(device.uuid, [process.pid for process in sample.processes or ()], own)
         return replace(device, health=health, health_detail=detail)
 
 

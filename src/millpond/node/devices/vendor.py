@@ -1,6 +1,6 @@
 """What every vendor of accelerators answers: are there any, which, how they fare, and how a process is given some.
 
-Vendors are found by the entry-point group ``millpond.devices`` (``node.devices.discovery``), third parties' as ours.
+Vendors are found by the entry-point group ``millpond.devices`` (``node.devices.discovery``), in other packages too.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class Availability(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnProcesses:
-    """What our own tasks use now; everything else on a device is foreign.
+    """What this server's tasks use now; everything else on a device is foreign.
 
     Attributes:
-        pids: all processes of our tasks.
-        devices: UUIDs of the devices that our tasks hold.
+        pids: all processes of its tasks.
+        devices: UUIDs of the devices that they hold.
     """
 
     pids: frozenset[int] = frozenset()
     devices: frozenset[str] = frozenset()
 
 
-NOTHING_OURS = OwnProcesses()
+NO_PROCESSES = OwnProcesses()
 
 
-def used_by(device: str, pids: Collection[int], ours: OwnProcesses) -> tuple[DeviceHealth, str]:
+def used_by(device: str, pids: Collection[int], own: OwnProcesses) -> tuple[DeviceHealth, str]:
     """The health of a device that is well otherwise, by the processes on it, and who they are.
 
     Args:
         device: its UUID.
     """
-    foreign = set(pids) - ours.pids
-    if device in ours.devices:
+    foreign = set(pids) - own.pids
+    if device in own.devices:
         # Inside a container the driver numbers processes as the host does; numbers that mean nothing here
         # are then our own tasks, as the device is theirs.
         foreign = {pid for pid in foreign if Path(f"/proc/{pid}").exists()}
@@ -132,7 +132,7 @@ class DeviceVendor(Protocol):
     def available(self) -> Availability:
         """Whether there is anything to discover."""
 
-    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         """All devices with their present health, by index. Empty where ``available`` says no.
 
         Raises:

@@ -322,8 +322,8 @@ def _strangers(folder: Path) -> list[int]:
     """Processes beside us in a group of version 2 that are not our own; in that of the tasks' unit there are none."""
     if _is_root(folder) or folder.name == TASKS_UNIT:
         return []
-    ours = {os.getpid(), *descendants(os.getpid())}
-    return [pid for pid in processes(folder) if pid not in ours]
+    own = {os.getpid(), *descendants(os.getpid())}
+    return [pid for pid in processes(folder) if pid not in own]
 
 
 def _write(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from millpond.model.topology import Link
 from millpond.node.devices.discovery import FoundVendors, find_vendors
 from millpond.node.devices.fake import VENDOR, FakeVendor, fake_nodes
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
-from millpond.node.devices.vendor import NOTHING_OURS, DeviceVendor, OwnProcesses
+from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesses
 from millpond.node.host import memory_cgroup
 
 _MIB = 1024 * 1024
@@ -47,7 +47,7 @@ class Machine:
 
 def describe_machine(
     fake_gpus: str = "",
-    ours: OwnProcesses = NOTHING_OURS,
+    own: OwnProcesses = NO_PROCESSES,
     found: FoundVendors | None = None,
     swap_mib: int | None = None,
 ) -> Machine:
@@ -55,7 +55,7 @@ def describe_machine(
 
     Args:
         fake_gpus: as given to ``--fake-gpus``; then the pretended nodes stand in for the machine.
-        ours: what tasks of an earlier server use still (``node.task.runner.running_now``), lest it count as foreign.
+        own: what tasks of an earlier server use still (``node.task.runner.running_now``), which is not foreign.
         found: whom to ask for devices; by default all vendors that are installed.
         swap_mib: host memory for swapped work; by default a ``SWAP_SHARE``-th of it where devices can swap.
 
@@ -67,7 +67,7 @@ def describe_machine(
         cards = sum(len(node.devices) for node in nodes)
         return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
     found = find_vendors() if found is None else found
-    inventories = [_inventory(vendor, ours) for vendor in found.vendors]
+    inventories = [_inventory(vendor, own) for vendor in found.vendors]
     present = [each for each in inventories if each.devices]
     memory_mib = _memory_bytes() // _MIB
     can_swap = any(each.vendor.swaps() for each in present)
@@ -93,12 +93,12 @@ class _VendorInventory:
     installed: bool = True
 
 
-def _inventory(vendor: DeviceVendor, ours: OwnProcesses) -> _VendorInventory:
+def _inventory(vendor: DeviceVendor, own: OwnProcesses) -> _VendorInventory:
     availability = vendor.available()
     if not availability.usable:
         return _VendorInventory(vendor, trouble=availability.reason, installed=availability.installed)
     try:
-        devices, links = vendor.discover(ours), vendor.links()
+        devices, links = vendor.discover(own), vendor.links()
     except UnavailableError as error:
         return _VendorInventory(vendor, trouble=error.cause)
     if vendor.remaps():

@@ -41,10 +41,10 @@ def is_held_by(connection: socket.socket, processes: Iterable[int]) -> bool:
     Raises:
         OSError: the kernel does not report it.
     """
-    (_, ours), (_, port) = connection.getsockname(), connection.getpeername()
+    (_, own_port), (_, port) = connection.getsockname(), connection.getpeername()
     # First who listens: a connection not accepted after that waits with one of those.
     listeners = set(_listeners(port))
-    accepted = _inode_of_peer(port, ours)
+    accepted = _inode_of_peer(port, own_port)
     if accepted is None:
         return False
     return _hold_all({accepted} if accepted else listeners, processes)
@@ -62,9 +62,9 @@ def _listeners(port: int) -> Iterator[int]:
                 yield inode
 
 
-def _inode_of_peer(port: int, ours: int) -> int | None:
+def _inode_of_peer(port: int, own_port: int) -> int | None:
     """The inode of the other end; 0 while it is not accepted, None when it is gone."""
-    wanted = _SOCKET.pack(port, ours, _LOOPBACK, _LOOPBACK)
+    wanted = _SOCKET.pack(port, own_port, _LOOPBACK, _LOOPBACK)
     return next((inode for _, inode, _ in _ask(socket.AF_INET, _ESTABLISHED, wanted, 0)), None)
 
 

@@ -118,8 +118,8 @@ class _Command:
                 for theirs in (stdin, stdout, stderr):
                     os.close(theirs)
         self.terminal = bool(order.get("tty"))
-        for ours in (self.input, *self.outputs):
-            os.set_blocking(ours, False)
+        for end in (self.input, *self.outputs):
+            os.set_blocking(end, False)
         self.handle = os.pidfd_open(self.process.pid)
 
     def _start(

@@ -60,7 +60,7 @@ class ForkserverClient:
         self._requests = self._process = None
 
     def _open(self) -> None:
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             # -P, -s: neither the present directory nor the user's packages have a say in what it runs.
             self._process = subprocess.Popen(
@@ -73,8 +73,8 @@ class ForkserverClient:
         if self._group is not None:
             with contextlib.suppress(OSError):  # it then stays with us, where it works as well
                 cgroups.move(self._process.pid, self._group)
-        ours.settimeout(ANSWER_WITHIN_S)
-        self._requests = ours
+        own.settimeout(ANSWER_WITHIN_S)
+        self._requests = own
 
     def _ask(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
         if self._requests is None:

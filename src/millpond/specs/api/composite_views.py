@@ -39,7 +39,7 @@ class TemplateInfo(Body):
     """A ready job file of this machine.
 
     Attributes:
-        own: it is the user's, not ours.
+        own: it is the user's, not Millpond's.
         needs: what must be installed for it.
         source: where it lies.
     """

@@ -18,7 +18,7 @@ DEFAULT_REGISTRY: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
 LONGEST_REFERENCE: Final = 400
 LOCAL_REGISTRY: Final = "localhost"
-OURS: Final = f"{LOCAL_REGISTRY}/millpond/"
+CATALOGUE_PREFIX: Final = f"{LOCAL_REGISTRY}/millpond/"
 """Under such names this machine's runtime holds the images of the catalogue."""
 
 NAME_PATTERN: Final = r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$"

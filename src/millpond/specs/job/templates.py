@@ -1,4 +1,4 @@
-"""Templates: ready job files with a line about them and what must be installed; ours, and the user's own beside them.
+"""Templates: ready job files with a line about them and what must be installed; Millpond's and the user's own.
 
 A template is a YAML file of two documents: first ``about`` and ``needs``, then the job file. Packages that it needs are
 an environment: a small job makes it in the home of its user on the machine where the job runs, unless it is there
@@ -75,7 +75,7 @@ class Template:
     Attributes:
         text: the whole file.
         source: where it lies.
-        own: it is the user's, not ours.
+        own: it is the user's, not Millpond's.
     """
 
     name: str
@@ -122,7 +122,7 @@ def own_folder() -> Path:
 
 
 def all_templates(warn: Callable[[str], None] = lambda text: None) -> list[Template]:
-    """Ours and the user's own by name; one of the user's stands in for ours of the same name.
+    """Millpond's and the user's own by name; one of the user's replaces Millpond's of the same name.
 
     Args:
         warn: called with why a file of the user's is skipped: it is wrong or cannot be read.
@@ -145,10 +145,10 @@ def find_template(name: str, warn: Callable[[str], None] = lambda text: None) ->
 
 
 def _paths() -> dict[str, list[Path]]:
-    """The files of each name, the user's own before ours."""
-    ours = Path(str(importlib.resources.files("millpond") / "templates"))
+    """The files of each name, the user's own first."""
+    installed = Path(str(importlib.resources.files("millpond") / "templates"))
     found: dict[str, list[Path]] = {}
-    for folder in (own_folder(), ours):
+    for folder in (own_folder(), installed):
         for path in folder.glob(f"*{_SUFFIX}"):
             found.setdefault(path.stem, []).append(path)
     return found

@@ -117,7 +117,7 @@ class Proxy:
         if not origin:
             hint = "submit it again under a shorter name, or use pond forward"
             return pages.trouble(410, f"the id of {job} cannot be part of a host name", hint, html=True)
-        return RedirectResponse(origin + below, 307, pages.OURS)
+        return RedirectResponse(origin + below, 307, pages.PLATFORM_HEADERS)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         headers = Headers(scope=scope)
@@ -172,7 +172,7 @@ class Proxy:
     def _led_on(self, scope: Scope, granted: AccessToken, below: bytes) -> Response:
         """A browser at the name of a job goes to its id, which programs that know where they are shown go by."""
         path = base_path(granted.job)
-        answer = RedirectResponse(path.rstrip("/") + below.decode("latin-1"), 307, pages.OURS)
+        answer = RedirectResponse(path.rstrip("/") + below.decode("latin-1"), 307, pages.PLATFORM_HEADERS)
         self._let_in(answer, scope, granted, path)
         return answer
 

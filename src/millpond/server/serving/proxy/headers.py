@@ -16,7 +16,7 @@ PLATFORM_COOKIES: Final = "millpond_"
 """Names of all cookies of the platform begin so, or so behind ``HOST_ONLY``."""
 HOST_ONLY: Final = "__Host-"
 """Browsers take cookies of such names over HTTPS alone, for all paths, and from no other host."""
-_OURS: Final = (PLATFORM_COOKIES.encode(), f"{HOST_ONLY}{PLATFORM_COOKIES}".lower().encode())
+_PLATFORM_PREFIXES: Final = (PLATFORM_COOKIES.encode(), f"{HOST_ONLY}{PLATFORM_COOKIES}".lower().encode())
 
 _HOP_BY_HOP: Final = frozenset(
     (
@@ -133,7 +133,7 @@ def _dropped(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
 
 def _foreign_cookies(value: bytes) -> list[bytes]:
     pairs = (pair.strip() for pair in value.split(b";"))
-    return [pair for pair in pairs if pair and not pair.lower().startswith(_OURS)]
+    return [pair for pair in pairs if pair and not pair.lower().startswith(_PLATFORM_PREFIXES)]
 
 
 def _below(prefix: bytes, location: bytes) -> bytes:
@@ -146,7 +146,7 @@ def _below(prefix: bytes, location: bytes) -> bytes:
 def _confined(cookie: bytes, prefix: str) -> bytes | None:
     """A program's cookie, for its own paths on this host only; None when it takes a name of the platform."""
     first, *attributes = (part.strip() for part in cookie.split(b";"))
-    if first.lower().startswith(_OURS):
+    if first.lower().startswith(_PLATFORM_PREFIXES):
         return None
     own = f"{prefix}/".encode()
     path = own

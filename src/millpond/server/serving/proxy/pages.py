@@ -11,7 +11,7 @@ from millpond.server.http.pages import page
 from millpond.specs.api.base import ErrorBody, ErrorInfo
 
 LOOK_AGAIN_S: Final = 2
-OURS: Final = {
+PLATFORM_HEADERS: Final = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
@@ -38,7 +38,7 @@ def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool =
         html: the client takes a page; otherwise it gets the API's error body.
         look_again: it may be otherwise in a moment; the page looks by itself.
     """
-    headers = dict(OURS)
+    headers = dict(PLATFORM_HEADERS)
     if look_again:
         headers["Retry-After"] = str(LOOK_AGAIN_S)
     if not html:
@@ -57,4 +57,4 @@ def forwarding(path: str) -> Response:
     """
     leading = f'<meta http-equiv="refresh" content="0; url={escape(path)}">'
     link = f'<p><a href="{escape(path)}">{escape(path)}</a></p>'
-    return HTMLResponse(page(leading, "Opening", link), headers=OURS)
+    return HTMLResponse(page(leading, "Opening", link), headers=PLATFORM_HEADERS)

@@ -13,7 +13,7 @@ from millpond.server.auth.roles import AccessTarget, absent, changed_target, see
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.files import Visibility
-from millpond.specs.job.images import LOCAL_REGISTRY, OURS
+from millpond.specs.job.images import CATALOGUE_PREFIX, LOCAL_REGISTRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Catalogue(TableStore):
 
 def held_as(name: str, tag: str) -> str:
     """By what name the runtime holds an image of the catalogue."""
-    return f"{OURS}{name}:{tag}"
+    return f"{CATALOGUE_PREFIX}{name}:{tag}"
 
 
 def no_image(reference: str) -> NotFoundError:

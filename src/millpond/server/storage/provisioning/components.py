@@ -25,7 +25,7 @@ from millpond.server.storage.provisioning.staging import Staging
 from millpond.server.store.store import Store
 from millpond.specs.config.provisioning import ProvisioningRules
 from millpond.specs.config.queues import QueuePaths
-from millpond.specs.job.images import OURS
+from millpond.specs.job.images import CATALOGUE_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Provisioning:
         if dropped:
             log.info("removed %d containers of ended tasks", dropped)
         kept = {entry.held_as for entry in self.catalogue.all()}
-        for name in containers.images.names(OURS):
+        for name in containers.images.names(CATALOGUE_PREFIX):
             image = None if name in kept else containers.images.find(name)
             if image is not None and not self.sources.is_needed(image.digest):
                 containers.images.drop(name)

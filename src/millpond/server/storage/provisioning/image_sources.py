@@ -14,7 +14,7 @@ from millpond.server.storage.provisioning.host import ContainerHost
 from millpond.server.storage.provisioning.image_rules import ImageRules, require_outside
 from millpond.server.storage.provisioning.staging import Item
 from millpond.server.store.jobs import JobStore
-from millpond.specs.job.images import LOCAL_REGISTRY, OURS, catalogued, whole
+from millpond.specs.job.images import CATALOGUE_PREFIX, LOCAL_REGISTRY, catalogued, whole
 
 
 class ImageSources:
@@ -54,7 +54,7 @@ class ImageSources:
             InvalidInputError: the jobs of one of them may not have it, or it goes round the catalogue.
         """
         reference = whole(name)
-        if reference.startswith(OURS):
+        if reference.startswith(CATALOGUE_PREFIX):
             raise InvalidInputError(f"{name!r} goes round the catalogue", "name the image as `pond image ls` shows it")
         self._rules.check(reference, queue, pool, by_admin=by_admin)
         return reference
