@@ -233,7 +233,7 @@ def test_a_service_that_may_go_without_replicas_begins_with_one_and_holds_reques
     assert (role.minimum, role.desired, role.maximum) == (1, 1, 4)
     assert file.scale is not None
     assert file.hold is not None
-    assert (file.may_rest, file.scale.idle_after, file.hold.requests) == (True, 300.0, 100)
+    assert (file.may_scale_to_zero, file.scale.idle_after, file.hold.requests) == (True, 300.0, 100)
     assert check_job({"command": "x", "kind": "service"}).file.hold is None
 
 

@@ -131,10 +131,10 @@ class Changes:
             InvalidInputError: outside the role's bounds, or the job has several roles and none was named.
         """
         job = self._services.standing_for(job)
-        may_rest = request.tasks > 0 or (await asyncio.to_thread(self._job_files.file_of, job)).may_rest
+        is_allowed = request.tasks > 0 or (await asyncio.to_thread(self._job_files.file_of, job)).may_scale_to_zero
 
         def change(record: JobRecord, now: float) -> DesiredCountChanged:
-            if not may_rest:
+            if not is_allowed:
                 raise InvalidInputError(f"job {record.id!r} cannot go without tasks", "only a service with min: 0 can")
             role = _role(record.job, request.role)
             if request.tasks and not role.minimum <= request.tasks <= role.maximum:

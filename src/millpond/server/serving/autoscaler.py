@@ -178,7 +178,11 @@ class Autoscaler:
             seen = self._seen[job.id] = _Seen(job.attempt, now)
         drain_s = (file.serve or Serve()).drain
         load = replace(self._measured.load(job.id, now), device_use_milli=self._device_use(job, scale, seen))
-        if file.may_rest and not fewest and is_idle(scale, now, seen.since, self._measured.last_used(job.id, now)):
+        if (
+            file.may_scale_to_zero
+            and not fewest
+            and is_idle(scale, now, seen.since, self._measured.last_used(job.id, now))
+        ):
             why = f"no request for {lasting(scale.idle_after)}; the next one wakes it"
             goal = Goal(0, why, swap=scale.rest == "swap")
             # A request between this look and the change calls it off.

@@ -48,7 +48,11 @@ class ServiceFront:
     async def wake(self, job: str) -> bool:
         """Have a job that is at rest get a replica; says whether it was at rest."""
         info = self._loop.job_cache.get(job)
-        if info is None or not info.scaled_to_zero or not (await asyncio.to_thread(self._file_of, job)).may_rest:
+        if (
+            info is None
+            or not info.scaled_to_zero
+            or not (await asyncio.to_thread(self._file_of, job)).may_scale_to_zero
+        ):
             return False
         change = ChangeJob(job, lambda record, now: _waking(record, now))
         try:

@@ -88,7 +88,7 @@ def _of_replicas(file: JobFile) -> Iterator[_Fault]:
     scale = None if file.serve is None else file.serve.scale
     if scale is not None and not _is_replicated(file):
         yield _Fault(("serve", "scale"), "only a service without roles can be scaled", "use kind service")
-    elif scale is not None and "idle_after" in scale.model_fields_set and not file.may_rest:
+    elif scale is not None and "idle_after" in scale.model_fields_set and not file.may_scale_to_zero:
         message = "it never goes without replicas, so idle_after has no effect"
         yield _Fault(("serve", "scale", "idle_after"), message, "write tasks: {min: 0, max: 4}")
     for index, role in enumerate(file.all_roles()):

@@ -228,7 +228,7 @@ class JobFile(Strict):
         return self.image is not None or bool(self.data) or self.pinned is not None
 
     @property
-    def may_rest(self) -> bool:
+    def may_scale_to_zero(self) -> bool:
         """Whether it may scale to zero while there are no requests."""
         return self.kind == "service" and self.tasks is not None and self.tasks.min == 0
 
@@ -236,13 +236,13 @@ class JobFile(Strict):
     def scale(self) -> Scale | None:
         """The rule for the number of replicas; None where that stays as it is."""
         scale = None if self.serve is None else self.serve.scale
-        return _SCALE_TO_ZERO if scale is None and self.may_rest else scale
+        return _SCALE_TO_ZERO if scale is None and self.may_scale_to_zero else scale
 
     @property
     def hold(self) -> RequestHold | None:
         """How requests wait for a replica; None where they do not."""
         hold = None if self.serve is None else self.serve.hold
-        return RequestHold() if hold is None and self.may_rest else hold
+        return RequestHold() if hold is None and self.may_scale_to_zero else hold
 
     def all_roles(self) -> list[RoleFile]:
         """Its roles with everything they inherit filled in."""
