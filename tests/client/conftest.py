@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from millpond.client.sdk import Client
+from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.logs import LogChunk
 
@@ -41,7 +42,7 @@ def make_job() -> Callable[..., JobInfo]:
             "attempt": 1,
             "submitted_at": 1000.0,
         }
-        return JobInfo.model_validate(basics | fields)
+        return adapter_of(JobInfo).validate_python(basics | fields)
 
     return make
 
@@ -52,7 +53,7 @@ def make_chunk() -> Callable[..., LogChunk]:
 
     def make(data: str = "", **fields: Any) -> LogChunk:
         basics: dict[str, Any] = {"job": "train-abcde", "task": 0, "attempt": 1, "offset": 0, "next_offset": 0}
-        return LogChunk.model_validate(basics | {"data": data} | fields)
+        return LogChunk(**basics | {"data": data} | fields)
 
     return make
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_options_and_commands_of_groups_are_offered(offered):
 @pytest.mark.parametrize(("begun", "found"), [("tr", ["train-a", "train-b"]), ("Bi", ["Big"]), ("x", [])])
 def test_jobs_are_offered_by_id_and_where_that_differs_by_name(offered, server, make_job, begun, found):
     jobs = [make_job("train-b", name="train"), make_job("train-a", name="train"), make_job("big-1", name="Big")]
-    server.will(200, {"jobs": [job.model_dump() for job in jobs]})
+    server.will(200, {"jobs": [asdict(job) for job in jobs]})
     assert offered("logs", begun) == found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ def standby(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is said to stand by."""
     with subprocess.Popen(["sleep", "600"]) as process:
         left = ServerFile(url="http://127.0.0.1:1", pid=process.pid, token_path="t", version="1")
-        (tmp_path / STANDBY_FILE).write_text(left.model_dump_json())
+        (tmp_path / STANDBY_FILE).write_text(json.dumps(asdict(left)))
         yield process
         process.kill()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 import yaml
@@ -63,7 +64,7 @@ def test_jobs_are_listed_with_where_they_run_or_why_they_wait(server, run_pond, 
         make_job("late-abcde", "queued", attempt=0, gpus="2", reason="no node has 2 free cards"),
         make_job("train-abcde", started_at=1010.0, gpus="3 x 1", tasks=tasks),
     ]
-    server.will(200, {"jobs": [job.model_dump() for job in jobs]})
+    server.will(200, {"jobs": [asdict(job) for job in jobs]})
     code, out, err = run_pond("ps")
     assert (code, err) == (0, "")
     assert [line.split(maxsplit=5) for line in out.splitlines()] == [
@@ -74,7 +75,7 @@ def test_jobs_are_listed_with_where_they_run_or_why_they_wait(server, run_pond, 
 
 
 def test_the_wide_list_has_names_as_they_were_written(server, run_pond, make_job):
-    server.will(200, {"jobs": [make_job("grosse-abcde", name="Größe").model_dump()]})
+    server.will(200, {"jobs": [asdict(make_job("grosse-abcde", name="Größe"))]})
     heads, row = (line.split() for line in run_pond("ps", "-o", "wide")[1].splitlines())
     assert row[heads.index("NAME")] == "Größe"
 
@@ -82,7 +83,7 @@ def test_the_wide_list_has_names_as_they_were_written(server, run_pond, make_job
 def test_a_failed_job_tells_its_exit_code_and_what_the_engine_saw(server, run_pond, make_job):
     tasks = [{"task": 0, "role": "worker", "state": "failed", "exit_code": 137, "detail": "out of memory"}]
     job = make_job(state="failed", started_at=1000.0, ended_at=1005.0, exit_code=137, tasks=tasks)
-    server.will(200, {"jobs": [job.model_dump()]})
+    server.will(200, {"jobs": [asdict(job)]})
     assert run_pond("ps", "-a")[1].splitlines()[1].split(maxsplit=4)[-1] == "5s  out of memory"
 
 
@@ -92,12 +93,12 @@ def test_a_failed_job_of_several_tasks_names_the_one_that_failed(server, run_pon
         {"task": 1, "role": "worker", "state": "failed", "exit_code": 3, "detail": "exit code 3"},
     ]
     job = make_job(state="failed", started_at=1000.0, ended_at=1005.0, exit_code=3, tasks=tasks)
-    server.will(200, {"jobs": [job.model_dump()]})
+    server.will(200, {"jobs": [asdict(job)]})
     assert run_pond("ps", "-a")[1].splitlines()[1].endswith("5s  task 1 (worker): exit code 3")
 
 
 def test_a_cut_list_says_so(server, run_pond, make_job):
-    server.will(200, {"jobs": [make_job().model_dump()], "truncated": True})
+    server.will(200, {"jobs": [asdict(make_job())], "truncated": True})
     assert run_pond("ps", "--limit", "1")[2] == "only the newest 1 job; --limit shows more\n"
 
 
@@ -123,17 +124,17 @@ def test_a_long_id_is_cut_in_the_middle_as_ids_differ_in_their_ends(monkeypatch,
 
 
 def test_jobs_come_as_the_apis_own_json(server, run_pond, make_job):
-    server.will(200, {"jobs": [make_job().model_dump()]})
+    server.will(200, {"jobs": [asdict(make_job())]})
     assert json.loads(run_pond("ps", "-o", "json")[1])["jobs"][0]["user"] == "ada"
 
 
 def test_jobs_come_as_names_for_other_programs(server, run_pond, make_job):
-    server.will(200, {"jobs": [make_job().model_dump()]})
+    server.will(200, {"jobs": [asdict(make_job())]})
     assert run_pond("ps", "-o", "name")[1] == "train-abcde\n"
 
 
 def test_jobs_come_as_yaml_too(server, run_pond, make_job):
-    server.will(200, {"jobs": [make_job().model_dump()]})
+    server.will(200, {"jobs": [asdict(make_job())]})
     assert yaml.safe_load(run_pond("ps", "-o", "yaml")[1])["jobs"][0]["id"] == "train-abcde"
 
 
@@ -144,7 +145,7 @@ def test_machines_come_as_yaml_too(server, run_pond):
 
 def test_a_watched_list_is_printed_again_when_it_has_changed_and_only_then(server, run_pond, make_job, monkeypatch):
     for state in ("queued", "queued", "running"):
-        server.will(200, {"jobs": [make_job(state=state).model_dump()]})
+        server.will(200, {"jobs": [asdict(make_job(state=state))]})
     pauses = [None, None, KeyboardInterrupt]
 
     def sleep(_seconds):
@@ -192,7 +193,7 @@ def test_cards_are_listed_with_who_holds_them(server, run_pond):
 
 def test_why_tells_the_numbers_the_remedy_and_the_start_within_80_columns(server, run_pond, make_job, monkeypatch):
     monkeypatch.setattr("millpond.client.cli.commands.inspection.why.time.time", lambda: 1000.0)
-    server.will(200, make_job(state="queued").model_dump())
+    server.will(200, asdict(make_job(state="queued")))
     reason = {
         "job": "train-abcde",
         "state": "queued",
@@ -224,15 +225,15 @@ def test_a_start_within_one_shown_unit_is_one_instant(latest_at, text):
 
 
 def test_stopping_goes_on_after_one_that_cannot_be_stopped(server, run_pond, make_job):
-    server.will(200, make_job("a-1", "failed").model_dump())
+    server.will(200, asdict(make_job("a-1", "failed")))
     server.will(409, {"error": {"cause": "a-1 has ended"}})
-    server.will(200, make_job("b-1").model_dump())
-    server.will(200, make_job("b-1", "stopping").model_dump())
+    server.will(200, asdict(make_job("b-1")))
+    server.will(200, asdict(make_job("b-1", "stopping")))
     assert run_pond("stop", "a-1", "b-1") == (5, "b-1: stopping\n", "pond: a-1 has ended\n")
 
 
 def test_jobs_are_listed_by_state_user_queue_and_name(server, run_pond, make_job):
-    server.will(200, {"jobs": [make_job().model_dump()]})
+    server.will(200, {"jobs": [asdict(make_job())]})
     options = "--state running,failed --user ada --queue vision --name train"
     assert run_pond("ps", *options.split(), "-o", "name")[:2] == (0, "train-abcde\n")
     params = server.requests[0].url.params
@@ -291,13 +292,13 @@ def test_all_jobs_of_ones_own_are_stopped_after_a_yes(server, run_pond, make_job
     monkeypatch.setattr("millpond.client.cli.bulk_actions._is_attended", lambda: True)
     monkeypatch.setattr("millpond.client.cli.bulk_actions.click.confirm", lambda text, **_: asked.append(text) or True)
     server.will(200, WHO)
-    server.will(200, {"jobs": [make_job(job).model_dump() for job in "abcdef"]})
+    server.will(200, {"jobs": [asdict(make_job(job)) for job in "abcdef"]})
     for job in "abcdef":
-        server.will(200, make_job(job).model_dump())
+        server.will(200, asdict(make_job(job)))
         if job == "c":
             server.will(403, {"error": {"cause": "ada may not change job 'c'"}})
         else:
-            server.will(200, make_job(job, "stopping").model_dump())
+            server.will(200, asdict(make_job(job, "stopping")))
     code, out, err = run_pond("stop", "--all", "--name", "train")
     assert (code, out.count("stopping"), err) == (3, 5, "pond: ada may not change job 'c'\n")
     assert asked == ["End 6 jobs of ada (a, b, c, d, e, …)?"]
@@ -316,7 +317,7 @@ def test_several_jobs_are_waited_for_and_the_first_that_failed_gives_the_exit_co
     ends = {"a": ("succeeded", 0), "b": ("failed", 7), "c": ("cancelled", 143)}
     for _ in range(2):  # found, then watched
         for job, (state, code) in ends.items():
-            server.will(200, make_job(job, state, exit_code=code).model_dump())
+            server.will(200, asdict(make_job(job, state, exit_code=code)))
     assert run_pond("wait", *ends)[:2] == (7, "a: succeeded\nb: failed\nc: cancelled\n")
 
 
@@ -375,7 +376,7 @@ SERVICE = {
 
 def test_the_revisions_of_a_service_are_listed_with_their_states(server, run_pond, make_job, monkeypatch):
     monkeypatch.setattr("millpond.client.cli.printing.formats.time.time", lambda: 1070.0)
-    job = make_job("web-abcde", kind="service").model_dump()
+    job = asdict(make_job("web-abcde", kind="service"))
     server.will(200, job)
     server.will(200, SERVICE)
     out = run_pond("rollout", "status", "web-abcde")[1]
@@ -387,6 +388,6 @@ def test_the_revisions_of_a_service_are_listed_with_their_states(server, run_pon
 
 
 def test_what_is_done_to_a_revision_is_answered_with_its_new_state(server, run_pond, make_job):
-    server.will(200, make_job("web-abcde", kind="service").model_dump())
+    server.will(200, asdict(make_job("web-abcde", kind="service")))
     server.will(202, SERVICE | {"revisions": [SERVICE["revisions"][1] | {"phase": "rolling", "percent": 0.0}]})
     assert run_pond("rollout", "promote", "web-abcde")[1] == "web-abcde: revision 2 is rolling\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_what_does_not_fit_a_terminal_is_counted() -> None:
 
 
 def test_the_figures_come_as_json(server, run_pond) -> None:
-    server.will(200, {"devices": [DEVICE.model_dump()]})
+    server.will(200, {"devices": [asdict(DEVICE)]})
     code, out, _ = run_pond("top", "-o", "json")
     assert code == 0
     assert json.loads(out)["devices"][0]["latest"]["power_w"] == 412.5
@@ -99,7 +100,7 @@ def test_ctrl_c_ends_a_live_view_quietly(server, run_pond, monkeypatch) -> None:
     def interrupted(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    server.will(200, {"devices": [DEVICE.model_dump()]})
+    server.will(200, {"devices": [asdict(DEVICE)]})
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr("millpond.client.cli.commands.cluster.top.time.sleep", interrupted)
     code, out, err = run_pond("top", "--watch", "5")

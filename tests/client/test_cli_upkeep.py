@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import httpx2
 import pytest
@@ -49,7 +50,7 @@ def test_daemons_of_a_job_that_has_succeeded_are_shown_as_stopped_and_not_blamed
     worker = TASK | {"state": "succeeded", "exit_code": 0}
     daemon = worker | {"task": 1, "role": "ps", "exit_code": None, "detail": "stopped when the work was done"}
     job = make_job(state="succeeded", tasks=[worker, daemon], exit_code=0, started_at=1000.0, ended_at=1060.0)
-    will_tell(server, job.model_dump())
+    will_tell(server, asdict(job))
     out = run_pond("get", "train-abcde")[1]
     assert "worker   1 succeeded on n1\n" in out
     assert "ps       1 stopped when the work was done on n1\n" in out
@@ -112,7 +113,7 @@ def test_daemons_of_a_job_that_has_succeeded_are_shown_as_stopped_and_not_blamed
     ids=["waits", "starts", "runs", "failed", "cancelled"],
 )
 def test_a_job_is_shown_up_to_the_first_step_that_is_not_done(server, run_pond, make_job, fields, steps):
-    will_tell(server, make_job(**fields).model_dump())
+    will_tell(server, asdict(make_job(**fields)))
     code, out, _ = run_pond("get", "train-abcde")
     told = [(line[2:6].strip(), line[8:17].strip(), line[19:]) for line in out.splitlines()[1:]]
     at = {f"{{{second}}}": formats.instant_text(second, seconds=True) for second in (1000, 1020, 1040, 1050)}
@@ -122,7 +123,7 @@ def test_a_job_is_shown_up_to_the_first_step_that_is_not_done(server, run_pond, 
 
 
 def test_a_name_is_shown_as_it_was_written_where_the_id_does_not_have_it(server, run_pond, make_job):
-    will_tell(server, make_job("grosse-abcde", name="Größe").model_dump())
+    will_tell(server, asdict(make_job("grosse-abcde", name="Größe")))
     assert run_pond("get", "grosse-abcde")[1].splitlines()[1] == "        name       Größe"
 
 
@@ -131,7 +132,7 @@ def test_a_name_is_shown_as_it_was_written_where_the_id_does_not_have_it(server,
     [("host", ["the machine's"]), ("private", ["private, shared by its tasks alone"]), ("", [])],
 )
 def test_the_network_of_a_run_is_shown_where_it_is_known(server, run_pond, make_job, network, told):
-    will_tell(server, make_job(tasks=[TASK], network=network).model_dump())
+    will_tell(server, asdict(make_job(tasks=[TASK], network=network)))
     lines = run_pond("get", "train-abcde")[1].splitlines()
     assert [line[19:] for line in lines if line[8:17].strip() == "network"] == told
 
@@ -144,14 +145,14 @@ def test_the_tasks_of_each_role_are_counted(server, run_pond, make_job):
         ("worker", "running", "n2"),
     ]
     tasks = [{"task": n, "role": role, "state": state, "node": node} for n, (role, state, node) in enumerate(states)]
-    will_tell(server, make_job(tasks=tasks).model_dump())
+    will_tell(server, asdict(make_job(tasks=tasks)))
     out = run_pond("get", "train-abcde")[1]
     for told in ("tasks      4 tasks", "chief    1 running on n1", "worker   2 running, 1 queued on n1, n2"):
         assert told in out
 
 
 def test_a_service_says_how_many_of_its_replicas_are_ready(server, run_pond, make_job):
-    will_tell(server, make_job(kind="service", tasks=[TASK]).model_dump())
+    will_tell(server, asdict(make_job(kind="service", tasks=[TASK])))
     server.will(200, {"service": "train-abcde", "path": "/proxy/train-abcde/", "replicas": 3, "ready": 2})
     assert "replicas   2 of 3 ready\n" in run_pond("get", "train-abcde")[1]
 
@@ -160,7 +161,7 @@ def test_a_failed_job_names_its_task_and_shows_what_that_wrote_last(server, run_
     failed = {"task": 1, "state": "failed", "exit_code": 3, "detail": "exit code 3"}
     job = make_job(state="failed", tasks=[TASK | {"state": "cancelled"}, TASK | failed], exit_code=3, ended_at=1050.0)
     pieces = [{"data": "50 %\r100 %\n\x1b[31mTraceback\x1b[0m\x07\n", "stream": "stderr"}, {"data": "x" * 100 + "\n"}]
-    will_tell(server, job.model_dump(), wrote=pieces)
+    will_tell(server, asdict(job), wrote=pieces)
     lines = run_pond("get", "train-abcde")[1].splitlines()
     assert server.requests[-1].url.params["task"] == "1"
     assert server.requests[-1].url.params["tail"] == "10"
@@ -172,7 +173,7 @@ def test_a_failed_job_names_its_task_and_shows_what_that_wrote_last(server, run_
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_everything_about_a_job_comes_in_one_piece(server, run_pond, make_job, form):
     yaml = pytest.importorskip("yaml")
-    will_tell(server, make_job().model_dump())
+    will_tell(server, asdict(make_job()))
     found = yaml.safe_load(run_pond("get", "train-abcde", "-o", form)[1])
     assert found["job"]["user"] == "ada"
     assert found["document"] == {"command": "work"}
@@ -197,7 +198,7 @@ def test_a_trace_in_a_file_is_followed_by_the_command_that_plays_it(server, run_
 
 
 def test_the_history_of_a_job_is_listed(server, run_pond, make_job):
-    server.will(200, make_job().model_dump())
+    server.will(200, asdict(make_job()))
     server.will(200, {"events": [event(1, "submitted"), event(2, "start 1 task on n1")]})
     lines = run_pond("events", "train")[1].splitlines()
     first, second = (formats.instant_text(at, seconds=True) for at in (1001, 1002))
@@ -217,7 +218,7 @@ def test_the_history_of_a_machine_is_asked_for_by_its_name(server, run_pond):
 
 
 def test_a_followed_job_is_told_to_its_end_each_line_once(server, run_pond, make_job):
-    running, over = make_job().model_dump(), make_job(state="succeeded").model_dump()
+    running, over = asdict(make_job()), asdict(make_job(state="succeeded"))
     first, second, third = event(1, "submitted"), event(2, "started"), event(3, "all tasks ended")
     server.will(200, running)
     server.will(200, {"events": [first]})
@@ -241,15 +242,15 @@ def test_histories_that_cannot_be_told_together_are_refused(server, run_pond, li
 
 def test_a_cloned_job_is_handed_in_as_it_was_with_changes_and_as_a_job_of_its_own(server, run_pond, make_job):
     document = {"command": "work", "gpus": 1, "env": {"A": "a"}, "idempotency_key": "once"}
-    server.will(200, make_job().model_dump())
+    server.will(200, asdict(make_job()))
     server.will(200, document)
-    server.will(201, make_job("train-fghij", "queued").model_dump())
+    server.will(201, asdict(make_job("train-fghij", "queued")))
     assert run_pond("clone", "train", "--set", "gpus=2", "--set", "env.A=b") == (0, "train-fghij\n", "")
     assert json.loads(server.requests[2].content) == {"command": "work", "gpus": 2, "env": {"A": "b"}}
 
 
 def test_a_change_that_makes_no_job_is_told_and_nothing_is_handed_in(server, run_pond, make_job):
-    server.will(200, make_job().model_dump())
+    server.will(200, asdict(make_job()))
     server.will(200, {"command": "work"})
     code, _, err = run_pond("clone", "train", "--set", "gpsu=2")
     assert code == 2
@@ -261,10 +262,10 @@ def test_a_change_that_makes_no_job_is_told_and_nothing_is_handed_in(server, run
 
 
 def test_jobs_are_deleted_and_one_that_cannot_be_does_not_hold_up_the_others(server, run_pond, make_job):
-    server.will(200, make_job("a").model_dump())
-    server.will(200, make_job("b").model_dump())
+    server.will(200, asdict(make_job("a")))
+    server.will(200, asdict(make_job("b")))
     server.will(409, {"error": {"cause": "job 'a' has not ended (running)", "remedy": "end it first: pond stop a"}})
-    server.will(200, make_job("b", "failed").model_dump())
+    server.will(200, asdict(make_job("b", "failed")))
     code, out, err = run_pond("delete", "-y", "a", "b")
     assert (code, out) == (5, "b: deleted\n")
     assert "end it first" in err
@@ -282,8 +283,8 @@ def test_a_person_is_asked_first(server, run_pond, make_job, monkeypatch, said, 
     asked = []
     monkeypatch.setattr("millpond.client.cli.bulk_actions._is_attended", lambda: True)
     monkeypatch.setattr("millpond.client.cli.bulk_actions.click.confirm", lambda text, **_: asked.append(text) or said)
-    server.will(200, make_job("a", "failed").model_dump())
-    server.will(200, make_job("a", "failed").model_dump())
+    server.will(200, asdict(make_job("a", "failed")))
+    server.will(200, asdict(make_job("a", "failed")))
     assert run_pond("delete", "a")[0] == code
     assert [request.method for request in server.requests] == methods
     assert asked == ["Delete a: 1 job and all that they wrote?"]
@@ -315,7 +316,7 @@ def test_suspend_waits_until_the_job_has_left_and_says_why_when_it_could_not(
 ):
     monkeypatch.setattr("millpond.client.cli.commands.control.suspend.time.sleep", lambda _: None)
     for fields in ({}, LEAVES, LEAVES, outcome):
-        server.will(200, make_job(**fields).model_dump(mode="json"))
+        server.will(200, asdict(make_job(**fields)))
     assert run_pond("suspend", "--swap", "train-abcde") == (code, told, said)
 
 
@@ -324,7 +325,7 @@ def test_suspend_that_was_asked_for_is_no_failure_when_the_server_goes_away_mean
 ):
     monkeypatch.setattr("millpond.client.cli.commands.control.suspend.time.sleep", lambda _: None)
     for fields in ({}, LEAVES):
-        server.will(200, make_job(**fields).model_dump(mode="json"))
+        server.will(200, asdict(make_job(**fields)))
     server.will_fail(httpx2.ConnectError("refused"))
     code, told, _ = run_pond("suspend", "--swap", "train-abcde")
     assert (code, told) == (0, f"train-abcde: being suspended, {LEAVES['suspension']}\n")

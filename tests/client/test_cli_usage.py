@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -69,5 +70,5 @@ def test_the_table_shows_costs_where_there_are_prices(monkeypatch):
 def test_csv_has_the_group_as_its_first_column_and_says_the_model_once(monkeypatch):
     lines = printed(monkeypatch, Served([ROW]), "-o", "csv").splitlines()
     assert lines == ["user,model,jobs,gpu_hours,cpu_hours,memory_gib_hours,cost", "ada,A100,3,1.5,12.0,48.0,3.0"]
-    by_model = printed(monkeypatch, Served([ROW.model_copy(update={"name": "A100"})]), "--by", "model", "-o", "csv")
+    by_model = printed(monkeypatch, Served([replace(ROW, name="A100")]), "--by", "model", "-o", "csv")
     assert by_model.splitlines()[0] == "model,jobs,gpu_hours,cpu_hours,memory_gib_hours,cost"

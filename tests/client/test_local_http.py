@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import BinaryIO
 
 import httpx2
@@ -88,7 +90,7 @@ def client(listener: Listener) -> Iterator[Client]:
 
 
 def test_requests_share_a_connection_and_carry_token_and_body(client, listener, make_job):
-    listener.answers = [answer("200 OK", make_job().model_dump_json())] * 2
+    listener.answers = [answer("200 OK", json.dumps(asdict(make_job())))] * 2
 
     assert client.job("train-abcde").state == "running"
     client.resize("train-abcde", 3)
@@ -102,7 +104,7 @@ def test_requests_share_a_connection_and_carry_token_and_body(client, listener, 
 
 def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used_again(client, listener, make_job):
     listener.closes_after = True
-    listener.answers = [answer("200 OK", make_job().model_dump_json())] * 2
+    listener.answers = [answer("200 OK", json.dumps(asdict(make_job())))] * 2
 
     client.job("train-abcde")
     listener.closed.acquire()
@@ -122,7 +124,7 @@ def test_refusals_are_the_servers_own(client, listener):
 
 @pytest.mark.parametrize("lost", [b"", CUT_OFF])
 def test_a_submission_whose_answer_was_lost_is_repeated_with_the_same_key(client, listener, make_job, lost):
-    listener.answers = [lost, answer("201 Created", make_job().model_dump_json())]
+    listener.answers = [lost, answer("201 Created", json.dumps(asdict(make_job())))]
 
     assert client.submit({"command": ["true"]}).id == make_job().id
 
@@ -163,8 +165,11 @@ def test_parameters_are_written_as_httpx_writes_them(params):
     assert _query(params).removeprefix("?") == str(httpx2.QueryParams(params))
 
 
-def test_a_command_that_asks_a_local_server_does_not_load_httpx():
-    loads = f"import sys, {LocalHttp.__module__}, millpond.client.cli.commands.inspection.ps"
-    check = f"{loads}; assert 'httpx2' not in sys.modules"
+@pytest.mark.parametrize(
+    "command", ["inspection.ps", "inspection.why", "inspection.get", "cluster.nodes", "cluster.queue", "control.stop"]
+)
+def test_a_command_that_asks_a_local_server_loads_neither_httpx_nor_pydantic(command):
+    loads = f"import sys, {LocalHttp.__module__}, millpond.client.cli.commands.{command}"
+    check = f"{loads}; assert sys.modules.keys().isdisjoint(['httpx2', 'pydantic', 'rich', 'yaml'])"
 
     subprocess.run([sys.executable, "-c", check], check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 
 import httpx2
 import pytest
@@ -24,7 +25,7 @@ from millpond.model.errors import (
 
 
 def test_a_request_carries_the_token(client, server, make_job):
-    server.will(200, make_job().model_dump())
+    server.will(200, asdict(make_job()))
     assert client.job("train-abcde").state == "running"
     assert server.requests[0].headers["authorization"] == "Bearer secret"
     assert server.requests[0].url.path == "/api/v1/jobs/train-abcde"
@@ -39,7 +40,7 @@ def test_other_threads_can_ask_while_the_server_is_looked_for_anew(client, serve
 
     monkeypatch.setattr(connection, "find_server", slowly)
     for _ in range(2):
-        server.will(200, make_job().model_dump())
+        server.will(200, asdict(make_job()))
     client.reconnect()
     assert client.job("train-abcde").state == "running"
 
@@ -48,26 +49,26 @@ def test_an_awaited_job_outlasts_a_server_that_is_restarted(client, server, make
     monkeypatch.setattr(handles, "Patience", lambda client: Patience(client, lambda _: None))
     monkeypatch.setattr(handles.PoolJob, "_value", lambda self, task: self.info.state)
     server.will_fail(httpx2.ConnectError("gone"))
-    server.will(200, make_job(state="succeeded").model_dump())
+    server.will(200, asdict(make_job(state="succeeded")))
     assert asyncio.run(handles.PoolJob(client, make_job()).aresult()) == "succeeded"
 
 
 def test_what_has_failed_is_not_waited_for_while_its_place_is_kept(client, server, make_job):
     for _ in range(2):
-        server.will(200, make_job(kept_until=99.0, exit_code=3).model_dump())
+        server.will(200, asdict(make_job(kept_until=99.0, exit_code=3)))
     assert handles.PoolJob(client, make_job()).wait() == "failed"
     assert client.wait("train-abcde").exit_code == 3
 
 
 def test_an_id_with_a_slash_stays_one_segment_of_the_path(client, server, make_job):
-    server.will(200, make_job().model_dump())
+    server.will(200, asdict(make_job()))
     client.job("../x")
     assert server.requests[0].url.raw_path == b"/api/v1/jobs/..%2Fx"
 
 
 def test_a_submission_whose_answer_was_lost_is_repeated_under_the_same_key(client, server, make_job):
     server.will_fail(httpx2.ReadError("gone"))
-    server.will(201, make_job(state="queued").model_dump())
+    server.will(201, asdict(make_job(state="queued")))
     assert client.submit({"command": "true"}).state == "queued"
     keys = {request.headers["idempotency-key"] for request in server.requests}
     assert len(server.requests) == 2
@@ -76,7 +77,7 @@ def test_a_submission_whose_answer_was_lost_is_repeated_under_the_same_key(clien
 
 def test_two_submissions_have_different_keys(client, server, make_job):
     for _ in range(2):
-        server.will(201, make_job().model_dump())
+        server.will(201, asdict(make_job()))
         client.submit({"command": "true"})
     assert len({request.headers["idempotency-key"] for request in server.requests}) == 2
 
@@ -141,14 +142,14 @@ def test_a_slow_server_is_told_from_an_absent_one(client, server):
 
 def test_a_job_is_found_by_the_beginning_of_its_id(client, server, make_job):
     server.will(404, {"error": {"cause": "no job 'train-a'"}})
-    server.will(200, {"jobs": [make_job("train-abcde").model_dump(), make_job("eval-abcde").model_dump()]})
+    server.will(200, {"jobs": [asdict(make_job("train-abcde")), asdict(make_job("eval-abcde"))]})
     assert client.find("train-a").id == "train-abcde"
     assert dict(server.requests[1].url.params)["all"] == "true"
 
 
 def test_a_beginning_that_several_jobs_share_is_refused_with_some_of_them(client, server, make_job):
     server.will(404, {"error": {"cause": "no job 'train'"}})
-    server.will(200, {"jobs": [make_job("train-a").model_dump(), make_job("train-b").model_dump()]})
+    server.will(200, {"jobs": [asdict(make_job("train-a")), asdict(make_job("train-b"))]})
     with pytest.raises(ConflictError, match=r"2 jobs begin with 'train' \(train-a, train-b\)"):
         client.find("train")
 
@@ -162,7 +163,7 @@ def test_a_beginning_that_several_jobs_share_is_refused_with_some_of_them(client
 )
 def test_a_whole_name_means_the_job_that_has_it_and_has_not_ended(client, server, make_job, jobs, meant):
     server.will(404, {"error": {"cause": "no job 'train'"}})
-    server.will(200, {"jobs": [make_job(id_, state, name=name).model_dump() for id_, name, state in jobs]})
+    server.will(200, {"jobs": [asdict(make_job(id_, state, name=name)) for id_, name, state in jobs]})
     assert client.find("train").id == meant
 
 
@@ -177,13 +178,13 @@ def test_waiting_ends_with_the_job(client, server, make_job, monkeypatch):
     pauses: list[float] = []
     monkeypatch.setattr("millpond.client.sdk.resources.jobs.time.sleep", pauses.append)
     for state in ("queued", "running", "running", "failed"):
-        server.will(200, make_job(state=state).model_dump())
+        server.will(200, asdict(make_job(state=state)))
     assert client.wait("train-abcde").state == "failed"
     assert len(pauses) == 3
     assert pauses == sorted(pauses)
 
 
 def test_a_submission_is_the_job_file_as_json(client, server, make_job):
-    server.will(201, make_job().model_dump())
+    server.will(201, asdict(make_job()))
     client.submit({"command": ["echo", "ä"], "gpus": 0.25})
     assert json.loads(server.requests[0].content) == {"command": ["echo", "ä"], "gpus": 0.25}

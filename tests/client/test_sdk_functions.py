@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,7 +88,7 @@ def test_what_cannot_be_pickled_is_refused_before_anything_is_sent(client: Clien
 def test_a_function_is_sent_once_and_its_job_refers_to_it(client: Client, server: Any, make_job: Any) -> None:
     server.will(200, {"digests": ["0" * 64]})
     server.will(201, {"digest": "x"})
-    server.will(201, make_job().model_dump())
+    server.will(201, asdict(make_job()))
     millpond.submit(divided, 1, 2, client=client, gpus=1, idempotency_key="once")
     _, sent, submitted = server.requests
     payload = sent.content
@@ -98,7 +99,7 @@ def test_a_function_is_sent_once_and_its_job_refers_to_it(client: Client, server
 
 
 def test_a_job_that_has_not_ended_in_time_is_a_timeout_and_goes_on(client: Client, server: Any, make_job: Any) -> None:
-    job = make_job(state="running").model_dump()
+    job = asdict(make_job(state="running"))
     server.will(200, {"digests": []})
     server.will(201, job)
     server.will(200, job)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import httpx2
 import pytest
@@ -54,7 +56,7 @@ def followed(connection: Connection, **params: object) -> list[str]:
 
 
 def line(chunk) -> bytes:
-    return chunk.model_dump_json().encode() + b"\n"
+    return json.dumps(asdict(chunk)).encode() + b"\n"
 
 
 def test_pieces_come_as_they_were_sent(make_chunk):

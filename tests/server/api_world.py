@@ -33,6 +33,7 @@ from millpond.server.store.store import Store
 from millpond.server.views.about import ServerFacts
 from millpond.server.views.job_cache import JobCache
 from millpond.specs.api.base import ErrorBody, ErrorInfo
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.config.provisioning import ProvisioningRules
 from millpond.specs.config.queues import QueuePaths
@@ -113,13 +114,13 @@ class Api:
     def submit(self, **fields: Any) -> JobInfo:
         answer = self.client.post(JOBS, json={"command": "work", **fields})
         assert answer.status_code == 201, answer.text
-        return JobInfo.model_validate_json(answer.content)
+        return from_json(JobInfo, answer.content)
 
     def job(self, name: str) -> JobInfo:
         """A job's look after everything that is under way has been handled."""
         for _ in range(3):
             self.loop.query(lambda core: None).result(60)
-        return JobInfo.model_validate_json(self.client.get(f"{JOBS}/{name}").content)
+        return from_json(JobInfo, self.client.get(f"{JOBS}/{name}").content)
 
     def close(self) -> None:
         self.provisioning.staging.close()
@@ -129,4 +130,4 @@ class Api:
 
 
 def error_of(answer: Any) -> ErrorBody:
-    return ErrorInfo.model_validate_json(answer.content).error
+    return from_json(ErrorInfo, answer.content).error

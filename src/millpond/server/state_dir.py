@@ -13,6 +13,7 @@ import os
 import signal
 import stat
 import time
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -100,7 +101,7 @@ class StateDir:
 
     def announce(self, left: ServerFile) -> None:
         """Leave the address for clients to find."""
-        self._left = left.model_dump()
+        self._left = asdict(left)
         write_json(self.path / SERVER_FILE, self._left)
 
     def withdraw(self) -> None:

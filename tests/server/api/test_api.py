@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.api import body_limits
 from millpond.server.jobs.reasons import last_word
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs import JobInfo, JobList
 from millpond.specs.api.logs import LogChunk
 
@@ -117,7 +119,7 @@ def test_a_list_shows_each_job_as_it_is_now_although_unchanged_ones_are_not_enco
 
     def listed() -> dict[str, JobInfo]:
         answer = api.client.get(JOBS)
-        return {info.id: info for info in JobList.model_validate_json(answer.content).jobs}
+        return {info.id: info for info in from_json(JobList, answer.content).jobs}
 
     before = {job.id: api.job(job.id) for job in (first, second)}
     assert listed() == listed() == before
@@ -366,7 +368,7 @@ def test_a_job_and_its_reason_are_of_one_instant(api: Api, monkeypatch: pytest.M
     api.engine.finish(TaskId(first.id, 1, 0))
     assert api.job(waiting.id).state == "running"
     monkeypatch.setattr(api.service.lookup, "look", lambda job: stale)  # as read a moment too early
-    shown = JobInfo.model_validate_json(api.client.get(f"{JOBS}/{waiting.id}").content)
+    shown = from_json(JobInfo, api.client.get(f"{JOBS}/{waiting.id}").content)
     assert (shown.state, shown.reason) == ("running", "")
 
 
@@ -380,7 +382,7 @@ def test_jobs_are_listed_by_states_name_user_and_queue_ended_or_not(api: Api) ->
     def listed(**params: Any) -> set[str]:
         answer = api.client.get(JOBS, params=params)
         assert answer.status_code == 200, answer.text
-        return {job.id for job in JobList.model_validate_json(answer.content).jobs}
+        return {job.id for job in from_json(JobList, answer.content).jobs}
 
     assert listed(name="Train-1") == {running.id}
     assert listed(name="Train-1", all=True) == {running.id, ended.id}
@@ -393,17 +395,17 @@ def test_jobs_are_listed_by_states_name_user_and_queue_ended_or_not(api: Api) ->
 def test_the_last_word_about_a_job_of_several_tasks_names_the_one_that_failed(api: Api) -> None:
     ended = api.job(api.submit(tasks=2).id)
     ends = [{"detail": "exit code 143: ended by SIGTERM"}, {"detail": "exit code 3", "exit_code": 3}]
-    tasks = [task.model_copy(update=end) for task, end in zip(ended.tasks, ends, strict=True)]
-    failed = ended.model_copy(update={"state": "failed", "exit_code": 3, "tasks": tasks, "first_started_at": 1.0})
+    tasks = [replace(task, **end) for task, end in zip(ended.tasks, ends, strict=True)]
+    failed = replace(ended, state="failed", exit_code=3, tasks=tasks, first_started_at=1.0)
     assert last_word(failed).summary == "it failed with exit code 3: task 1 (worker)"
 
 
 def test_the_last_word_tells_an_exit_code_once(api: Api) -> None:
-    ended = api.job(api.submit().id).model_copy(update={"state": "failed", "first_started_at": 1.0})
+    ended = replace(api.job(api.submit().id), state="failed", first_started_at=1.0)
 
     def told(code: int, detail: str) -> str:
-        tasks = [ended.tasks[0].model_copy(update={"detail": detail, "exit_code": code})]
-        return last_word(ended.model_copy(update={"exit_code": code, "tasks": tasks})).summary
+        tasks = [replace(ended.tasks[0], detail=detail, exit_code=code)]
+        return last_word(replace(ended, exit_code=code, tasks=tasks)).summary
 
     assert told(3, "exit code 3") == "it failed with exit code 3"
     assert told(139, "exit code 139: ended by SIGSEGV") == "it failed with exit code 139: ended by SIGSEGV"
@@ -419,7 +421,7 @@ def test_logs_are_lines_of_json_that_end_with_the_job(api: Api) -> None:
     api.engine.finish(TaskId(job.id, 1, 0))
     answer = api.client.get(f"{JOBS}/{job.id}/logs", params={"follow": True})
     assert answer.headers["content-type"].startswith("application/x-ndjson")
-    chunks = [LogChunk.model_validate_json(line) for line in answer.text.splitlines()]
+    chunks = [from_json(LogChunk, line) for line in answer.content.splitlines()]
     assert "".join(chunk.data for chunk in chunks) == "hello\n"
     assert (chunks[-1].job_over, chunks[-1].exit_code) == (True, 0)
     assert api.client.get(f"{JOBS}/{job.id}/logs", params={"cursor": "nonsense"}).status_code == 422

@@ -35,6 +35,7 @@ from millpond.server.store.store import Store
 from millpond.server.views.about import ServerFacts
 from millpond.server.views.job_cache import JobCache
 from millpond.specs.api.base import ErrorBody, ErrorInfo
+from millpond.specs.api.codec import from_json
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 
 API = "/api/v1"
@@ -159,7 +160,7 @@ class AuthWorld:
 
 def error_of(answer: Any) -> ErrorBody:
     """The error in an answer; every one says its code, its cause and what to do."""
-    error = ErrorInfo.model_validate_json(answer.content).error
+    error = from_json(ErrorInfo, answer.content).error
     assert error.code, answer.text
     assert error.cause, answer.text
     assert error.remedy or error.details, answer.text

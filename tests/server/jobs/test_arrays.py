@@ -14,6 +14,7 @@ from millpond.model.states import JobState, Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.arrays.array import FEWEST_WAITING
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs import ArrayInfo, JobInfo
 
 
@@ -376,7 +377,7 @@ def test_all_members_of_an_array_that_wait_or_run_are_resized_at_once(api: Api) 
 
     answer = resize(1)
     assert answer.status_code == 202
-    assert JobInfo.model_validate_json(answer.content).array is not None
+    assert from_json(JobInfo, answer.content).array is not None
     others = [f"{array.id}.{index}" for index in range(1, 5)]
     assert {sizes(job) for job in others} == {1}
     assert {api.job(job).state for job in others} == {"running"}, "there is room for all of them now"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from server_world import Clock
 
@@ -22,7 +24,7 @@ def job(name: str = "", kind: str = "train", user: str = "ada") -> Job:
 def ended(of: Job, ran_s: float) -> JobInfo:
     now = Clock().now
     ended = {"state": "succeeded", "attempt": 1, "started_at": now, "ended_at": now + ran_s}
-    return view_before_start(of, now).model_copy(update=ended)
+    return replace(view_before_start(of, now), **ended)
 
 
 def told(of: Job, *past: JobInfo) -> Forecast | None:

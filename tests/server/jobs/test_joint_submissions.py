@@ -12,6 +12,7 @@ from server_world import Clock, KilledError, Server, World, submission_of
 from millpond.client.sdk.resources.job_matching import meant_by, the_one_meant
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.server.store.jobs import JobStore
+from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.jobs import JobInfo
 
 BATCH = f"{JOBS}/batch"
@@ -24,7 +25,7 @@ def job(name: str, **fields: Any) -> dict[str, Any]:
 def together(api: Api, *jobs: dict[str, Any], key: str = "") -> list[JobInfo]:
     answer = api.client.post(BATCH, json={"jobs": jobs}, headers={"Idempotency-Key": key} if key else {})
     assert answer.status_code == 201, answer.text
-    return [JobInfo.model_validate(each) for each in answer.json()["jobs"]]
+    return [adapter_of(JobInfo).validate_python(each) for each in answer.json()["jobs"]]
 
 
 def refused(api: Api, *jobs: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from millpond.server.jobs.sweeps.halving import rungs_up_to, verdict
 from millpond.server.jobs.sweeps.readings import MOST_AT_ONCE, MOST_LINES, MOST_PLACES, Point, TrialReading, _Wanted
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.runtime.inbox import ChangeJob
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.files import MetricsInfo
 from millpond.specs.api.trials import TrialList
 from millpond.specs.job.sweeps import Halving, SweepMetric
@@ -54,7 +55,7 @@ def fresh(reading: TrialReading, over: bool = False) -> list[tuple[float, float 
 def trials(api: Api, job: str) -> TrialList:
     answer = api.client.get(f"{JOBS}/{job}/trials")
     assert answer.status_code == 200, answer.text
-    return TrialList.model_validate_json(answer.content)
+    return from_json(TrialList, answer.content)
 
 
 def states(api: Api, job: str) -> dict[int, str]:

@@ -12,6 +12,7 @@ from millpond.server.auth.roles import UserRole
 from millpond.server.operations.disk_use import DiskBooks
 from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.storage.files.datasets import Dataset, Datasets
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import HealthInfo
 
 MIB = 2**20
@@ -146,7 +147,7 @@ def test_nothing_new_starts_on_a_full_disk_and_work_goes_on_when_there_is_room(a
 def readiness(api: Api) -> tuple[int, str, str]:
     """Code, status, and in which respect the server is degraded."""
     answer = api.client.get("/readyz", headers={"Authorization": ""})
-    health = HealthInfo.model_validate_json(answer.content)
+    health = from_json(HealthInfo, answer.content)
     return answer.status_code, health.status, health.degraded
 
 

@@ -34,6 +34,7 @@ from millpond.server.storage.files.service import FileService
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import ServerFile
 from millpond.specs.config.cluster import ClusterConfig, read_cluster
 from millpond.specs.config.tasks import NetworkRule, TaskRules
@@ -97,7 +98,7 @@ def test_the_address_is_left_for_clients_and_taken_away(tmp_path: Path) -> None:
         left = ServerFile(url="http://127.0.0.1:1", pid=1, token_path="t", version="1")
         state.announce(left)
         path = tmp_path / "server.json"
-        assert ServerFile.model_validate_json(path.read_bytes()) == left
+        assert from_json(ServerFile, path.read_bytes()) == left
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         state.withdraw()
         assert not path.exists()

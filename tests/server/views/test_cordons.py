@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 from millpond.model.events import NodeClosed
 from millpond.model.nodes import Cordon
 from millpond.server.views.wording import local_time
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.nodes import NodeInfo
 
 NODE = "/api/v1/nodes/n1"
@@ -22,7 +23,7 @@ NODE = "/api/v1/nodes/n1"
 def told(api: Api, act: str, **wish: Any) -> NodeInfo:
     answer = api.client.post(f"{NODE}/{act}", json=wish)
     assert answer.status_code == 200, answer.text
-    return NodeInfo.model_validate_json(answer.content)
+    return from_json(NodeInfo, answer.content)
 
 
 def test_a_closed_machine_takes_no_job_until_it_is_opened(api: Api) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -113,7 +114,7 @@ def _declared() -> list[BaseRoute]:
 
 
 def _answer(status: int, body: ErrorBody) -> JSONResponse:
-    return JSONResponse(ErrorInfo(error=body).model_dump(), status_code=status)
+    return JSONResponse(asdict(ErrorInfo(error=body)), status_code=status)
 
 
 def _refused(_request: Request, error: Exception) -> JSONResponse:

@@ -7,7 +7,7 @@ chunks as soon as it goes beyond. Contents (``/blobs``) are streamed to the disk
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -154,7 +154,7 @@ class _Body(_Content):
 def refuse_body(_request: Request, error: Exception) -> JSONResponse:
     """The answer to a request whose body is refused."""
     assert isinstance(error, RefusedBodyError)
-    return JSONResponse(ErrorInfo(error=error.body).model_dump(), error.status_code)
+    return JSONResponse(asdict(ErrorInfo(error=error.body)), error.status_code)
 
 
 def _too_large(largest: int) -> RefusedBodyError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
+from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.base import API_PREFIX, ErrorInfo
 from millpond.specs.api.jobs import MOST_TOGETHER
 from millpond.specs.job.job_file import JobFile
@@ -74,7 +75,7 @@ class DescribedApi(FastAPI):
         if self.openapi_schema is None:
             components = super().openapi()["components"]["schemas"]
             for model in (JobFile, ErrorInfo):
-                schema = model.model_json_schema(ref_template=_SCHEMAS + "{model}")
+                schema = adapter_of(model).json_schema(ref_template=_SCHEMAS + "{model}")
                 components.update(schema.pop("$defs", {}))
                 components[model.__name__] = schema
         return super().openapi()

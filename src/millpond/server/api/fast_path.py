@@ -8,7 +8,7 @@ and answers alike. Requests for all other routes go on to FastAPI.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from millpond.server.api.permits import routes_of
+from millpond.specs.api.adapters import adapter_of
 
 _UNPLANNED: Final = (
     "body_params",
@@ -76,8 +77,9 @@ class FastPath:
             result = await plan.call(**arguments)
             if isinstance(result, Response):
                 return result
+            adapter = adapter_of(route.response_model)
             assert type(result) is route.response_model, f"{route.path} answers with a {type(result).__name__}"
-            content = result.model_dump_json(by_alias=True)
+            content = adapter.dump_json(result)
         except Exception as error:  # answered by the application's handler for its kind
             return self._refusal(request, error)
         return Response(content, route.status_code or 200, media_type="application/json")
@@ -158,7 +160,7 @@ class _Parameter:
 def _plan_of(route: APIRoute) -> _Plan | None:
     """How a route comes to its arguments; None where its requests are left to FastAPI."""
     model = route.response_model
-    is_plain = isinstance(model, type) and issubclass(model, BaseModel)
+    is_plain = isinstance(model, type) and (issubclass(model, BaseModel) or is_dataclass(model))
     shortened = route.response_model_exclude_unset or route.response_model_exclude_none
     if not is_plain or shortened or any(map(_is_unplanned, _all(route.dependant))):
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 from urllib.parse import quote
 
@@ -112,6 +112,6 @@ def _pieces(opened: OpenedFile, span: _Span) -> Iterator[bytes]:
 
 
 def _refusal(status: int, cause: str, remedy: str, headers: Mapping[str, str]) -> JSONResponse:
-    body = ErrorInfo(error=ErrorBody(cause=cause, code="conflict", remedy=remedy)).model_dump()
+    body = asdict(ErrorInfo(error=ErrorBody(cause=cause, code="conflict", remedy=remedy)))
     kept = {name: value for name, value in headers.items() if name in ("ETag", "Content-Range")}
     return JSONResponse(body, status, kept)

@@ -11,6 +11,7 @@ import functools
 import ipaddress
 import socket
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -216,7 +217,7 @@ def _address(scope: Scope) -> str:
 
 async def _turn_away(status: int, body: ErrorBody, scope: Scope, receive: Receive, send: Send) -> None:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    answer = JSONResponse(ErrorInfo(error=body).model_dump(), status, HARMLESS | headers)
+    answer = JSONResponse(asdict(ErrorInfo(error=body)), status, HARMLESS | headers)
     await answer(scope, receive, send)
 
 

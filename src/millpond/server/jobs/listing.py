@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.model.sharing import SliceHold
 from millpond.model.states import JobState
@@ -103,4 +103,4 @@ class JobListing:
         marks = ["unsandboxed: it can see files of others"] if info.unsandboxed else []
         if info.held_by == SliceHold.NOTHING:
             marks.append(f"nothing keeps it to its part of the card: {info.hold_reason}")
-        return seen.model_copy(update={"summary": "; ".join([seen.summary, *marks])})
+        return replace(seen, summary="; ".join([seen.summary, *marks]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -56,7 +57,7 @@ class Reasons:
             return await asyncio.to_thread(self._lookup.look, info.id)
         if reason is None or now.state != JobState.QUEUED:
             return now
-        return now.model_copy(update={"reason": (await self.veiled(reason, reader)).summary})
+        return replace(now, reason=(await self.veiled(reason, reader)).summary)
 
     async def veiled(self, reason: ReasonInfo, reader: Reader) -> ReasonInfo:
         """A reason as these readers may see it; only where a job stands in the way the store may have to be asked."""

@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from millpond.forecasting.durations import Forecast
@@ -83,7 +83,7 @@ class Submissions:
                 prepared.append(await self._prepare(with_ids(spec, awaited[number]), job_id, keyed, caller))
         answers = await self._queries.answered(self._components.loop.submit(*(one.submission for one in prepared)))
         return [
-            info.model_copy(update={"warnings": list(one.warnings)}) if one.warnings else info
+            replace(info, warnings=list(one.warnings)) if one.warnings else info
             for info, one in zip(answers, prepared, strict=True)
         ]
 

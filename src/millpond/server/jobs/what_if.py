@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import asdict
 from typing import Final
 
 from millpond.model.codec import from_plain, to_plain
@@ -19,6 +20,7 @@ from millpond.model.workloads import Job
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.views.nodes import reason_info
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.reasons import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
 
 PLANNED_WITHIN_S: Final = 30.0
@@ -52,7 +54,7 @@ async def plan_apart(snapshot: str, job: Job, now: float) -> PlanInfo:
             child.kill()
     if child.returncode != 0:
         raise UnavailableError("no plan could be made", "the server's log says why; submit the job without one")
-    return PlanInfo.model_validate_json(answer)
+    return from_json(PlanInfo, answer)
 
 
 def plan(scheduler: Scheduler, job: Job, now: float) -> PlanInfo:
@@ -133,7 +135,7 @@ def main() -> int:
     job = from_plain(request["job"])
     assert isinstance(job, Job)
     made = plan(Scheduler.restore(request["snapshot"]), job, request["now"])
-    sys.stdout.write(made.model_dump_json())
+    sys.stdout.write(json.dumps(asdict(made)))
     return 0
 
 

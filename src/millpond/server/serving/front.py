@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from millpond.model.errors import ConflictError, MillpondError
@@ -43,7 +44,7 @@ class ServiceFront:
     def look(self, info: JobInfo) -> JobInfo:
         """A job with the deadline of the requests that wait for it, if any do."""
         left_s = self.queue.waits_for_s(info.id)
-        return info if left_s is None else info.model_copy(update={"requests_wait_until": wall_clock() + left_s})
+        return info if left_s is None else replace(info, requests_wait_until=wall_clock() + left_s)
 
     async def wake(self, job: str) -> bool:
         """Have a job that is at rest get a replica; says whether it was at rest."""

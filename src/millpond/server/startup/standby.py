@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -73,7 +73,7 @@ def stand_by(leadership: Leadership | None, post: Post) -> bool:
     file = post.state_dir / STANDBY_FILE
 
     def ready() -> None:
-        write_json(file, post.left.model_dump())
+        write_json(file, asdict(post.left))
         print(f"Millpond stands by at {post.left.url}; {watch.leader_url} leads", flush=True)
 
     def hangup() -> None:
@@ -107,10 +107,10 @@ class StandbyServer:
         if scope["path"] in ("/healthz", "/readyz"):
             alive = scope["path"] == "/healthz"
             health = HealthInfo(status="ok" if alive else self._account, standby=True, leader=self._leader_url())
-            answer = JSONResponse(health.model_dump(), 200 if alive else 503)
+            answer = JSONResponse(asdict(health), 200 if alive else 503)
         else:
             body = ErrorBody(cause=self._account, code="standby", remedy="ask the server that leads")
-            answer = JSONResponse(ErrorInfo(error=body).model_dump(), 503, headers={"Retry-After": "1"})
+            answer = JSONResponse(asdict(ErrorInfo(error=body)), 503, headers={"Retry-After": "1"})
         await answer(scope, receive, send)
 
     @property

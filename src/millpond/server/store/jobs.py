@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
+from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.members import member_document
@@ -25,6 +26,8 @@ CLOSED: Final = "closed"
 """State of an array of which no more members are handed to the scheduler."""
 DELETED: Final = "deleted"
 """State of a job that was deleted while a restart would still replay it."""
+
+_JOB_INFO: Final = adapter_of(JobInfo)
 
 # What the scheduler's thread runs for every job is put together once: that takes longer than running it.
 _IS_JOB: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == sa.bindparam("job"))
@@ -171,7 +174,7 @@ class JobStore(TableStore):
         """A job that has ended; None when it lives or never was."""
         query = sa.select(schema.jobs.c.info).where(schema.jobs.c.id == job)
         text = self._value(query)
-        return None if text is None else JobInfo.model_validate_json(text)
+        return None if text is None else _JOB_INFO.validate_json(text)
 
     def ended_jobs(
         self, limit: int, wanted: JobFilter = ALL_JOBS, owners: Owners | None = None, of: str | None = ""
@@ -199,7 +202,7 @@ class JobStore(TableStore):
             query = query.order_by(table.c.submitted_at, sa.func.length(table.c.id), table.c.id).limit(limit)
         else:
             query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
-        return [JobInfo.model_validate_json(text) for text in self._column(query)]
+        return [_JOB_INFO.validate_json(text) for text in self._column(query)]
 
     def ended_between(
         self, behind: tuple[float, str], until: float, limit: int, owners: Owners | None = None
@@ -218,12 +221,12 @@ class JobStore(TableStore):
         if owners is not None:
             query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
         query = query.order_by(table.c.submitted_at, table.c.id).limit(limit)
-        return [JobInfo.model_validate_json(text) for text in self._column(query)]
+        return [_JOB_INFO.validate_json(text) for text in self._column(query)]
 
     def latest_named(self, name: str, user: str) -> JobInfo | None:
         """The job of this name that a user submitted last, of those that have ended; None when there is none."""
         text = self._value(_LATEST_NAMED, called=name, of=user)
-        return None if text is None else JobInfo.model_validate_json(text)
+        return None if text is None else _JOB_INFO.validate_json(text)
 
     def ended_counts(self) -> dict[str, int]:
         """How many jobs ended in which state; of arrays, their members count."""
@@ -276,7 +279,7 @@ class JobStore(TableStore):
         table = schema.jobs
         query = sa.select(table.c.info).where(table.c.parent == array, table.c.info.is_not(None))
         text = self._value(query.order_by(table.c.submitted_at, table.c.id).limit(1))
-        return None if text is None else JobInfo.model_validate_json(text)
+        return None if text is None else _JOB_INFO.validate_json(text)
 
     def live_jobs(self) -> list[str]:
         """Ids of jobs that have not been recorded as ended."""
@@ -312,7 +315,7 @@ def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
             "job": info.id,
             "as": info.state,
             "at": info.ended_at,
-            "look": info.model_dump_json(),
+            "look": _JOB_INFO.dump_json(info).decode(),
             "called": info.name,
         }
         for info in ended
@@ -337,7 +340,7 @@ def job_row(job: NewJob) -> dict[str, Any]:
         "document": json.dumps(job.document),
         "state": job.state if ended is None else ended.state,
         "ended_at": None if ended is None else ended.ended_at,
-        "info": None if ended is None else ended.model_dump_json(),
+        "info": None if ended is None else _JOB_INFO.dump_json(ended).decode(),
         "parent": job.parent,
         "members": job.members,
         "name": None if ended is None else ended.name,

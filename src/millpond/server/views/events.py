@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from millpond.model import events
 from millpond.model.amounts import seconds_text
@@ -66,7 +67,7 @@ class EventLog:
 def story(happened: list[LogEntry], decided: list[DecisionEntry]) -> list[EventInfo]:
     """Events and decisions of one job merged, counted from 1: a decision comes after the events of its turn."""
     lines = account(happened, decided, {entry.decision.id: entry.decision for entry in decided})
-    return [line.model_copy(update={"seq": number}) for number, line in enumerate(lines, start=1)]
+    return [replace(line, seq=number) for number, line in enumerate(lines, start=1)]
 
 
 def account(happened: list[LogEntry], decided: list[DecisionEntry], known: dict[int, Decision]) -> list[EventInfo]:

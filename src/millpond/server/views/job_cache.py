@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from millpond.model.amounts import memory_text, milli_text
@@ -17,6 +18,7 @@ from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.suspension.suspension import is_leaving, why_suspend_refused
+from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
 from millpond.specs.job.job_ids import split_member
 
@@ -62,7 +64,7 @@ class JobCache:
         """A job as JSON; that of its latest view is kept."""
         of, encoded = self._encoded.get(info.id, (None, b""))
         if of is not info:
-            encoded = info.model_dump_json().encode()
+            encoded = adapter_of(JobInfo).dump_json(info)
             with self._lock:
                 if self._jobs.get(info.id) is info:
                     self._encoded[info.id] = info, encoded
@@ -194,10 +196,10 @@ def cancelled_view(before: JobInfo, at: float, account: str) -> JobInfo:
     state = JobState.CANCELLED.value
     ended: dict[str, Any] = {"state": state, "ended_at": at, "exit_code": STOPPED_WITHOUT_CODE}
     if before.array is not None:
-        none_ran = {"unsubmitted": 0, "cancelled": before.array.count}
-        return before.model_copy(update=ended | {"reason": account, "array": before.array.model_copy(update=none_ran)})
-    tasks = [task.model_copy(update={"state": state, "detail": account}) for task in before.tasks]
-    return before.model_copy(update=ended | {"tasks": tasks})
+        array = replace(before.array, unsubmitted=0, cancelled=before.array.count)
+        return replace(before, **ended, reason=account, array=array)
+    tasks = [replace(task, state=state, detail=account) for task in before.tasks]
+    return replace(before, **ended, tasks=tasks)
 
 
 def read_only_view(info: JobInfo) -> JobInfo:
@@ -205,7 +207,7 @@ def read_only_view(info: JobInfo) -> JobInfo:
     state, reason = info.state, "this server has a copy of another's state, and starts no job"
     if info.array is None and info.state != JobState.QUEUED:
         state, reason = JobState.UNKNOWN, f"it was {info.state} under the original of this copy, and is left alone"
-    return info.model_copy(update={"state": str(state), "reason": reason, "apart": True})
+    return replace(info, state=str(state), reason=reason, apart=True)
 
 
 def gpus_text(job: Job) -> str:

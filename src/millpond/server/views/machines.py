@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from millpond.model.errors import NotFoundError
@@ -19,7 +20,8 @@ from millpond.server.startup.isolation import Isolation
 from millpond.server.views.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.devices import DeviceStatus
-from millpond.specs.api.nodes import CloseRequest, NodeInfo, OpenRequest
+from millpond.specs.api.node_requests import CloseRequest, OpenRequest
+from millpond.specs.api.nodes import NodeInfo
 
 
 class Machines:
@@ -43,12 +45,17 @@ class Machines:
 
     async def all(self, reader: Reader) -> list[NodeInfo]:
         """All machines with who holds what."""
-        marks = {"unsandboxed": self._isolation.apart.trouble, "unlimited": self._unlimited}
         slices = holdings_by_device(self._loop.job_cache.newest_first())
         nodes = await self._queries.query(
-            lambda core: [node_info(view, slices).model_copy(update=marks) for view in core.scheduler.node_views()]
+            lambda core: [node_info(view, slices) for view in core.scheduler.node_views()]
         )
-        return [reader.node(node, self._loop.job_cache.get) for node in nodes]
+        return [
+            reader.node(
+                replace(node, unsandboxed=self._isolation.apart.trouble, unlimited=self._unlimited),
+                self._loop.job_cache.get,
+            )
+            for node in nodes
+        ]
 
     async def devices(self, reader: Reader, history: int) -> list[DeviceStatus]:
         """All devices with their latest figures and who makes what of them.

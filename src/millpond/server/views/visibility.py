@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from millpond.model.events import LimitChanged, QueueChanged
@@ -40,11 +40,10 @@ class Reader:
         other = reason.blocked_by
         if not other or self.owners is None or self.sees(look(other)):
             return reason
-        veiled = {"summary": reason.summary.replace(other, VEIL), "blocked_by": ""}
-        if reason.remedy is None:
-            return reason.model_copy(update=veiled)
-        remedy = reason.remedy.model_copy(update={"change": reason.remedy.change.replace(other, VEIL)})
-        return reason.model_copy(update={**veiled, "remedy": remedy})
+        remedy = reason.remedy
+        if remedy is not None:
+            remedy = replace(remedy, change=remedy.change.replace(other, VEIL))
+        return replace(reason, summary=reason.summary.replace(other, VEIL), blocked_by="", remedy=remedy)
 
     def hears_of(self, event: EventInfo, look: Look) -> bool:
         """Whether they may see an entry of the log: about such a job, a limit of their own, or no user at all."""
@@ -62,18 +61,17 @@ class Reader:
         if not other or self.owners is None or self.sees(look(other)):
             return event
         data = {name: value for name, value in event.data.items() if name != "for_job"}
-        return event.model_copy(update={"text": event.text.replace(other, VEIL), "data": data})
+        return replace(event, text=event.text.replace(other, VEIL), data=data)
 
     def plan(self, plan: PlanInfo, look: Look) -> PlanInfo:
         """The plan, without the names of jobs that are not for them and of whose they are."""
         if self.owners is None:
             return plan
         victims = [
-            victim if self.sees(look(victim.job)) else victim.model_copy(update={"job": VEIL, "user": ""})
-            for victim in plan.victims
+            victim if self.sees(look(victim.job)) else replace(victim, job=VEIL, user="") for victim in plan.victims
         ]
         reason = None if plan.reason is None else self.reason(plan.reason, look)
-        return plan.model_copy(update={"victims": victims, "reason": reason})
+        return replace(plan, victims=victims, reason=reason)
 
     def node(self, node: NodeInfo, look: Look) -> NodeInfo:
         """The machine, without the names of holders that are not for them."""
@@ -85,15 +83,14 @@ class Reader:
             return job if info is not None and self.sees(info) else VEIL
 
         devices = [
-            device.model_copy(
-                update={
-                    "holders": [shown(job) for job in device.holders],
-                    "slices": [each.model_copy(update={"job": shown(each.job)}) for each in device.slices],
-                }
+            replace(
+                device,
+                holders=[shown(job) for job in device.holders],
+                slices=[replace(each, job=shown(each.job)) for each in device.slices],
             )
             for device in node.devices
         ]
-        return node.model_copy(update={"devices": devices, "jobs": [shown(job) for job in node.jobs]})
+        return replace(node, devices=devices, jobs=[shown(job) for job in node.jobs])
 
     def device(self, device: DeviceStatus, look: Look) -> DeviceStatus:
         """The device, without the names of those who hold it and are not for them."""
@@ -104,9 +101,9 @@ class Reader:
             info = look(part.job)
             if info is not None and self.sees(info):
                 return part
-            return part.model_copy(update={"job": VEIL, "user": "", "role": ""})
+            return replace(part, job=VEIL, user="", role="")
 
-        return device.model_copy(update={"slices": [shown(part) for part in device.slices]})
+        return replace(device, slices=[shown(part) for part in device.slices])
 
 
 EVERYBODY: Final = Reader(None)

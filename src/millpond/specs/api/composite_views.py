@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import Field
-
-from millpond.specs.api.base import Body
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.reasons import ReasonInfo
@@ -14,7 +12,8 @@ from millpond.specs.api.services import ServiceInfo
 from millpond.specs.api.trials import TrialList
 
 
-class JobAccount(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAccount:
     """Everything about one job, as ``pond get`` gathers it.
 
     Attributes:
@@ -32,10 +31,11 @@ class JobAccount(Body):
     events: list[EventInfo]
     service: ServiceInfo | None = None
     trials: TrialList | None = None
-    last_lines: list[str] = Field(default=[])
+    last_lines: list[str] = field(default_factory=list)
 
 
-class TemplateInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateInfo:
     """A ready job file of this machine.
 
     Attributes:
@@ -52,7 +52,8 @@ class TemplateInfo(Body):
     source: str
 
 
-class TemplateList(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateList:
     """All of them by name."""
 
     templates: list[TemplateInfo]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from dataclasses import dataclass, field
 
-from millpond.specs.api.base import Body
 from millpond.specs.api.nodes import SliceInfo
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SliceStatus(SliceInfo):
     """What one task holds of a device, and what it makes of it.
 
@@ -32,7 +32,8 @@ class SliceStatus(SliceInfo):
     denials: int | None = None
 
 
-class SamplePoint(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplePoint:
     """One look at a device.
 
     Attributes:
@@ -49,7 +50,8 @@ class SamplePoint(Body):
     clock_mhz: int | None = None
 
 
-class DeviceStatus(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceStatus:
     """A device, its latest figures, and who holds what of it.
 
     Attributes:
@@ -73,11 +75,12 @@ class DeviceStatus(Body):
     fake: bool = False
     experimental: bool = False
     latest: SamplePoint | None = None
-    slices: list[SliceStatus] = Field(default=[])
-    history: list[SamplePoint] = Field(default=[])
+    slices: list[SliceStatus] = field(default_factory=list)
+    history: list[SamplePoint] = field(default_factory=list)
 
 
-class DeviceList(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceList:
     """All devices, node by node."""
 
     devices: list[DeviceStatus]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from millpond.specs.api.base import Body
 
-
-class EventInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventInfo:
     """One entry of a job's history: something that happened, or something that was decided.
 
     Attributes:
@@ -28,13 +28,15 @@ class EventInfo(Body):
     about: str = ""
 
 
-class EventList(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventList:
     """What happened and what was decided, oldest first."""
 
     events: list[EventInfo]
 
 
-class DeliveryInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryInfo:
     """An event that was or is to be delivered to a webhook.
 
     Attributes:
@@ -53,7 +55,8 @@ class DeliveryInfo(Body):
     trouble: str = ""
 
 
-class DeliveryList(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryList:
     """Deliveries, newest first."""
 
     deliveries: list[DeliveryInfo]

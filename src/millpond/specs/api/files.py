@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.base import Body
+from millpond.specs.api.models import Body
 from millpond.specs.job.snapshots import Digest
 
 Visibility = Literal["private", "group", "everyone"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from millpond.specs.api.base import Body
+from millpond.specs.api.models import Body
 
 
 class TraceRow(Body):

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from millpond.specs.api.base import Body, ErrorBody
+from millpond.specs.api.base import ErrorBody
 from millpond.specs.api.files import Visibility
+from millpond.specs.api.models import Body
 from millpond.specs.job.fields import SecretName
 from millpond.specs.job.images import DEFAULT_TAG, NAME_PATTERN, TAG_PATTERN, Reference
 from millpond.specs.job.snapshots import Digest

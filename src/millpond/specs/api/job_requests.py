@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from millpond.specs.api.base import Body
+from millpond.specs.api.models import Body
 from millpond.specs.job.fields import MOST_TASKS
 
 

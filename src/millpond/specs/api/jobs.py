@@ -1,13 +1,11 @@
-"""Bodies about jobs: how they look, what they were submitted as, and links to what they serve."""
+"""Bodies about jobs: how they look, and links to what they serve."""
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from pydantic import Field, RootModel
+from dataclasses import dataclass, field
+from typing import Final
 
 from millpond.model.states import JobState, TaskState
-from millpond.specs.api.base import Body
 
 MOST_TOGETHER: Final = 1_000
 """Jobs of one submission."""
@@ -15,7 +13,8 @@ MOST_TOGETHER: Final = 1_000
 _FINAL: Final = frozenset(state.value for state in JobState if state.ended)
 
 
-class DeviceGrant(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceGrant:
     """What a task holds of one device."""
 
     uuid: str
@@ -33,7 +32,8 @@ def beyond_exit_code(detail: str, code: int | None) -> str:
     return "" if detail == code_text else detail.removeprefix(f"{code_text}: ")
 
 
-class TaskInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
     """One task of a job in its present (or last) attempt.
 
     Attributes:
@@ -47,12 +47,13 @@ class TaskInfo(Body):
     role: str
     state: str
     node: str = ""
-    devices: list[DeviceGrant] = Field(default=[])
+    devices: list[DeviceGrant] = field(default_factory=list)
     exit_code: int | None = None
     detail: str = ""
 
 
-class ArrayInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayInfo:
     """How far the members of an array have come.
 
     Attributes:
@@ -89,7 +90,8 @@ class ArrayInfo(Body):
         return ", ".join([f"{self.ended}/{self.count} done", *(f"{n} {what}" for what, n in parts.items() if n)])
 
 
-class JobInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobInfo:
     """A job as lists and details show it.
 
     Attributes:
@@ -143,12 +145,12 @@ class JobInfo(Body):
     ended_at: float | None = None
     gpus: str = "0"
     gpu_milli: int = 0
-    tasks: list[TaskInfo] = Field(default=[])
+    tasks: list[TaskInfo] = field(default_factory=list)
     preemptions: int = 0
     failures: int = 0
     exit_code: int | None = None
     reason: str = ""
-    warnings: list[str] = Field(default=[])
+    warnings: list[str] = field(default_factory=list)
     group: str = ""
     array: ArrayInfo | None = None
     parent: str = ""
@@ -212,18 +214,16 @@ class JobInfo(Body):
         return max(0.0, min(ends, default=now) - self.started_at - self.suspended_s)
 
 
-class JobList(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobList:
     """Jobs, newest first; ``truncated`` says that ``limit`` cut the list."""
 
     jobs: list[JobInfo]
     truncated: bool = False
 
 
-class JobDocument(RootModel[dict[str, Any]]):
-    """A job file as it was submitted: not read any further, so that newer fields are kept."""
-
-
-class LinkInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkInfo:
     """A link to what a job serves.
 
     Attributes:

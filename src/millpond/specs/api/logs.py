@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from millpond.specs.api.base import Body
 
 LogStream = Literal["stdout", "stderr"]
 
@@ -13,7 +12,8 @@ FIRST_CURSOR = "1:"
 one. All others are a server's, to be passed back as they came."""
 
 
-class LogChunk(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
     """A piece of a task's output: one line of an NDJSON stream.
 
     Attributes:

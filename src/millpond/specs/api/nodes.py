@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from millpond.specs.api.base import LATEST, LONGEST_REASON, ONE_LINE, Body
+from dataclasses import dataclass, field
 
 
-class SliceInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceInfo:
     """What one task holds of a device; a whole one is a slice of 1000 milli.
 
     Attributes:
@@ -25,7 +22,8 @@ class SliceInfo(Body):
     memory_mib: int
 
 
-class DeviceInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
     """One device, its capacity, what is free of it, and who holds it.
 
     Attributes:
@@ -46,13 +44,14 @@ class DeviceInfo(Body):
     health: str = "ok"
     health_detail: str = ""
     fake: bool = False
-    holders: list[str] = Field(default=[])
+    holders: list[str] = field(default_factory=list)
     instance: int | None = None
     experimental: bool = False
-    slices: list[SliceInfo] = Field(default=[])
+    slices: list[SliceInfo] = field(default_factory=list)
 
 
-class CordonInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CordonInfo:
     """A span in which a machine takes no new work.
 
     Attributes:
@@ -68,7 +67,8 @@ class CordonInfo(Body):
     by: str = ""
 
 
-class NodeInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
     """One machine.
 
     Attributes:
@@ -90,7 +90,7 @@ class NodeInfo(Body):
     cpu_capacity_milli: int = 0
     memory_mib: int
     free_memory_mib: int
-    devices: list[DeviceInfo] = Field(default=[])
+    devices: list[DeviceInfo] = field(default_factory=list)
     rack: str = ""
     zone: str = ""
     schedulable: bool = True
@@ -98,39 +98,14 @@ class NodeInfo(Body):
     fake: bool = False
     closure: CordonInfo | None = None
     draining: bool = False
-    planned: list[CordonInfo] = Field(default=[])
-    jobs: list[str] = Field(default=[])
+    planned: list[CordonInfo] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)
     unsandboxed: str = ""
     unlimited: str = ""
 
 
-class CloseRequest(Body):
-    """A machine should take no new work: from now on, or from ``begin`` on.
-
-    Attributes:
-        reason: for people.
-        until: when it opens by itself, in seconds since 1970; None: when it is opened.
-        drain: preemptible work there is asked to leave when the span begins.
-        begin: plans it for then: work that is known to run into it does not start there, and it always drains.
-    """
-
-    reason: Annotated[str, Field(max_length=LONGEST_REASON, pattern=ONE_LINE)] = ""
-    until: Annotated[float, Field(ge=0, le=LATEST, strict=True)] | None = None
-    drain: bool = False
-    begin: Annotated[float, Field(ge=0, le=LATEST, strict=True)] | None = None
-
-
-class OpenRequest(Body):
-    """A machine should take new work again.
-
-    Attributes:
-        planned: what is planned for it is given up too.
-    """
-
-    planned: bool = False
-
-
-class NodeList(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeList:
     """All machines of the cluster."""
 
     nodes: list[NodeInfo]

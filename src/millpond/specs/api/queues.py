@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from millpond.specs.api.base import Body
+from dataclasses import dataclass, field
 
 
-class QueueInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
     """A queue: what it is promised, what it may not exceed, and what it holds now, with all queues below it.
 
     Attributes:
@@ -40,7 +39,8 @@ class QueueInfo(Body):
     waiting: int = 0
 
 
-class QueueList(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueList:
     """Queues, each behind the one above it."""
 
-    queues: list[QueueInfo] = Field(default=[])
+    queues: list[QueueInfo] = field(default_factory=list)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from millpond.specs.api.base import Body
+from dataclasses import dataclass, field
 
 
-class RemedyInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyInfo:
     """The smallest change found that would start a job now.
 
     Attributes:
@@ -19,7 +18,8 @@ class RemedyInfo(Body):
     value: str = ""
 
 
-class StartInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartInfo:
     """When a waiting job should start, and what this rests on; ``latest_at`` is None without a bound."""
 
     earliest_at: float
@@ -27,7 +27,8 @@ class StartInfo(Body):
     basis: str = ""
 
 
-class ReasonInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonInfo:
     """Why a job waits or runs.
 
     Attributes:
@@ -42,8 +43,8 @@ class ReasonInfo(Body):
     state: str
     cause: str
     summary: str
-    numbers: dict[str, int] = Field(default={})
-    nodes: dict[str, int] = Field(default={})
+    numbers: dict[str, int] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
     position: int | None = None
     remedy: RemedyInfo | None = None
     start: StartInfo | None = None
@@ -51,16 +52,18 @@ class ReasonInfo(Body):
     opens_at: float | None = None
 
 
-class PlannedTask(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTask:
     """Where a task would run; ``devices`` are UUIDs."""
 
     task: int
     role: str
     node: str
-    devices: list[str] = Field(default=[])
+    devices: list[str] = field(default_factory=list)
 
 
-class PlannedVictim(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedVictim:
     """A job that would make room. ``how`` is ``preempt`` or ``suspend``, ``cause`` a ``model.reasons.Cause``."""
 
     job: str
@@ -69,7 +72,8 @@ class PlannedVictim(Body):
     cause: str
 
 
-class QuotaInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaInfo:
     """A queue's cards before and after; ``limit_gpu_milli`` is None without a limit."""
 
     queue: str
@@ -78,7 +82,8 @@ class QuotaInfo(Body):
     limit_gpu_milli: int | None = None
 
 
-class PlanInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInfo:
     """What would become of a job if it were submitted now.
 
     Attributes:
@@ -91,8 +96,8 @@ class PlanInfo(Body):
     """
 
     starts_now: bool
-    tasks: list[PlannedTask] = Field(default=[])
-    victims: list[PlannedVictim] = Field(default=[])
+    tasks: list[PlannedTask] = field(default_factory=list)
+    victims: list[PlannedVictim] = field(default_factory=list)
     reason: ReasonInfo | None = None
     borrowed_gpu_milli: int = 0
     unenforced: str = ""

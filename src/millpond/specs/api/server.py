@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from millpond.specs.api.base import Body
+from dataclasses import dataclass, field
 
 SERVER_FILE = "server.json"
 """Name of the file in the state directory by which clients find a running server (``ServerFile``)."""
@@ -16,7 +14,8 @@ FIRST_LOGIN_FILE = "first-login"
 """Name of the file in the state directory with the invitation for the first login from elsewhere."""
 
 
-class ServerFile(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFile:
     """``server.json`` in the state directory while a server runs.
 
     Attributes:
@@ -32,7 +31,8 @@ class ServerFile(Body):
     certificate_path: str = ""
 
 
-class ServerInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
     """The server itself.
 
     Attributes:
@@ -56,15 +56,16 @@ class ServerInfo(Body):
     started_at: float
     ordering: str
     placement: str
-    jobs: dict[str, int] = Field(default={})
+    jobs: dict[str, int] = field(default_factory=dict)
     unsandboxed: str = ""
     unlimited: str = ""
     unshared: str = ""
     apart: str = ""
-    notes: list[str] = Field(default=[])
+    notes: list[str] = field(default_factory=list)
 
 
-class HealthInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthInfo:
     """Answer of ``/healthz`` and ``/readyz``.
 
     Attributes:

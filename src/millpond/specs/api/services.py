@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from pydantic import Field
-
-from millpond.specs.api.base import Body, CanaryPercent
+from dataclasses import dataclass, field
+from typing import Any
 
 
-class RevisionInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionInfo:
     """One revision of a service.
 
     Attributes:
@@ -32,7 +30,8 @@ class RevisionInfo(Body):
     told: str = ""
 
 
-class ServiceInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceInfo:
     """What stands behind the address of a service, and what was asked of it since the server began.
 
     Attributes:
@@ -51,7 +50,7 @@ class ServiceInfo(Body):
     url: str = ""
     replicas: int = 0
     ready: int = 0
-    revisions: list[RevisionInfo] = Field(default=[])
+    revisions: list[RevisionInfo] = field(default_factory=list)
     requests: int = 0
     open_requests: int = 0
     cold_starts: int = 0
@@ -59,7 +58,8 @@ class ServiceInfo(Body):
     longest_cold_start_s: float = 0.0
 
 
-class FieldChange(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldChange:
     """A field of a job file that is to have another value; null where it is left out."""
 
     field: str
@@ -67,24 +67,8 @@ class FieldChange(Body):
     after: Any = None
 
 
-class RevisionRequest(Body):
-    """Another job file for a service.
-
-    Attributes:
-        canary: percentage of the requests that it gets first; left out: as its file says.
-    """
-
-    document: dict[str, Any]
-    canary: CanaryPercent | None = None
-
-
-class RevisionPlan(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionPlan:
     """What another job file would change of a service."""
 
     changes: list[FieldChange]
-
-
-class RolloutRequest(Body):
-    """What is to become of the revision of a service that is on its way; ``undo`` without one goes back by one."""
-
-    act: Literal["pause", "resume", "promote", "undo"]

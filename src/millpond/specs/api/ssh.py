@@ -12,7 +12,7 @@ from pydantic import Field
 
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.accounts import AccountName, AccountRequest
-from millpond.specs.api.base import Body
+from millpond.specs.api.models import Body
 
 HOST_KEY_ALIAS: Final = "millpond"
 """What a host key is filed under by clients, with the server's own name behind it."""

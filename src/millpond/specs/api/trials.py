@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from millpond.specs.api.base import Body
+from dataclasses import dataclass
 
 
-class TrialInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialInfo:
     """One trial of a sweep.
 
     Attributes:
@@ -27,7 +28,8 @@ class TrialInfo(Body):
     stopped: str = ""
 
 
-class TrialList(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialList:
     """Trials, the best first; ``truncated`` says that ``limit`` cut the list.
 
     Attributes:

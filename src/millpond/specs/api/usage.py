@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
-
-from pydantic import Field
-
-from millpond.specs.api.base import Body
 
 Grouping = Literal["user", "queue", "model", "kind", "job"]
 """What usage can be added up by."""
 
 
-class UsageRow(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
     """What one group (see ``Grouping``) held of devices of one model.
 
     Attributes:
@@ -30,7 +28,8 @@ class UsageRow(Body):
     cost: float | None = None
 
 
-class DiskInfo(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskInfo:
     """What a user or a group holds on the server's disk: what jobs wrote, with their logs, and datasets.
 
     Attributes:
@@ -44,7 +43,8 @@ class DiskInfo(Body):
     limit_bytes: int | None = None
 
 
-class UsageList(Body):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageList:
     """Usage between two instants, the largest first; what is still held counts up to ``until``.
 
     Attributes:
@@ -57,4 +57,4 @@ class UsageList(Body):
     until: float
     currency: str = ""
     rows: list[UsageRow]
-    disk: list[DiskInfo] = Field(default=[])
+    disk: list[DiskInfo] = field(default_factory=list)

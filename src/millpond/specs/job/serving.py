@@ -8,7 +8,7 @@ from urllib.parse import quote
 from pydantic import Field, model_validator
 
 from millpond.model.windows import is_open
-from millpond.specs.api.base import CanaryPercent
+from millpond.specs.api.models import CanaryPercent
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import MOST_TASKS, Compute, Duration, Tasks
 from millpond.specs.job.job_ids import service_of

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, Field, ValidationError
 
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.base import Body
+from millpond.specs.api.models import Body
 
 DIGEST_PATTERN: Final = r"^[0-9a-f]{64}$"
 MOST_FILES: Final = 100_000

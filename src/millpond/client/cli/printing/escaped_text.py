@@ -7,22 +7,22 @@ a program gets what was written.
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from millpond.specs.api.codec import to_plain
 
 _SUSPICIOUS = re.compile(r"[^\x20-\x7e\n\t\w]")
 """Few characters have to be looked at closer: letters of all languages are none of them."""
 
 
-def json_text(body: BaseModel) -> str:
+def json_text(body: Any) -> str:
     """A body as indented JSON."""
-    return _SUSPICIOUS.sub(lambda found: _escaped(found[0]), body.model_dump_json(indent=2))
+    return _SUSPICIOUS.sub(lambda found: _escaped(found[0]), json.dumps(to_plain(body), indent=2, ensure_ascii=False))
 
 
-def yaml_text(body: BaseModel) -> str:
+def yaml_text(body: Any) -> str:
     """A body as YAML."""
     import yaml
 
@@ -38,8 +38,7 @@ def yaml_text(body: BaseModel) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _is_tricky(text) else None)
 
     Dumper.add_representer(str, represent)
-    plain = body.model_dump(mode="json")
-    return str(yaml.dump(plain, Dumper=Dumper, sort_keys=False, allow_unicode=True))
+    return str(yaml.dump(to_plain(body), Dumper=Dumper, sort_keys=False, allow_unicode=True))
 
 
 def _is_tricky(text: str) -> bool:

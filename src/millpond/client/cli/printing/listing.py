@@ -16,7 +16,6 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing.escaped_text import json_text, yaml_text
 from millpond.client.cli.printing.tables import Entry, ListTable
-from millpond.specs.api.base import Body
 
 FORMS = ("table", "wide", "json", "yaml", "name")
 WATCH_EVERY_S = 2.0
@@ -33,12 +32,14 @@ class Listing:
         draw: prints it for people, with more columns when its argument is true.
     """
 
-    body: Body
+    body: object
     names: Sequence[str]
     draw: Callable[[bool], None]
 
     @classmethod
-    def of(cls, body: Body, entries: Sequence[Entry], table: ListTable[Entry], empty: str = "", note: str = "") -> Self:
+    def of(
+        cls, body: object, entries: Sequence[Entry], table: ListTable[Entry], empty: str = "", note: str = ""
+    ) -> Self:
         """The list whose entries a declared table shows.
 
         Args:
@@ -95,7 +96,7 @@ def show_listing(look: Callable[[], Listing], output: str, watch: bool) -> None:
     if not watch:
         _print(look(), output)
         return
-    shown: Body | None = None
+    shown: object = None
     on_terminal = sys.stdout.isatty()
     while True:
         listing = look()

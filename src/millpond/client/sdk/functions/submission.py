@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -174,9 +175,9 @@ def _handed_in(
 def _array(client: Client, count: int, document: dict[str, Any]) -> JobHandles[Any]:
     """So many jobs of one file, submitted as an array."""
     array = client.submit({**document, "array": count})
-    update = {"array": None, "parent": array.id}
     members = (
-        array.model_copy(update=update | {"id": member_id(array.id, index), "index": index}) for index in range(count)
+        replace(array, id=member_id(array.id, index), array=None, parent=array.id, index=index)
+        for index in range(count)
     )
     return JobHandles((_own(client, member) for member in members), _own(client, array))
 

@@ -10,10 +10,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import ValidationError
-
 from millpond.client.sdk.transport.reconnecting import Patience, Reconnecting
 from millpond.model.errors import MillpondError, UnavailableError
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.logs import LogChunk
 
 if TYPE_CHECKING:
@@ -86,8 +85,8 @@ def read(
 
 def _parsed(line: bytes) -> LogChunk:
     try:
-        return LogChunk.model_validate_json(line)
-    except ValidationError as error:
+        return from_json(LogChunk, line)
+    except ValueError as error:
         raise MillpondError(
             "a piece of the log stream is not understood", "client and server should be of one version"
         ) from error

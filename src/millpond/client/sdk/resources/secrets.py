@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
-from millpond.specs.api.accounts import SecretInfo, SecretList, SecretPut
+from millpond.specs.api.accounts import SecretInfo, SecretList
 
 SERVER = "server"
 
@@ -25,8 +25,7 @@ class SecretsClient:
         Args:
             kind: ``user``, ``group`` or ``server``; then the owner is empty.
         """
-        body = SecretPut.model_construct(value=value).model_dump()
-        return self._ask(SecretInfo, "PUT", _path(kind, owner, name), json=body)
+        return self._ask(SecretInfo, "PUT", _path(kind, owner, name), json={"value": value})
 
     def drop(self, kind: str, owner: str, name: str) -> None:
         """Forget a secret."""

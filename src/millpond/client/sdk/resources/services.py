@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from millpond.client.sdk.transport.connection import RequestFunction, segment
 from millpond.model.errors import ConflictError
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.services import RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
+from millpond.specs.api.services import RevisionPlan, ServiceInfo
 from millpond.specs.job.job_ids import service_of
 
 Act: TypeAlias = Literal["pause", "resume", "promote", "undo"]
@@ -34,8 +34,8 @@ class ServicesClient:
 
     def plan(self, job_id: str, document: Mapping[str, Any]) -> RevisionPlan:
         """What another job file would change; nothing is."""
-        body = RevisionRequest(document=dict(document)).model_dump()
-        return self._ask(RevisionPlan, "POST", f"/jobs/{segment(job_id)}/revisions/plan", json=body)
+        path = f"/jobs/{segment(job_id)}/revisions/plan"
+        return self._ask(RevisionPlan, "POST", path, json={"document": dict(document)})
 
     def begin(self, job_id: str, document: Mapping[str, Any], canary: float | None = None) -> ServiceInfo:
         """Have another revision take the place of the present one, replica by replica.
@@ -47,7 +47,7 @@ class ServicesClient:
             InvalidInputError: the job file is wrong, or the cluster could never run it.
             ConflictError: another revision is on its way.
         """
-        body = RevisionRequest(document=dict(document), canary=canary).model_dump()
+        body = {"document": dict(document), "canary": canary}
         return self._ask(ServiceInfo, "POST", f"/jobs/{segment(job_id)}/revisions", json=body)
 
     def act(self, job_id: str, act: Act) -> ServiceInfo:
@@ -56,8 +56,7 @@ class ServicesClient:
         Raises:
             ConflictError: there is none, it is no canary, or there is nothing to go back to.
         """
-        body = RolloutRequest(act=act).model_dump()
-        return self._ask(ServiceInfo, "POST", f"/jobs/{segment(job_id)}/rollout", json=body)
+        return self._ask(ServiceInfo, "POST", f"/jobs/{segment(job_id)}/rollout", json={"act": act})
 
 
 def named(jobs: list[JobInfo], name: str, user: str) -> str | None:

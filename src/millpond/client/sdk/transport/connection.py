@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ValidationError
-
 from millpond.client.sdk.transport import failures
 from millpond.client.sdk.transport.discovery import Address, find_server, is_on_this_machine
 from millpond.client.sdk.transport.local_http import LocalHttp
 from millpond.client.sdk.transport.trust import encrypts, trust
 from millpond.model.errors import UnavailableError
 from millpond.specs.api.base import API_PREFIX
+from millpond.specs.api.codec import from_json
 
 if TYPE_CHECKING:
     import httpx2
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _LOCALLY = frozenset({"params", "json", "headers"})
 """What a request may have that goes by ``LocalHttp``."""
 
-_Answer = TypeVar("_Answer", bound=BaseModel)
+_Answer = TypeVar("_Answer")
 
 
 class RequestFunction(Protocol):
@@ -111,8 +110,8 @@ class ServerConnection:
         """
         response = self.send(method, path, **request)
         try:
-            return answer.model_validate_json(response.content)
-        except ValidationError as error:
+            return from_json(answer, response.content)
+        except ValueError as error:
             raise UnavailableError(
                 f"the answer of {self.address.url} is not understood", "client and server should be of one version"
             ) from error

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
-
 from millpond.client.sdk.transport.credentials import kept_login
 from millpond.model.errors import UnavailableError
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import SERVER_FILE, ServerFile
 
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -97,10 +96,10 @@ def read_server_file(state_dir: Path, name: str = SERVER_FILE) -> ServerFile | N
     """
     path = state_dir / name
     try:
-        return ServerFile.model_validate_json(path.read_bytes())
+        return from_json(ServerFile, path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise UnavailableError(f"{path} cannot be read ({_first_line(error)})", "run `pond up` as its owner") from error
 
 

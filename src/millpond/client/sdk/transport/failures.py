@@ -6,8 +6,6 @@ import http.client
 import sys
 from typing import TYPE_CHECKING, Protocol
 
-from pydantic import ValidationError
-
 from millpond.client.sdk.transport.discovery import NO_SERVER_REMEDY
 from millpond.client.sdk.transport.trust import distrusted
 from millpond.model.errors import (
@@ -21,6 +19,7 @@ from millpond.model.errors import (
     UnavailableError,
 )
 from millpond.specs.api.base import ErrorBody, ErrorDetail, ErrorInfo
+from millpond.specs.api.codec import from_json
 
 if TYPE_CHECKING:
     import httpx2
@@ -97,8 +96,8 @@ def lost_answer(error: UnavailableError) -> bool:
 def from_response(response: HttpAnswer, url: str) -> MillpondError:
     """The error for an answer that is not a success."""
     try:
-        body = ErrorInfo.model_validate_json(response.content).error
-    except ValidationError:
+        body = from_json(ErrorInfo, response.content).error
+    except ValueError:
         return UnavailableError(
             f"what answers at {url} is not a Millpond server (status {response.status_code})",
             "check MILLPOND_URL",

@@ -19,6 +19,7 @@ from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.logs import LogRequest
 from millpond.server.views.visibility import reader_of
+from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
 from millpond.specs.api.events import EventList
 from millpond.specs.api.job_requests import ExtendRequest, MigrateRequest, ResizeRequest
@@ -215,9 +216,10 @@ def _noted(access: Access, info: JobInfo) -> JobInfo:
     return info
 
 
-async def _lines(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[str]:
+async def _lines(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[bytes]:
+    write = adapter_of(LogChunk).dump_json
     async for chunk in chunks:
-        yield chunk.model_dump_json() + "\n"
+        yield write(chunk) + b"\n"
 
 
 async def _document(request: Request) -> Any:

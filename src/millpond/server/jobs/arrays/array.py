@@ -146,14 +146,13 @@ class Array:
     def view(self) -> JobInfo:
         """The array as lists and details show it."""
         before = view_before_start(self.job, self.submitted_at)
-        return before.model_copy(
-            update={
-                "state": self._state(),
-                "first_started_at": self.first_started_at,
-                "started_at": self.first_started_at,
-                "tasks": [],
-                "array": self._info(),
-            }
+        return replace(
+            before,
+            state=self._state(),
+            first_started_at=self.first_started_at,
+            started_at=self.first_started_at,
+            tasks=[],
+            array=self._info(),
         )
 
     def ended_view(self, at: float) -> JobInfo:
@@ -163,8 +162,7 @@ class Array:
         self._counts[_UNFED] = 0
         state = self._last_state()
         codes = {JobState.SUCCEEDED: 0, JobState.FAILED: _FAILED_CODE, JobState.CANCELLED: STOPPED_WITHOUT_CODE}
-        update = {"state": state.value, "ended_at": at, "exit_code": codes[state]}
-        return self.view().model_copy(update=update)
+        return replace(self.view(), state=state.value, ended_at=at, exit_code=codes[state])
 
     def view_unsubmitted(self, index: int) -> JobInfo:
         """A member that was not handed over yet."""

@@ -136,7 +136,7 @@ class Arrays:
         if info is None:
             return None
         reason = self._reason(self._arrays[info.parent], explain)
-        return reason.model_copy(update={"job": job, "state": info.state})
+        return replace(reason, job=job, state=info.state)
 
     def _reason(self, array: Array, explain: Callable[[str], ReasonInfo | None]) -> ReasonInfo:
         info = array.view()
@@ -147,13 +147,8 @@ class Arrays:
         reason = None if first is None else explain(first)
         if reason is not None:
             summary = f"{info.array.waiting} of {info.array.count} wait{follow}; the first is {first}: {reason.summary}"
-            update = {
-                "job": array.id,
-                "state": info.state,
-                "summary": summary,
-                "numbers": {**reason.numbers, **numbers},
-            }
-            return reason.model_copy(update=update)
+            numbers = {**reason.numbers, **numbers}
+            return replace(reason, job=array.id, state=info.state, summary=summary, numbers=numbers)
         if array.held:
             cause, summary = Cause.DEPENDENCY, "its array waits for other jobs"
         elif array.id in self._refused:

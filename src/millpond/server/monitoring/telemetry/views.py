@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from millpond.model.devices import Device
@@ -32,12 +33,11 @@ def device_statuses(
     """
     for node in nodes:
         for use in node.devices:
-            yield _device_status(node.node.name, node.node.pool, use.device).model_copy(
-                update={
-                    "latest": _point(telemetry.latest(use.device.uuid)),
-                    "slices": slices.get(use.device.uuid, []),
-                    "history": _points(telemetry, use.device.uuid, history),
-                }
+            yield replace(
+                _device_status(node.node.name, node.node.pool, use.device),
+                latest=_point(telemetry.latest(use.device.uuid)),
+                slices=slices.get(use.device.uuid, []),
+                history=_points(telemetry, use.device.uuid, history),
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from html import escape
 from typing import Final
 
@@ -42,7 +43,7 @@ def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool =
     if look_again:
         headers["Retry-After"] = str(LOOK_AGAIN_S)
     if not html:
-        body = ErrorInfo(error=ErrorBody(cause=cause, code=_CODES[status], remedy=remedy)).model_dump()
+        body = asdict(ErrorInfo(error=ErrorBody(cause=cause, code=_CODES[status], remedy=remedy)))
         return JSONResponse(body, status_code=status, headers=headers)
     again = f'<meta http-equiv="refresh" content="{LOOK_AGAIN_S}">' if look_again else ""
     more = f'<p class="more">{escape(remedy)}</p>' if remedy else ""

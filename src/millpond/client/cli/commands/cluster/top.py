@@ -13,6 +13,7 @@ import click
 
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.escaped_text import json_text
 from millpond.client.cli.printing.tables import middle_cut
 from millpond.specs.api.devices import DeviceList, DeviceStatus, SliceStatus
 
@@ -61,7 +62,7 @@ def command(once: bool, interval_s: float, output: str, state_dir: Path | None) 
     """
     with connect(state_dir) as client:
         if output == "json":
-            click.echo(DeviceList(devices=client.devices()).model_dump_json(indent=2))
+            click.echo(json_text(DeviceList(devices=client.devices())))
             return
         if once or not sys.stdout.isatty():
             width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH

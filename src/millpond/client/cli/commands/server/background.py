@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
-from pydantic import ValidationError
 
 from millpond.client.sdk.transport.discovery import Address, read_server_file
 from millpond.client.sdk.transport.trust import trust
 from millpond.model.errors import MillpondError, UnavailableError
+from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 
 LOG_NAME = "server.log"
@@ -77,8 +77,8 @@ def health_of(left: ServerFile) -> HealthInfo | None:
     trusted = trust(Address(left.url, "", certificate=left.certificate_path))
     try:
         answer = httpx2.get(f"{left.url}/readyz", timeout=2.0, trust_env=False, verify=trusted)
-        health = HealthInfo.model_validate_json(answer.content)
-    except (httpx2.TransportError, ValidationError):
+        health = from_json(HealthInfo, answer.content)
+    except (httpx2.TransportError, ValueError):
         return None
     return health if answer.is_success or health.standby else None
 
