@@ -243,7 +243,7 @@ def test_an_sftp_client_is_served_by_what_the_image_has(yard: Yard) -> None:
 
 
 def test_it_is_kept_to_its_memory_and_says_so(yard: Yard) -> None:
-    runtime = yard.launch.means.runtime
+    runtime = yard.launch.containers.runtime
     if isinstance(runtime, Podman) and not runtime.limits:
         pytest.skip("no control groups for containers here")
     end = yard.end("x=0123456789; while true; do x=$x$x; done")
@@ -256,9 +256,9 @@ def test_an_ended_container_is_kept_for_a_while_and_then_dropped(yard: Yard, rea
     assert record is not None
     assert record.container in real_podman.containers()
     mark = state_mark(yard.bench.state_dir)
-    assert drop_ended(yard.launch.means, mark, time.time() - 60) == 0
-    assert drop_ended(yard.launch.means, state_mark(yard.bench.workdir), time.time() + 60) == 0, "another server's"
-    assert drop_ended(yard.launch.means, mark, time.time() + 60) == 1
+    assert drop_ended(yard.launch.containers, mark, time.time() - 60) == 0
+    assert drop_ended(yard.launch.containers, state_mark(yard.bench.workdir), time.time() + 60) == 0, "another server's"
+    assert drop_ended(yard.launch.containers, mark, time.time() + 60) == 1
     assert record.container not in real_podman.containers()
 
 

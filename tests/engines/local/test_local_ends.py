@@ -19,7 +19,7 @@ from millpond.model.states import Outcome
 from millpond.node.host import memory_cgroup
 from millpond.node.host.procfs import start_ticks
 from millpond.node.task import supervisor
-from millpond.node.task.launch import LONGEST_FAREWELL_S, LaunchSpec
+from millpond.node.task.launch import LONGEST_SHUTDOWN_GRACE_S, LaunchSpec
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 
 pytestmark = pytest.mark.end_to_end
@@ -252,10 +252,10 @@ def test_a_task_ended_from_outside_has_the_grace_of_its_own_job(bench: Bench) ->
 
 
 def test_that_grace_has_a_bound_as_the_machine_waits_for_it(bench: Bench) -> None:
-    farewells = [
+    graces = [
         LaunchSpec(("true",), bench.workdir, grace_s=grace_s).shutdown_grace_s for grace_s in (5.0, 120.0, 3_600.0)
     ]
-    assert farewells == [5.0, 120.0, LONGEST_FAREWELL_S]
+    assert graces == [5.0, 120.0, LONGEST_SHUTDOWN_GRACE_S]
 
 
 def test_a_task_that_fell_just_before_its_supervisor_was_told_is_not_blamed(bench: Bench) -> None:
@@ -273,7 +273,7 @@ def test_a_task_that_fell_just_before_its_supervisor_was_told_is_not_blamed(benc
             os.kill(record.supervisor_pid, signal.SIGTERM)
         told = time.monotonic()
         end = end_of(bench)
-        if told - fell < supervisor.TOLD_TOO_WITHIN_S:  # else it was told too late, as the machine held us up
+        if told - fell < supervisor.SECOND_SIGNAL_WITHIN_S:  # else it was told too late, as the machine held us up
             assert end.outcome is Outcome.NODE_LOST
             return
     raise AssertionError("the machine never lets a second process be told within a second")

@@ -40,12 +40,12 @@ class Card:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger({"gpu": 100}, {"node": 1000})
-        surroundings = NodeContext(
+        context = NodeContext(
             lambda: 0.0,
             on_lost=lambda task, reason: self.lost.append(task.job),
             available_mib={"node": lambda: self.available_mib},
         )
-        self.arbiter = Arbiter(self.ledger, self.mover, surroundings)
+        self.arbiter = Arbiter(self.ledger, self.mover, context)
 
     def arrive(self, job: str, mib: int, share_class: ShareClass = NORMAL) -> MoveResult:
         return self.arbiter.arrive(LedgerEntry(TaskId(job, 1, 0), "node", {"gpu": mib}, share_class), 10.0)

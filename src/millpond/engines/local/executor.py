@@ -66,7 +66,7 @@ class Executor:
         self._suspension = Suspension(self.live, self.sharing, outbox, self._dispatch_all, on_unmappable)
         self.forkserver = ForkserverClient(options.limiter.supervisors)
         self._servers = frozenset(options.servers)
-        self._site = StartContext(
+        self._context = StartContext(
             machine, state_dir, self.live, self.forkserver, loop, options.sandbox, options.limiter, options.servers[0]
         )
         self._launch_of = launch_of
@@ -92,7 +92,7 @@ class Executor:
         for task in expected:
             if task in starting:
                 continue  # carrying the start out (again) finds it
-            record = read_record(TaskFiles.of(self._site.state_dir, task))
+            record = read_record(TaskFiles.of(self._context.state_dir, task))
             if record is None or record.server not in self._servers:
                 self._outbox.ended(task, NEVER_STARTED)
             elif self.live.attach(record) is None:
@@ -115,7 +115,7 @@ class Executor:
 
     def own_records(self) -> Iterator[RunRecord]:
         """Every task of ours whose end is not noted; never one that another server started. Any thread."""
-        return (record for record in running_records(self._site.state_dir) if record.server in self._servers)
+        return (record for record in running_records(self._context.state_dir) if record.server in self._servers)
 
     def _recovered(self, tasks: Collection[TaskId]) -> None:
         """The books are whole; what ended while they were made was released before it stood in them."""
@@ -166,11 +166,11 @@ class Executor:
 
     def _start(self, decision: Start) -> None:
         launch = self._launch_of(decision.job)
-        pending = PendingStart(decision, launch, self._site, self._start_answered)
+        pending = PendingStart(decision, launch, self._context, self._start_answered)
         taken = self.live.ports() | {port for _, port in self._pending.values()}
         taken |= {port for other, _ in self._pending.values() for port in other.ports.values()}
         highest = max(placed.task for placed in decision.placements)
-        run = attempt_dir(self._site.state_dir, decision.job, decision.attempt)
+        run = attempt_dir(self._context.state_dir, decision.job, decision.attempt)
         meeting = agree(run, highest + 1, taken, launch.private_network)
         pending.choose_ports({*taken, meeting.port})
         self._pending[decision.job] = (pending, meeting.port)
@@ -249,7 +249,7 @@ class Executor:
         live = self.live.get(escape.task)
         if live is None or not live.expected:
             return
-        TaskFiles.of(self._site.state_dir, escape.task).escape.write_text(escape.text)
+        TaskFiles.of(self._context.state_dir, escape.task).escape.write_text(escape.text)
         match live.record.escapes:
             case EscapePolicy.REPORT:
                 self._outbox.note(escape.task.job, f"{escape.text}; it goes on, as its pool has it reported only")
@@ -264,7 +264,7 @@ class Executor:
         live = self.live.get(task)
         if live is None or not live.expected or task.job in self._pending or task in self._kept:
             return
-        record = read_record(TaskFiles.of(self._site.state_dir, task))
+        record = read_record(TaskFiles.of(self._context.state_dir, task))
         if record is None or record.kept_at is None or record.kept_until is None:
             return
         self._kept.add(task)

@@ -82,7 +82,7 @@ class PendingStart:
     """
 
     def __init__(
-        self, decision: Start, launch: LaunchSpec, site: StartContext, on_answer: Callable[[PendingStart], None]
+        self, decision: Start, launch: LaunchSpec, context: StartContext, on_answer: Callable[[PendingStart], None]
     ) -> None:
         self.decision = decision
         self.tasks = {TaskId(decision.job, decision.attempt, placed.task): placed for placed in decision.placements}
@@ -93,12 +93,12 @@ class PendingStart:
         self._pinned: list[tuple[int, ...]] = []
         self._confinements: list[Confinement] = []
         self._launch = launch
-        self._site = site
+        self._context = context
         self._on_answer = on_answer
         self._on_settled: Callable[[], None] = lambda: None
         self._port = 0
         self._settling = set(self.tasks)
-        self._devices = _granted_devices(decision, site.machine)
+        self._devices = _granted_devices(decision, context.machine)
 
     @property
     def state(self) -> StartState:
@@ -107,7 +107,7 @@ class PendingStart:
             return StartState.SETTLING
         if self.refusal is None:
             return StartState.CONFIRMED
-        return StartState.UNDOING if self._site.live.of_start(self.decision.id) else StartState.REFUSED
+        return StartState.UNDOING if self._context.live.of_start(self.decision.id) else StartState.REFUSED
 
     @property
     def keeps_places(self) -> bool:
@@ -150,13 +150,13 @@ class PendingStart:
         for task, placed in self.tasks.items():
             try:
                 start = self._task_start(task, placed, meeting, envs.get(task, UNSLICED))
-                plan = plan_start(self._site.state_dir, start, self._launch, self._site.sandbox)
-                record = TaskFiles.of(self._site.state_dir, task).record
-                spawned = runner.spawn(self._site.forkserver, self._site.state_dir, record, plan)
+                plan = plan_start(self._context.state_dir, start, self._launch, self._context.sandbox)
+                record = TaskFiles.of(self._context.state_dir, task).record
+                spawned = runner.spawn(self._context.forkserver, self._context.state_dir, record, plan)
             except OSError as error:
                 self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
             else:
-                self._site.loop.add_reader(spawned.settled, self._look, task, spawned)
+                self._context.loop.add_reader(spawned.settled, self._look, task, spawned)
 
     def task_ended(self, record: RunRecord) -> None:
         """One of its tasks is over before the start was answered."""
@@ -170,7 +170,7 @@ class PendingStart:
             **self._launch.inherited,
             **self._launch.env,
             **meeting.environment(task.task),
-            **self._site.machine.environment(devices),
+            **self._context.machine.environment(devices),
             "MILLPOND_JOB_ID": task.job,
             "MILLPOND_TASK": str(task.task),
             "MILLPOND_ATTEMPT": str(task.attempt),
@@ -196,7 +196,7 @@ class PendingStart:
             self._limits(task, placed.role),
             port,
             key,
-            self._site.server,
+            self._context.server,
             meeting.private,
         )
 
@@ -205,42 +205,42 @@ class PendingStart:
         amounts = self._launch.role_amounts.get(role)
         if amounts is None or self._launch.container is not None:  # which its runtime keeps to them
             return NO_LIMITS
-        mark = hashlib.sha256(f"{self._site.state_dir}\0{task.job}".encode()).hexdigest()[:12]
+        mark = hashlib.sha256(f"{self._context.state_dir}\0{task.job}".encode()).hexdigest()[:12]
         name = f"millpond-{mark}-{task.attempt}-{task.task}"
-        limits = self._site.limiter.limits(
-            name, amounts, role in self._launch.said_memory, (*self._site.live.pinned(), *self._pinned)
+        limits = self._context.limiter.limits(
+            name, amounts, role in self._launch.said_memory, (*self._context.live.pinned(), *self._pinned)
         )
         self._pinned.append(limits.process.cpus)
         return limits
 
     def _look(self, task: TaskId, spawned: runner.Spawned) -> None:
         """A supervisor closed its end of the pipe: the record says how the start went."""
-        self._site.loop.remove_reader(spawned.settled)
+        self._context.loop.remove_reader(spawned.settled)
         os.close(spawned.settled)
         self._settle(task, self._take_charge(task, spawned))
 
     def _take_charge(self, task: TaskId, spawned: runner.Spawned) -> Refusal | None:
         """Watch a task whose start is settled; says what is wrong when it did not start."""
-        record = read_record(TaskFiles.of(self._site.state_dir, task))
+        record = read_record(TaskFiles.of(self._context.state_dir, task))
         is_own = record is not None and record.decision == self.decision.id
         if record is not None and is_own:
             self._confinements.append(record.confinement)
         if record is not None and is_own and record.error is None and record.supervisor_pid == spawned.pid:
-            self._site.live.watch(record, spawned.handle, self._port)
+            self._context.live.watch(record, spawned.handle, self._port)
             return None
-        self._site.loop.add_reader(spawned.handle, self._collect, spawned.handle)
+        self._context.loop.add_reader(spawned.handle, self._collect, spawned.handle)
         if record is None or not is_own:
             return _CRASHED
         refusal = refusal_of(record, self._launch)
-        if refusal is None and self._site.live.attach(record) is None:
+        if refusal is None and self._context.live.attach(record) is None:
             # An earlier engine carried this decision out, and the task is over.
-            record = self._site.live.final_record(record)
+            record = self._context.live.final_record(record)
             self.ended.append(record)
             refusal = None if record.over else _KILLED
         return refusal
 
     def _collect(self, handle: int) -> None:
-        self._site.loop.remove_reader(handle)
+        self._context.loop.remove_reader(handle)
         runner.reap(handle)
 
     def _settle(self, task: TaskId, refusal: Refusal | None) -> None:
@@ -249,8 +249,8 @@ class PendingStart:
         if not self._settling:
             self._on_settled()
         if self.state is StartState.UNDOING:
-            for live in self._site.live.of_start(self.decision.id):
-                self._site.live.request_stop(live, runner.StopRequest(0.0))
+            for live in self._context.live.of_start(self.decision.id):
+                self._context.live.request_stop(live, runner.StopRequest(0.0))
         elif self.state is not StartState.SETTLING:
             self._on_answer(self)
 

@@ -18,14 +18,14 @@ class ContainerLaunch:
     """That a job's tasks run in containers.
 
     Attributes:
-        means: with what.
-        image: of what.
+        containers: the runtime.
+        image: the image of the containers.
         state_dir: the server's, in which no container finds anything but what is its own.
         amounts: by role, what its containers are kept to.
         owner: whom they run as; None: as the runtime's own way is.
     """
 
-    means: Containers
+    containers: Containers
     image: LocalImage
     state_dir: Path
     amounts: Mapping[str, Amounts] = field(default_factory=dict)
@@ -45,6 +45,6 @@ def outer_first(mounts: Sequence[Mount]) -> list[Mount]:
     return [Mount(path, found[path]) for path in sorted(found, key=lambda path: (len(path.parts), str(path)))]
 
 
-def default_owner(means: Containers) -> tuple[int, int] | None:
+def default_owner(containers: Containers) -> tuple[int, int] | None:
     """Whom a container's files belong to where tasks run as the server does."""
-    return None if means.runtime.as_caller else (os.geteuid(), os.getegid())
+    return None if containers.runtime.as_caller else (os.geteuid(), os.getegid())

@@ -207,7 +207,7 @@ class OciImages:
 
     def name(self, image: LocalImage, name: str) -> None:
         """See ``RuntimeImages``."""
-        self._do(["tag", image.digest, name], _nobody, f"the image {image.digest[:19]} cannot be named {name}", "")
+        self._do(["tag", image.digest, name], _ignored, f"the image {image.digest[:19]} cannot be named {name}", "")
 
     def drop(self, name: str) -> None:
         """See ``RuntimeImages``."""
@@ -434,5 +434,5 @@ def _hash_of(path: Path) -> str:
     return seen.hexdigest()
 
 
-def _nobody(_line: str) -> None:
+def _ignored(_line: str) -> None:
     """Progress is not shown."""

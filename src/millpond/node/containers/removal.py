@@ -13,30 +13,30 @@ from millpond.node.containers.detection import Containers
 _WITHIN_S: Final = 60.0
 
 
-def drop_ended(means: Containers, state: str, before: float) -> int:
+def drop_ended(containers: Containers, state: str, before: float) -> int:
     """Drop the containers of a state directory that ended before an instant; returns how many.
 
     Args:
         state: as ``state_mark`` gives it.
         before: seconds since 1970.
     """
-    listing = means.runtime.ended(state)
+    listing = containers.runtime.ended(state)
     if not listing:
         return 0
     dropped = 0
-    for name in _printed(means, listing):
-        output = _printed(means, means.runtime.end_of(name))
+    for name in _printed(containers, listing):
+        output = _printed(containers, containers.runtime.end_of(name))
         if output and _instant(output[0]) < before:
-            _printed(means, means.runtime.remove(name))
+            _printed(containers, containers.runtime.remove(name))
             dropped += 1
     return dropped
 
 
-def _printed(means: Containers, command: Sequence[str]) -> list[str]:
+def _printed(containers: Containers, command: Sequence[str]) -> list[str]:
     """The lines that a command prints; none when it fails, as when the container went meanwhile."""
     done = subprocess.run(
         command,
-        env=means.env,
+        env=containers.env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

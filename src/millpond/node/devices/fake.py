@@ -128,7 +128,7 @@ class Tenant:
     memory_mib: int
 
 
-def _nobody() -> Iterable[Tenant]:
+def _no_tenants() -> Iterable[Tenant]:
     return ()
 
 
@@ -151,7 +151,7 @@ class FakeVendor(DeviceVendor):
     def __init__(self, nodes: Sequence[Node], clock: Callable[[], float] = time.monotonic) -> None:
         self._devices = {device.uuid: device for node in nodes for device in node.devices}
         self._clock = clock
-        self.tenants: Callable[[], Iterable[Tenant]] = _nobody
+        self.tenants: Callable[[], Iterable[Tenant]] = _no_tenants
         self._sampled_at: float | None = None
         self._energy_j = dict.fromkeys(self._devices, 0.0)
         self._knobs = FakePowerControl({uuid: device.model for uuid, device in self._devices.items()})

@@ -50,7 +50,7 @@ def enter_sandbox(outermost: int) -> None:
     Raises:
         OSError: the task has ended, or the kernel does not let us in.
     """
-    inside = _somebody_inside(outermost)
+    inside = _process_inside(outermost)
     root = os.open(f"/proc/{inside}/root", os.O_PATH | os.O_DIRECTORY)
     _enter(inside, _KINDS, "the task's sandbox cannot be entered")
     os.fchdir(root)
@@ -150,7 +150,7 @@ def _namespace(pid: int | str, name: str) -> Path:
     return Path(f"/proc/{pid}/ns/{name}").readlink()
 
 
-def _somebody_inside(outermost: int) -> int:
+def _process_inside(outermost: int) -> int:
     """A process of the task: below the sandbox's program and its first child, which sets the sandbox up."""
     give_up = time.monotonic() + _SET_UP_WITHIN_S
     while time.monotonic() < give_up:

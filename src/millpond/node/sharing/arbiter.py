@@ -43,13 +43,13 @@ class NodeContext:
 class Arbiter:
     """Gives and takes room on devices."""
 
-    def __init__(self, ledger: Ledger, mover: Mover, surroundings: NodeContext) -> None:
+    def __init__(self, ledger: Ledger, mover: Mover, context: NodeContext) -> None:
         self.ledger = ledger
         self._mover = mover
-        self._clock = surroundings.clock
-        self._on_lost = surroundings.on_lost
-        self._on_displaced = surroundings.on_displaced
-        self._available_mib = surroundings.available_mib
+        self._clock = context.clock
+        self._on_lost = context.on_lost
+        self._on_displaced = context.on_displaced
+        self._available_mib = context.available_mib
         self._changed = threading.Condition()
         self._time_slicing: dict[TaskId, threading.Lock] = {}
 
@@ -160,7 +160,7 @@ class Arbiter:
                 if self._clock() >= deadline:
                     return self._too_late(missing, trouble)
                 victim = self._victim(entry, missing, trouble)
-                if victim is None and not (self._somebody_leaves(missing) and self._wait(deadline)):
+                if victim is None and not (self._task_leaves(missing) and self._wait(deadline)):
                     return self._too_late(missing, trouble)
                 if victim is not None:
                     self.ledger.move(victim.task, Residence.LEAVING, True)
@@ -216,7 +216,7 @@ class Arbiter:
         )
         return MoveResult(MoveOutcome.TIMEOUT, reason)
 
-    def _somebody_leaves(self, devices: dict[str, int]) -> bool:
+    def _task_leaves(self, devices: dict[str, int]) -> bool:
         return any(entry.residence in _MOVING for entry in self.ledger.on(devices))
 
     def _leave(self, task: TaskId, deadline: float) -> MoveResult:

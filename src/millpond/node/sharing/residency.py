@@ -62,37 +62,37 @@ class ResidencyDependencies:
 class ResidencyManager:
     """Looks after all tasks of an engine that hold devices."""
 
-    def __init__(self, means: ResidencyDependencies, surroundings: NodeContext) -> None:
-        self._means = means
-        self._clock = surroundings.clock
-        self._on_lost = surroundings.on_lost
-        self.arbiter = Arbiter(means.ledger, means.mover, surroundings)
+    def __init__(self, parts: ResidencyDependencies, context: NodeContext) -> None:
+        self._parts = parts
+        self._clock = context.clock
+        self._on_lost = context.on_lost
+        self.arbiter = Arbiter(parts.ledger, parts.mover, context)
 
     @property
     def ledger(self) -> Ledger:
         """The node's books."""
-        return self._means.ledger
+        return self._parts.ledger
 
     def freeze(self, task: TaskId, deadline_s: float) -> MoveResult:
         """Halt a task; its memory stays where it is."""
-        self._means.desired_states.want(task, DesiredState.FROZEN)
+        self._parts.desired_states.want(task, DesiredState.FROZEN)
         with self.arbiter.turn(task):
-            self._means.trees.hold_launches(task, True)
-            if self._means.trees.halt(task, deadline_s):
+            self._parts.trees.hold_launches(task, True)
+            if self._parts.trees.halt(task, deadline_s):
                 return DONE
-            self._means.desired_states.want(task, DesiredState.RUNNING)
-            self._means.trees.hold_launches(task, False)
-        if not self._means.trees.pids(task):
+            self._parts.desired_states.want(task, DesiredState.RUNNING)
+            self._parts.trees.hold_launches(task, False)
+        if not self._parts.trees.pids(task):
             return HAS_ENDED
         return NOT_HALTED
 
     def swap_out(self, task: TaskId, deadline_s: float) -> MoveResult:
         """Move a task's memory to the host and halt it."""
-        was_frozen = self._means.desired_states.of(task) is DesiredState.FROZEN
-        self._means.desired_states.want(task, DesiredState.SWAPPED)
+        was_frozen = self._parts.desired_states.of(task) is DesiredState.FROZEN
+        self._parts.desired_states.want(task, DesiredState.SWAPPED)
         answer = self.arbiter.swap_out(task, self._clock() + deadline_s)
         if not answer.ok:
-            self._means.desired_states.want(task, DesiredState.FROZEN if was_frozen else DesiredState.RUNNING)
+            self._parts.desired_states.want(task, DesiredState.FROZEN if was_frozen else DesiredState.RUNNING)
         return answer
 
     def resume(self, task: TaskId, deadline_s: float, grants: Sequence[Grant] = ()) -> MoveResult:
@@ -101,8 +101,8 @@ class ResidencyManager:
         Args:
             grants: on these devices of its node, not necessarily those that it left; none: on those.
         """
-        if self._means.desired_states.of(task) is DesiredState.FROZEN:
-            self._means.desired_states.want(task, DesiredState.RUNNING)  # else a return would halt it again
+        if self._parts.desired_states.of(task) is DesiredState.FROZEN:
+            self._parts.desired_states.want(task, DesiredState.RUNNING)  # else a return would halt it again
         entry = self.ledger.get(task)
         moves = entry is not None and bool(grants) and [grant.device for grant in grants] != [*entry.memory_mib]
         if moves and entry is not None and entry.residence is Residence.RESIDENT:
@@ -116,10 +116,10 @@ class ResidencyManager:
                 self._rehome(task, home, deadline_s)
             return answer
         with self.arbiter.turn(task):
-            self._means.assignments.arrived(task)
-            self._means.desired_states.want(task, DesiredState.RUNNING)
-            self._means.trees.hold_launches(task, False)
-            self._means.trees.go_on(task)
+            self._parts.assignments.arrived(task)
+            self._parts.desired_states.want(task, DesiredState.RUNNING)
+            self._parts.trees.hold_launches(task, False)
+            self._parts.trees.go_on(task)
         return DONE
 
     def migrate(self, task: TaskId, deadline_s: float, grants: Sequence[Grant]) -> MoveResult:
@@ -154,7 +154,7 @@ class ResidencyManager:
 
     def _home(self, task: TaskId) -> tuple[Grant, ...]:
         """What a task has of the devices that its memory is on, or was taken off."""
-        grants, entry = self._means.assignments.of(task), self.ledger.get(task)
+        grants, entry = self._parts.assignments.of(task), self.ledger.get(task)
         if entry is None or not entry.left:
             return grants
         return tuple(replace(grant, device=device) for grant, device in zip(grants, entry.left, strict=True))
@@ -166,19 +166,19 @@ class ResidencyManager:
             return HAS_ENDED
         came_from = entry.left or tuple(entry.memory_mib)
         try:
-            self._means.assignments.move(task, grants, () if [*came_from] == devices else came_from)
+            self._parts.assignments.move(task, grants, () if [*came_from] == devices else came_from)
         except MillpondError as error:
             return MoveResult(MoveOutcome.UNSUPPORTED, str(error))
         return self.arbiter.reassign(task, devices, self._clock() + deadline_s)
 
     def is_frozen(self, task: TaskId) -> bool:
         """Whether a task is to be halted with its memory on the device."""
-        return self._means.trees.stays_halted(task)
+        return self._parts.trees.stays_halted(task)
 
     def release(self, task: TaskId) -> None:
         """A task is over, or its start failed."""
         self.arbiter.leave(task)
-        self._means.desired_states.want(task, DesiredState.RUNNING)
+        self._parts.desired_states.want(task, DesiredState.RUNNING)
 
     def recover(
         self, entries: Iterable[LedgerEntry], unanswered: Callable[[TaskId], bool], deadline_s: float
@@ -189,15 +189,15 @@ class ResidencyManager:
             unanswered: whether a decision to suspend, resume or migrate a task has not been answered; it is repeated.
             deadline_s: for each move.
         """
-        means = self._means
-        found = Reconciler(means.ledger, means.mover, means.trees, means.desired_states, deadline_s).reconcile(entries)
+        parts = self._parts
+        found = Reconciler(parts.ledger, parts.mover, parts.trees, parts.desired_states, deadline_s).reconcile(entries)
         for each in found:
             if each.lost:
-                self._means.desired_states.want(each.task, DesiredState.RUNNING)
+                self._parts.desired_states.want(each.task, DesiredState.RUNNING)
                 self._on_lost(each.task, each.lost)
             entry = self.ledger.get(each.task)
             if entry is not None and entry.residence is Residence.RESIDENT:
-                self._means.assignments.arrived(each.task)
+                self._parts.assignments.arrived(each.task)
         self._settle(found, unanswered, deadline_s)
         return found
 

@@ -159,7 +159,7 @@ def _contained(
     """
     how, role, record = launch.container, start.placed.role, files.record
     assert how is not None
-    runtime = how.means.runtime
+    runtime = how.containers.runtime
     name, bounds = container_name(record, start.decision), how.amounts.get(role, Amounts(0, 0))
     variables = {**how.home, **place.env, NAME_VARIABLE: name}
     mounts = outer_first(place.mounts)
@@ -188,7 +188,7 @@ def _contained(
         variables=str(container.variables),
         text=variables_text(variables),
         scratch=str(container.scratch),
-        env={**how.means.env, **runtime.environment(variables)},
+        env={**how.containers.env, **runtime.environment(variables)},
         execute=runtime.execute(name, container.variables, place.workdir),
         kill=runtime.kill(name),
         out_of_memory=runtime.was_out_of_memory(name),

@@ -53,7 +53,7 @@ _FULL_DISK_PAUSE_S = 1.0
 _LAST_WORDS_S = 0.5
 _KILLED = 128 + signal.SIGKILL
 _TERMINATED = (signal.SIGTERM, (128 + signal.SIGTERM) << 8)  # as waitpid(2) gives them
-TOLD_TOO_WITHIN_S = 1.0
+SECOND_SIGNAL_WITHIN_S = 1.0
 
 
 def main(argv: list[str]) -> int:
@@ -193,7 +193,7 @@ class _Supervisor:
             return stopped
         if self._status not in _TERMINATED:
             return False
-        return stopped or signal.sigtimedwait((signal.SIGTERM,), TOLD_TOO_WITHIN_S) is not None
+        return stopped or signal.sigtimedwait((signal.SIGTERM,), SECOND_SIGNAL_WITHIN_S) is not None
 
     def _await_signal(self) -> int:
         until = self._deadline if self._kept_until is None else self._kept_until

@@ -15,14 +15,14 @@ from typing import Final
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.cgroups import TASKS_UNIT
 from millpond.node.task import shutdown_hook
-from millpond.node.task.launch import LONGEST_FAREWELL_S
+from millpond.node.task.launch import LONGEST_SHUTDOWN_GRACE_S
 
 UNIT: Final = "millpond.service"
 
 BOOTED_MARK: Final = Path("/run/systemd/system")
 """Is there where systemd runs the machine (sd_booted(3))."""
 
-_LONGEST_STOP_S: Final = round(LONGEST_FAREWELL_S) + 15
+_LONGEST_STOP_S: Final = round(LONGEST_SHUTDOWN_GRACE_S) + 15
 """What is left after the longest grace is for killing those who do not heed it, and for writing how they ended."""
 
 _TEXT: Final = """\
@@ -65,7 +65,7 @@ Type=exec
 # Keeps the group while no task runs; the server makes one for each task in it.
 ExecStart=sleep infinity
 # When the machine goes down, tasks hear of it first, and have their time to save their work.
-ExecStop={farewell}
+ExecStop={notify}
 TimeoutStopSec={longest}
 KillMode=process
 Delegate=cpu memory pids
@@ -86,7 +86,7 @@ def unit_texts(arguments: Sequence[str], state_dir: Path, *, for_user: bool) -> 
     target = "default.target" if for_user else "multi-user.target"
     return {
         TASKS_UNIT: _TASKS_TEXT.format(
-            farewell=_command("-s", "-m", shutdown_hook.__name__), longest=_LONGEST_STOP_S, state=state
+            notify=_command("-s", "-m", shutdown_hook.__name__), longest=_LONGEST_STOP_S, state=state
         ),
         UNIT: _TEXT.format(command=command, target=target, tasks=TASKS_UNIT, state=state),
     }
