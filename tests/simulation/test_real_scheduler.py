@@ -10,7 +10,7 @@ import pytest
 from event_logs import replay_log
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import ORDERINGS, PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
@@ -110,3 +110,13 @@ def test_every_job_ends_where_work_is_suspended() -> None:
     history = history_of(simulation)
     assert history.finished.all()
     assert (history.held_s >= history.duration_s * (1 - 1e-9)).all()
+
+
+def test_a_confirmed_start_is_followed_by_a_cycle_as_on_a_server() -> None:
+    """Work that is starting is not asked to leave; once it runs it is, without waiting for anything else."""
+    low = TraceJob(Job("low", gang_roles(4, 4), priority=Priority.LOW), 0.0, 1000.0, "test:0")
+    high = TraceJob(Job("high", gang_roles(4, 4), priority=Priority.HIGH), 5.0, 10.0, "test:1")
+    world = World(uniform_cluster("1x4"), Workload((low, high), "test"), "exact", Costs(start_s=10))
+    simulation = Simulation(world, Scheduler())
+    simulation.run()
+    assert [work.first_start_at for work in simulation.works] == [0.0, 10.0]

@@ -131,7 +131,7 @@ class Simulation:
         arrivals = [entry.submit_at for entry in self.world.workload.jobs]
         arrived, total = 0, len(arrivals)
         engine, scheduler = self.engine, self._scheduler
-        wake = NEVER
+        wake, decided_at = NEVER, -NEVER
         idle_wakeups = reported = 0
         while True:
             next_arrival = arrivals[arrived] if arrived < total else NEVER
@@ -140,14 +140,15 @@ class Simulation:
             if now == NEVER or idle_wakeups > IDLE_WAKEUPS:
                 break
             engine.now = now
-            changed = now >= wake
+            # As on a server every instant at which anything happens has a cycle, the end of a start among them.
+            changed = now > decided_at
             if next_answer <= now:
                 changed = self._take_answers() or changed
             while arrived < total and arrivals[arrived] <= now:
                 self._submit(arrived, now)
                 arrived += 1
-                changed = True
             if changed:
+                decided_at = now
                 self.cycles += 1
                 if self._record:
                     self.log.append(Tick(now))
@@ -184,7 +185,10 @@ class Simulation:
                 self._handle(DurationPredicted(now, job.id, forecast.expected_s, forecast.cautious_s))
 
     def _take_answers(self) -> bool:
-        """Hand the engine's answers on; whether any could change what is decided (that a start was done does not)."""
+        """Hand the engine's answers on; whether any calls for a second cycle of this instant.
+
+        That a start which takes no time was done does not: the cycle that decided it has seen its outcome.
+        """
         changed = False
         for event in self.engine.events():
             self._handle(event)
