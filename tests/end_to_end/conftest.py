@@ -26,6 +26,7 @@ LONG = {
     "test_logging_in_elsewhere",
     "test_make_up",
     "test_operating",
+    "test_next_version",
     "test_own_history",
     "test_proxy",
     "test_readme",

@@ -76,7 +76,7 @@ class Scheduler:
         self._replanner = Replanner(self._state, self._placer)
         self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing)
         self.jobs = self._state.jobs
-        self._claims_seen = -1
+        self._claims_seen = 0
         self._change_stamp: tuple[float, ...] = ()
         self._change_at: float | None = None
 
@@ -243,10 +243,14 @@ class Scheduler:
         self._redo.cycle(now, decided)
         if claims is not None:
             snapshots.give_claims(claims, self._state, self._claims)
+        self._claims_seen = self._claims.version
         self._migrations.decided = {}
 
     def changed_claims(self) -> list[Any] | None:
-        """The places that are kept for jobs until others have left, as plain data; None: as when this last asked."""
+        """The places that are kept for jobs until others have left, as plain data; None: as when this was last asked.
+
+        What comes from a snapshot or a log has not changed.
+        """
         if self._claims_seen == self._claims.version:
             return None
         self._claims_seen = self._claims.version
@@ -335,6 +339,7 @@ class Scheduler:
         """A scheduler that goes on exactly where the one that gave ``snapshot`` was."""
         scheduler = cls(snapshots.settings_of(plain))
         snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims, scheduler._event_handlers)
+        scheduler._claims_seen = scheduler._claims.version
         return scheduler
 
     def fork(self) -> Scheduler:

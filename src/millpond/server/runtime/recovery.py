@@ -54,13 +54,15 @@ def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
         return core
     core = restored(snapshot)
     try:
-        _redo(core, store)
+        entries, claims = _redo(core, store)
     except MillpondError:
         raise
     except Exception as error:
         raise InconsistentStateError(
             f"the stored log cannot be followed behind entry {core.seq} ({error!r})", _KEEP
         ) from error
+    if entries or claims is not None:
+        store.record(entries, claims=claims)
     return core
 
 
@@ -74,8 +76,8 @@ def restored(snapshot: StoredSnapshot) -> Core:
     return Core.restore(snapshot.seq, snapshot.data)
 
 
-def _redo(core: Core, store: Store) -> None:
-    """Go through the log behind the snapshot."""
+def _redo(core: Core, store: Store) -> tuple[list[DecisionEntry], ClaimsEntry | None]:
+    """Go through the log behind the snapshot; returns what its last cycle comes to, if nothing of that is stored."""
     decided, claims = store.decisions_after(core.seq), store.claims_after(core.seq)
     last = store.latest_seq()
     turn: list[events.Event] = []
@@ -89,15 +91,10 @@ def _redo(core: Core, store: Store) -> None:
         else:
             for event in turn:
                 core.handle(event)
-            _finish(core, store, entry.seq, tick)
-
-
-def _finish(core: Core, store: Store, seq: int, tick: events.Tick) -> None:
-    """Run the last cycle, of which nothing is stored: it came to nothing, or the server died before that."""
-    entries = [DecisionEntry(seq, tick.at, decision) for decision in core.decide(tick)]
-    claims = core.scheduler.changed_claims()
-    if entries or claims:
-        store.record(entries, claims=ClaimsEntry(seq, claims or []))
+            entries = [DecisionEntry(entry.seq, tick.at, decision) for decision in core.decide(tick)]
+            changed = core.scheduler.changed_claims()
+            return entries, None if changed is None else ClaimsEntry(entry.seq, changed)
+    return [], None
 
 
 def node_changes(core: Core, nodes: Sequence[Node], now: float) -> list[events.Event]:
