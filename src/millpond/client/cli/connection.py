@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,18 @@ state_dir_option = click.option(
 def asks_server(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option that says which server it asks."""
     return state_dir_option(command)
+
+
+def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that option, and instead of its value a connection to that server as the first argument."""
+
+    @asks_server
+    @functools.wraps(command)
+    def connected(state_dir: Path | None, **arguments: Any) -> Any:
+        with connect(state_dir) as client:
+            return command(client, **arguments)
+
+    return connected
 
 
 def connect(state_dir: Path | None) -> Client:

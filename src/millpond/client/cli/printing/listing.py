@@ -7,15 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing.escaped_text import json_text, yaml_text
 from millpond.client.cli.printing.tables import Entry, ListTable
+from millpond.client.sdk import Client
 
 FORMS = ("table", "wide", "json", "yaml", "name")
 WATCH_EVERY_S = 2.0
@@ -66,13 +66,12 @@ def lists(job: str = "") -> Callable[[Callable[..., Listing]], Callable[..., Non
 
     def command_of(look: Callable[..., Listing]) -> Callable[..., None]:
         @listing_options
-        @asks_server
+        @with_client
         @functools.wraps(look)
-        def command(output: str, watch: bool, state_dir: Path | None, **arguments: Any) -> None:
-            with connect(state_dir) as client:
-                if arguments.get(job):
-                    arguments[job] = client.find(arguments[job]).id
-                show_listing(functools.partial(look, client, **arguments), output, watch)
+        def command(client: Client, output: str, watch: bool, **arguments: Any) -> None:
+            if arguments.get(job):
+                arguments[job] = client.find(arguments[job]).id
+            show_listing(functools.partial(look, client, **arguments), output, watch)
 
         return command
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
@@ -43,11 +42,10 @@ def group() -> None:
 @click.argument("name")
 @click.option("--queue", help="Queue that it owns [default: the group's name; made where there is none].")
 @limit_options
-@asks_server
-def add(name: str, queue: str | None, state_dir: Path | None, **limits: Any) -> None:
+@with_client
+def add(client: Client, name: str, queue: str | None, **limits: Any) -> None:
     """Make a group. Its members submit to its queue."""
-    with connect(state_dir) as client:
-        _print_group(client.accounts.add_group(name, queue, limits_from(LimitsBody(), **limits)))
+    _print_group(client.accounts.add_group(name, queue, limits_from(LimitsBody(), **limits)))
 
 
 @group.command("ls")
@@ -61,14 +59,13 @@ def ls(client: Client) -> Listing:
 @group.command("set")
 @click.argument("name")
 @limit_options
-@asks_server
-def change(name: str, state_dir: Path | None, **limits: Any) -> None:
+@with_client
+def change(client: Client, name: str, **limits: Any) -> None:
     """Change a group's limits: what its members may hold together."""
-    with connect(state_dir) as client:
-        known = next((each for each in client.accounts.groups() if each.name == name), None)
-        if known is None:
-            raise NotFoundError(f"no group {name!r}", "list them with `pond group ls`")
-        _print_group(client.accounts.limit_group(name, limits_from(known.limits, **limits)))
+    known = next((each for each in client.accounts.groups() if each.name == name), None)
+    if known is None:
+        raise NotFoundError(f"no group {name!r}", "list them with `pond group ls`")
+    _print_group(client.accounts.limit_group(name, limits_from(known.limits, **limits)))
 
 
 @group.command("invite")
@@ -76,30 +73,27 @@ def change(name: str, state_dir: Path | None, **limits: Any) -> None:
 @click.argument("user")
 @_role_option
 @click.option("--withdraw", is_flag=True, help="Take the invitation back.")
-@asks_server
-def invite(name: str, user: str, role: str, withdraw: bool, state_dir: Path | None) -> None:
+@with_client
+def invite(client: Client, name: str, user: str, role: str, withdraw: bool) -> None:
     """Invite USER into GROUP; with `pond group accept` they become a member."""
-    with connect(state_dir) as client:
-        accounts = client.accounts
-        _print_group(accounts.withdraw_invitation(name, user) if withdraw else accounts.invite_member(name, user, role))
+    accounts = client.accounts
+    _print_group(accounts.withdraw_invitation(name, user) if withdraw else accounts.invite_member(name, user, role))
 
 
 @group.command("accept")
 @click.argument("name", metavar="GROUP")
-@asks_server
-def accept(name: str, state_dir: Path | None) -> None:
+@with_client
+def accept(client: Client, name: str) -> None:
     """Accept the invitation to GROUP and become a member; `pond whoami` lists invitations."""
-    with connect(state_dir) as client:
-        _print_group(client.accounts.accept_invitation(name))
+    _print_group(client.accounts.accept_invitation(name))
 
 
 @group.command("decline")
 @click.argument("name", metavar="GROUP")
-@asks_server
-def decline(name: str, state_dir: Path | None) -> None:
+@with_client
+def decline(client: Client, name: str) -> None:
     """Decline the invitation to GROUP."""
-    with connect(state_dir) as client:
-        client.accounts.decline_invitation(name)
+    client.accounts.decline_invitation(name)
     click.echo(f"declined the invitation to {name}")
 
 
@@ -107,21 +101,19 @@ def decline(name: str, state_dir: Path | None) -> None:
 @click.argument("name", metavar="GROUP")
 @click.argument("user")
 @_role_option
-@asks_server
-def add_member(name: str, user: str, role: str, state_dir: Path | None) -> None:
+@with_client
+def add_member(client: Client, name: str, user: str, role: str) -> None:
     """Add USER to GROUP (admins only), or change the role of a member."""
-    with connect(state_dir) as client:
-        _print_group(client.accounts.put_member(name, user, role))
+    _print_group(client.accounts.put_member(name, user, role))
 
 
 @group.command("remove-member")
 @click.argument("name", metavar="GROUP")
 @click.argument("user")
-@asks_server
-def remove_member(name: str, user: str, state_dir: Path | None) -> None:
+@with_client
+def remove_member(client: Client, name: str, user: str) -> None:
     """Remove USER from GROUP; their jobs stay the group's."""
-    with connect(state_dir) as client:
-        _print_group(client.accounts.drop_member(name, user))
+    _print_group(client.accounts.drop_member(name, user))
 
 
 def _print_group(known: GroupInfo) -> None:

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import click
 
 from millpond.client.cli.commands.accounts.limit_options import disk_text, limits_text
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
+from millpond.client.sdk import Client
 from millpond.client.sdk.transport.credentials import StoredLogin, forget_login, keep_login
 from millpond.client.sdk.transport.discovery import is_on_this_machine
 from millpond.client.sdk.transport.login import log_in
@@ -99,28 +100,26 @@ def has_browser() -> bool:
 
 
 @click.command("logout")
-@asks_server
-def logout(state_dir: Path | None) -> None:
+@with_client
+def logout(client: Client) -> None:
     """Revoke the token of this login on the server, and delete it here."""
-    with connect(state_dir) as client:
-        try:
-            client.accounts.logout()
-        except NotLoggedInError:
-            say("the server had forgotten this login already")
-        forget_login(client.address.url)
-        click.echo(f"logged out at {client.address.url}")
+    try:
+        client.accounts.logout()
+    except NotLoggedInError:
+        say("the server had forgotten this login already")
+    forget_login(client.address.url)
+    click.echo(f"logged out at {client.address.url}")
 
 
 @click.command("whoami")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the answer."
 )
-@asks_server
-def whoami(output: str, state_dir: Path | None) -> None:
+@with_client
+def whoami(client: Client, output: str) -> None:
     """Show the current user: roles, limits, and the restrictions of the token in use."""
-    with connect(state_dir) as client:
-        info = client.accounts.whoami()
-        url = client.address.url
+    info = client.accounts.whoami()
+    url = client.address.url
     if output == "json":
         click.echo(info.model_dump_json(indent=2))
         return

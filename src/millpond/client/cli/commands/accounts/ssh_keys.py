@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
@@ -57,13 +57,12 @@ def ls(client: Client) -> Listing:
 
 @group.command("rm")
 @click.argument("key_ids", nargs=-1, required=True, metavar="ID...")
-@asks_server
-def rm(key_ids: tuple[str, ...], state_dir: Path | None) -> None:
+@with_client
+def rm(client: Client, key_ids: tuple[str, ...]) -> None:
     """Remove keys; they give no access any more."""
-    with connect(state_dir) as client:
-        for key_id in key_ids:
-            removed = client.ssh.remove_key(key_id)
-            click.echo(f"{removed.id}: removed")
+    for key_id in key_ids:
+        removed = client.ssh.remove_key(key_id)
+        click.echo(f"{removed.id}: removed")
 
 
 def _usual_file() -> Path:

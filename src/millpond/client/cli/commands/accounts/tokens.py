@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
@@ -78,13 +78,12 @@ def ls(client: Client, everything: bool) -> Listing:
 
 @group.command("revoke")
 @click.argument("token_ids", nargs=-1, required=True, metavar="ID...")
-@asks_server
-def revoke(token_ids: tuple[str, ...], state_dir: Path | None) -> None:
+@with_client
+def revoke(client: Client, token_ids: tuple[str, ...]) -> None:
     """Revoke the tokens with these IDs."""
-    with connect(state_dir) as client:
-        for token_id in token_ids:
-            revoked = client.accounts.revoke_token(token_id)
-            click.echo(f"{revoked.id}: revoked")
+    for token_id in token_ids:
+        revoked = client.accounts.revoke_token(token_id)
+        click.echo(f"{revoked.id}: revoked")
 
 
 def _lifetime(text: str) -> float | None:

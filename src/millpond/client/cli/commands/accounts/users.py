@@ -9,7 +9,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
@@ -81,26 +81,24 @@ def ls(client: Client) -> Listing:
 @click.argument("name")
 @click.option("--admin/--no-admin", default=None, help="May do everything, or no longer.")
 @limit_options
-@asks_server
-def change(name: str, admin: bool | None, state_dir: Path | None, **limits: Any) -> None:
+@with_client
+def change(client: Client, name: str, admin: bool | None, **limits: Any) -> None:
     """Change the limits of an account, or make it an admin."""
-    with connect(state_dir) as client:
-        known = next((user for user in client.accounts.users() if user.name == name), None)
-        if known is None:
-            raise NotFoundError(f"no user {name!r}", "list them with `pond user ls`")
-        request = UserChange(admin=admin, limits=limits_from(known.limits, **limits))
-        changed = client.accounts.change_user(name, request)
+    known = next((user for user in client.accounts.users() if user.name == name), None)
+    if known is None:
+        raise NotFoundError(f"no user {name!r}", "list them with `pond user ls`")
+    request = UserChange(admin=admin, limits=limits_from(known.limits, **limits))
+    changed = client.accounts.change_user(name, request)
     click.echo(f"{changed.name}: {_kind(changed)}, {limits_text(changed.limits)}")
 
 
 @group.command("disable")
 @click.argument("name")
 @click.option("--undo", is_flag=True, help="Enable it again.")
-@asks_server
-def disable(name: str, undo: bool, state_dir: Path | None) -> None:
+@with_client
+def disable(client: Client, name: str, undo: bool) -> None:
     """Disable an account: its password and its tokens are refused. Its jobs go on."""
-    with connect(state_dir) as client:
-        changed = client.accounts.change_user(name, UserChange(disabled=not undo))
+    changed = client.accounts.change_user(name, UserChange(disabled=not undo))
     click.echo(f"{changed.name}: {_kind(changed)}")
     if changed.warning:
         say(changed.warning)
@@ -109,38 +107,35 @@ def disable(name: str, undo: bool, state_dir: Path | None) -> None:
 @group.command("passwd")
 @click.argument("name", required=False)
 @from_stdin
-@asks_server
-def passwd(name: str | None, stdin: bool, state_dir: Path | None) -> None:
+@with_client
+def passwd(client: Client, name: str | None, stdin: bool) -> None:
     """Change your password; with NAME, print an invitation for that user to set one."""
-    with connect(state_dir) as client:
-        if name is not None:
-            _print_invitation(client.accounts.invite(name), client.address.url)
-            return
-        secrets = SecretInput(stdin)
-        me = client.accounts.whoami()
-        present = "" if me.how == "owner" else secrets.ask("present password")
-        client.accounts.change_password(present, secrets.ask_new())
+    if name is not None:
+        _print_invitation(client.accounts.invite(name), client.address.url)
+        return
+    secrets = SecretInput(stdin)
+    me = client.accounts.whoami()
+    present = "" if me.how == "owner" else secrets.ask("present password")
+    client.accounts.change_password(present, secrets.ask_new())
     click.echo(f"{me.user} has a new password; other logins have ended")
 
 
 @group.command("bind")
 @click.argument("name")
 @click.argument("subject")
-@asks_server
-def bind(name: str, subject: str, state_dir: Path | None) -> None:
+@with_client
+def bind(client: Client, name: str, subject: str) -> None:
     """Give an account to the user who logs in with OpenID Connect as SUBJECT; a refused login shows its SUBJECT."""
-    with connect(state_dir) as client:
-        bound = client.accounts.bind_user(name, subject)
+    bound = client.accounts.bind_user(name, subject)
     click.echo(f"{bound.user} is {bound.subject} at {bound.issuer}")
 
 
 @group.command("unbind")
 @click.argument("name")
-@asks_server
-def unbind(name: str, state_dir: Path | None) -> None:
+@with_client
+def unbind(client: Client, name: str) -> None:
     """Remove the OpenID Connect identity of an account. Its tokens and sessions stay."""
-    with connect(state_dir) as client:
-        ended = client.accounts.unbind_user(name)
+    ended = client.accounts.unbind_user(name)
     click.echo(f"{ended.user} is no longer {ended.subject} at {ended.issuer}")
 
 

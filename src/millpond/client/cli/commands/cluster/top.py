@@ -7,14 +7,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.escaped_text import json_text
 from millpond.client.cli.printing.tables import middle_cut
+from millpond.client.sdk import Client
 from millpond.specs.api.devices import DeviceList, DeviceStatus, SliceStatus
 
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -53,32 +53,29 @@ _LEAST_WIDTH = _NAME.width + sum(column.width + 1 for column in _COLUMNS)
 @click.option("-w", "--watch", "interval_s", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", help="Form; JSON comes once.")
-@asks_server
-def command(once: bool, interval_s: float, output: str, state_dir: Path | None) -> None:
+@with_client
+def command(client: Client, once: bool, interval_s: float, output: str) -> None:
     """Watch the devices: use, memory, power, and the use of each task.
 
     Below each device stand the tasks on it: whose, their class (who goes first), what they are guaranteed and may use
     of it, and what they do use. A dash is unknown. Ctrl-C ends it.
     """
-    with connect(state_dir) as client:
-        if output == "json":
-            click.echo(json_text(DeviceList(devices=client.devices())))
-            return
-        if once or not sys.stdout.isatty():
-            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
-            click.echo("\n".join(picture(client.devices(), width)))
-            return
-        try:
-            click.echo(_CLEAR, nl=False)
-            while True:
-                size = shutil.get_terminal_size()
-                lines = [
-                    f"{line}{_REST_OF_LINE}" for line in fitted(picture(client.devices(), size.columns), size.lines)
-                ]
-                click.echo(_HOME + "\n".join(lines) + _REST_OF_SCREEN, nl=False)
-                time.sleep(interval_s)
-        except KeyboardInterrupt:
-            click.echo()
+    if output == "json":
+        click.echo(json_text(DeviceList(devices=client.devices())))
+        return
+    if once or not sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
+        click.echo("\n".join(picture(client.devices(), width)))
+        return
+    try:
+        click.echo(_CLEAR, nl=False)
+        while True:
+            size = shutil.get_terminal_size()
+            lines = [f"{line}{_REST_OF_LINE}" for line in fitted(picture(client.devices(), size.columns), size.lines)]
+            click.echo(_HOME + "\n".join(lines) + _REST_OF_SCREEN, nl=False)
+            time.sleep(interval_s)
+    except KeyboardInterrupt:
+        click.echo()
 
 
 def fitted(lines: Sequence[str], height: int) -> list[str]:

@@ -6,20 +6,20 @@ import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
 from millpond.client.cli.commands.control.rollout import lines_of
 from millpond.client.cli.commands.inspection.ps import nodes_of
 from millpond.client.cli.commands.inspection.why import facts_of
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.follow import exit_code_of
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import array_tables, formats
 from millpond.client.cli.printing.escaped_text import json_text, yaml_text
 from millpond.client.cli.printing.last_lines import drawn, last_lines
 from millpond.client.cli.printing.tables import show
+from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.specs.api.composite_views import JobAccount
 from millpond.specs.api.jobs import JobInfo
@@ -41,21 +41,20 @@ class LifeStep:
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Form of the answer."
 )
-@asks_server
-def command(job: str, output: str, state_dir: Path | None) -> None:
+@with_client
+def command(client: Client, job: str, output: str) -> None:
     """Show the details of JOB; with -o json or yaml, its job file, state and history."""
-    with connect(state_dir) as client:
-        name = client.find(job).id
-        info = client.job(name)
-        account = JobAccount(
-            job=info,
-            document=client.document(name),
-            reason=client.why(name),
-            events=client.events(name),
-            trials=client.trials(name, info.array.count) if info.array is not None and info.array.sweep else None,
-            service=client.services.info(name) if info.kind == "service" else None,
-            last_lines=last_lines(client, info),
-        )
+    name = client.find(job).id
+    info = client.job(name)
+    account = JobAccount(
+        job=info,
+        document=client.document(name),
+        reason=client.why(name),
+        events=client.events(name),
+        trials=client.trials(name, info.array.count) if info.array is not None and info.array.sweep else None,
+        service=client.services.info(name) if info.kind == "service" else None,
+        last_lines=last_lines(client, info),
+    )
     match output:
         case "json":
             click.echo(json_text(account))

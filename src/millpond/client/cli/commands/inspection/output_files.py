@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
@@ -35,13 +35,12 @@ _attempt_option = click.option(
 @click.argument("path", default="", metavar="[PATH]")
 @click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where to [default: ./JOB].")
 @_attempt_option
-@asks_server
-def get_output(job: str, path: str, into: Path | None, attempt: int | None, state_dir: Path | None) -> None:
+@with_client
+def get_output(client: Client, job: str, path: str, into: Path | None, attempt: int | None) -> None:
     """Fetch the files that JOB left in its output folder ($MILLPOND_OUTPUT), or the one file or folder PATH of it;
     prints where each is."""
-    with connect(state_dir) as client:
-        found = client.find(job)
-        places = client.files.get_output(found.id, into or Path(found.id), attempt, path)
+    found = client.find(job)
+    places = client.files.get_output(found.id, into or Path(found.id), attempt, path)
     for place in places:
         click.echo(place)
     if not places:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import textwrap
 import time
-from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.escaped_text import json_text
+from millpond.client.sdk import Client
 from millpond.specs.api.reasons import ReasonInfo, StartInfo
 
 _FILTERS = {
@@ -37,11 +37,10 @@ _FILTERS = {
 @click.command("why")
 @job_argument("job")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
-@asks_server
-def command(job: str, output: str, state_dir: Path | None) -> None:
+@with_client
+def command(client: Client, job: str, output: str) -> None:
     """Show why JOB waits or runs, and what would help."""
-    with connect(state_dir) as client:
-        reason = client.why(client.find(job).id)
+    reason = client.why(client.find(job).id)
     if output == "json":
         click.echo(json_text(reason))
         return

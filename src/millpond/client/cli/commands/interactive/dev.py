@@ -13,7 +13,7 @@ from millpond.client.cli.commands.interactive.dev_ssh import command as ssh_conf
 from millpond.client.cli.commands.interactive.dev_ssh import say_how_editors_open
 from millpond.client.cli.commands.interactive.exec import SHELL, run_beside
 from millpond.client.cli.commands.submission import template_needs
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.follow import exit_code_of
 from millpond.client.cli.job_completion import job_argument
@@ -91,14 +91,13 @@ def command(
 
 @command.command("open")
 @job_argument("job", metavar="JOB")
-@asks_server
-def open_job(job: str, state_dir: Path | None) -> int:
+@with_client
+def open_job(client: Client, job: str) -> int:
     """Print a link to what JOB serves. It works in one browser, once, for a minute.
 
     The whole id of a revision of a service, such as web-abcde.r2, opens that revision alone.
     """
-    with connect(state_dir) as client:
-        return _show_link(client, client.find(job), alone=service_of(job) != job)
+    return _show_link(client, client.find(job), alone=service_of(job) != job)
 
 
 @command.command("extend")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
@@ -31,21 +30,20 @@ _EVERYWHERE = ("0.0.0.0", "::")
 @click.command("ssh-config")
 @job_argument("job", metavar="[JOB]", required=False)
 @click.option("--include", "includes", is_flag=True, help="Have ~/.ssh/config include the entries.")
-@asks_server
-def command(job: str | None, includes: bool, state_dir: Path | None) -> None:
+@with_client
+def command(client: Client, job: str | None, includes: bool) -> None:
     """Write an entry for ssh, so that `ssh millpond-JOB` leads into JOB [default: all of one's jobs that go on].
 
     A key of its own is made for this and registered with the server.
     """
-    with connect(state_dir) as client:
-        gateway = client.ssh.gateway()
-        if not gateway.host:
-            remedy = "have an admin add a section to its configuration, such as ssh: {port: 7422}"
-            raise UnavailableError(f"the server at {client.address.url} has no SSH gateway", remedy)
-        host = _host(client.address.url, gateway)
-        jobs = _jobs(client, job)
-        client.ssh.add_key(own_key())
-        folders = {name: folder_of(client, name) for name in jobs}
+    gateway = client.ssh.gateway()
+    if not gateway.host:
+        remedy = "have an admin add a section to its configuration, such as ssh: {port: 7422}"
+        raise UnavailableError(f"the server at {client.address.url} has no SSH gateway", remedy)
+    host = _host(client.address.url, gateway)
+    jobs = _jobs(client, job)
+    client.ssh.add_key(own_key())
+    folders = {name: folder_of(client, name) for name in jobs}
     entries = [SshHostEntry(name, host, gateway.port, gateway) for name in jobs]
     write_entries(gateway, entries, only=job is None)
     if includes:

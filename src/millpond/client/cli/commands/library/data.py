@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
@@ -42,14 +42,13 @@ def group() -> None:
 @click.argument("name")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--visibility", type=VISIBILITY, help="Who sees it [default: as it was, or group].")
-@asks_server
-def put(name: str, path: Path, visibility: str | None, state_dir: Path | None) -> None:
+@with_client
+def put(client: Client, name: str, path: Path, visibility: str | None) -> None:
     """Send the folder PATH as the next version of NAME; prints how a job names it.
 
     Only files that no earlier version has are sent. An unchanged folder is the version it was.
     """
-    with connect(state_dir) as client:
-        click.echo(client.files.put_dataset(name, path, visibility).reference)
+    click.echo(client.files.put_dataset(name, path, visibility).reference)
 
 
 @group.command("get")
@@ -80,11 +79,10 @@ def list_all(client: Client) -> Listing:
 @group.command("share")
 @click.argument("name")
 @click.argument("visibility", type=VISIBILITY)
-@asks_server
-def share(name: str, visibility: str, state_dir: Path | None) -> None:
+@with_client
+def share(client: Client, name: str, visibility: str) -> None:
     """Change who can read all versions of NAME: private, group or everyone."""
-    with connect(state_dir) as client:
-        found = client.files.share_dataset(name, visibility)
+    found = client.files.share_dataset(name, visibility)
     click.echo(f"{found.name}: {found.visibility}")
 
 

@@ -10,7 +10,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.library.data import VISIBILITY
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
@@ -112,44 +112,40 @@ def save(job: str, image: str, task: int, state_dir: Path | None, **words: str |
 
 @group.command("pull")
 @click.argument("image", metavar="NAME:TAG")
-@asks_server
-def pull(image: str, state_dir: Path | None) -> None:
+@with_client
+def pull(client: Client, image: str) -> None:
     """Pull an image to the nodes before a job needs it."""
-    with connect(state_dir) as client:
-        _print_image(client.images.pull(*_parts(image), say))
+    _print_image(client.images.pull(*_parts(image), say))
 
 
 @group.command("push")
 @click.argument("image", metavar="NAME:TAG")
 @click.argument("reference", metavar="REGISTRY/REPOSITORY:TAG")
 @_LOGIN
-@asks_server
-def push(image: str, reference: str, login: str | None, state_dir: Path | None) -> None:
+@with_client
+def push(client: Client, image: str, reference: str, login: str | None) -> None:
     """Send an image of the catalogue to a registry, and print by what exact reference that has it now.
 
     Whose image it is may do so, leads of its group, and admins. Without --login no credentials are sent.
     """
-    with connect(state_dir) as client:
-        click.echo(client.images.push(*_parts(image), reference, say, login).exact)
+    click.echo(client.images.push(*_parts(image), reference, say, login).exact)
 
 
 @group.command("change")
 @click.argument("image", metavar="NAME:TAG")
 @_with_words
-@asks_server
-def change(image: str, state_dir: Path | None, **words: str | None) -> None:
+@with_client
+def change(client: Client, image: str, **words: str | None) -> None:
     """Change the description or the visibility of an image."""
-    with connect(state_dir) as client:
-        _print_image(client.images.change(*_parts(image), **_given(words)))
+    _print_image(client.images.change(*_parts(image), **_given(words)))
 
 
 @group.command("rm")
 @click.argument("image", metavar="NAME:TAG")
-@asks_server
-def remove(image: str, state_dir: Path | None) -> None:
+@with_client
+def remove(client: Client, image: str) -> None:
     """Remove an image from the catalogue."""
-    with connect(state_dir) as client:
-        click.echo(f"removed {client.images.remove(*_parts(image)).reference}")
+    click.echo(f"removed {client.images.remove(*_parts(image)).reference}")
 
 
 def _parts(image: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
@@ -73,11 +73,10 @@ def ls(client: Client) -> Listing:
 @group.command("rm")
 @click.argument("name")
 @_owner_options
-@asks_server
-def rm(name: str, group_name: str | None, of_server: bool, state_dir: Path | None) -> None:
+@with_client
+def rm(client: Client, name: str, group_name: str | None, of_server: bool) -> None:
     """Remove a secret; running tasks keep it."""
-    with connect(state_dir) as client:
-        client.secrets.drop(*_owner(client, group_name, of_server), name)
+    client.secrets.drop(*_owner(client, group_name, of_server), name)
     click.echo(name)
 
 
