@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from operator import attrgetter
 
 import click
 
-from millpond.client.cli.connection import connect
 from millpond.client.cli.error_output import complain
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError, NotFoundError
 from millpond.specs.api.jobs import JobInfo
-
-
-def _state(job: JobInfo) -> str:
-    return job.state
 
 
 def require_attended(verb: str, yes: bool) -> None:
@@ -39,11 +34,23 @@ def _is_attended() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def for_each(names: Sequence[str], act: Callable[[str], object]) -> int:
+    """Do something for each name; what fails for one is said. Returns the exit code of the last failure, or 0."""
+    code = 0
+    for name in names:
+        try:
+            act(name)
+        except (NotFoundError, ConflictError, NotAllowedError) as error:
+            complain(error)
+            code = error.exit_code
+    return code
+
+
 def act_on(
+    client: Client,
     jobs: Sequence[str],
-    state_dir: Path | None,
     act: Callable[[Client, str], JobInfo],
-    describe: Callable[[JobInfo], str] = _state,
+    describe: Callable[[JobInfo], str] = attrgetter("state"),
 ) -> int:
     """Do something to each job and print how it is then; returns the exit code of the last failure, or 0.
 
@@ -52,24 +59,9 @@ def act_on(
         act: given the connection and a whole id; returns the job as it is afterwards.
         describe: how it is, in words.
     """
-    with connect(state_dir) as client:
-        return act_with(client, jobs, act, describe)
 
-
-def act_with(
-    client: Client,
-    jobs: Sequence[str],
-    act: Callable[[Client, str], JobInfo],
-    describe: Callable[[JobInfo], str] = _state,
-) -> int:
-    """The same by a connection that is open."""
-    code = 0
-    for name in jobs:
-        try:
-            job = act(client, client.find(name).id)
-        except (NotFoundError, ConflictError, NotAllowedError) as error:
-            complain(error)
-            code = error.exit_code
-            continue
+    def change(name: str) -> None:
+        job = act(client, client.find(name).id)
         click.echo(f"{job.id}: {describe(job)}")
-    return code
+
+    return for_each(jobs, change)

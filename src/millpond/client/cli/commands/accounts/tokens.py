@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
@@ -42,6 +41,16 @@ _TABLE: ListTable[TokenInfo] = ListTable(
 )
 
 
+def _lifetime(_context: click.Context, _option: click.Parameter, text: str) -> float | None:
+    """Seconds; None for ever."""
+    if text == "never":
+        return None
+    try:
+        return quantities.seconds(text)
+    except BadValueError as error:
+        raise InvalidInputError(f"--expires: {error.cause}", error.hint) from error
+
+
 @click.group("token", cls=SuggestingGroup)
 def group() -> None:
     """Tokens: create, list, revoke."""
@@ -54,14 +63,19 @@ def group() -> None:
     "--allow", "verbs", multiple=True, metavar="VERB", help="Confine it, such as to submit-jobs; may be repeated."
 )
 @click.option(
-    "--expires", metavar="TIME", default="90d", show_default=True, help="Until when it works; never is allowed."
+    "--expires",
+    "lifetime_s",
+    callback=_lifetime,
+    metavar="TIME",
+    default="90d",
+    show_default=True,
+    help="Until when it works; never is allowed.",
 )
-@asks_server
-def create(name: str, user: str | None, verbs: tuple[str, ...], expires: str, state_dir: Path | None) -> None:
+@with_client
+def create(client: Client, name: str, user: str | None, verbs: tuple[str, ...], lifetime_s: float | None) -> None:
     """Create a token called NAME and print it once."""
-    request = NewToken.model_construct(name=name, user=user, verbs=list(verbs), lifetime_s=_lifetime(expires))
-    with connect(state_dir) as client:
-        made = client.accounts.create_token(request)
+    request = NewToken.model_construct(name=name, user=user, verbs=list(verbs), lifetime_s=lifetime_s)
+    made = client.accounts.create_token(request)
     say(f"token {made.id} for {made.user}; it is shown once:")
     click.echo(made.secret)
 
@@ -84,16 +98,6 @@ def revoke(client: Client, token_ids: tuple[str, ...]) -> None:
     for token_id in token_ids:
         revoked = client.accounts.revoke_token(token_id)
         click.echo(f"{revoked.id}: revoked")
-
-
-def _lifetime(text: str) -> float | None:
-    """Seconds; None for ever."""
-    if text == "never":
-        return None
-    try:
-        return quantities.seconds(text)
-    except BadValueError as error:
-        raise InvalidInputError(f"--expires: {error.cause}", error.hint) from error
 
 
 def _is_valid(token: TokenInfo, now: float) -> bool:

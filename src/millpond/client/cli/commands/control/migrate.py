@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import click
 
 from millpond.client.cli.bulk_actions import act_on
-from millpond.client.cli.connection import asks_server
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
 from millpond.specs.api.jobs import JobInfo
@@ -23,15 +22,15 @@ from millpond.specs.api.jobs import JobInfo
     help="A card, such as gpu-1/3 or a UUID; as many as the job has. Or a node: any of its cards.",
 )
 @click.option("--restart", is_flag=True, help="It may start anew, though it loses what it has not saved.")
-@asks_server
-def command(jobs: tuple[str, ...], to: tuple[str, ...], restart: bool, state_dir: Path | None) -> int:
+@with_client
+def command(client: Client, jobs: tuple[str, ...], to: tuple[str, ...], restart: bool) -> int:
     """Move each JOB to other cards, wherever there is room or to those of --to.
 
     It is live-migrated, as it runs, where its node can bring its memory back on other cards of the same model; else it
     is restart-migrated: it gets its notice, ends, and starts there. Work that does not save itself on notice
     (checkpoint in the job file) is restarted with --restart only.
     """
-    return act_on(jobs, state_dir, partial(Client.migrate, to=to, restart=restart), _outcome)
+    return act_on(client, jobs, partial(Client.migrate, to=to, restart=restart), _outcome)
 
 
 def _outcome(job: JobInfo) -> str:

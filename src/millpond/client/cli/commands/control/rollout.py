@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
@@ -52,34 +51,34 @@ def status(client: Client, job: str) -> Listing:
 
 @group.command("undo")
 @job_argument("job")
-@asks_server
-def undo(job: str, state_dir: Path | None) -> None:
+@with_client
+def undo(client: Client, job: str) -> None:
     """Withdraw the revision on its way; without one, go back to the revision before the present one."""
-    _act(job, "undo", state_dir)
+    _act(client, job, "undo")
 
 
 @group.command("pause")
 @job_argument("job")
-@asks_server
-def pause(job: str, state_dir: Path | None) -> None:
+@with_client
+def pause(client: Client, job: str) -> None:
     """Pause a rollout."""
-    _act(job, "pause", state_dir)
+    _act(client, job, "pause")
 
 
 @group.command("resume")
 @job_argument("job")
-@asks_server
-def resume(job: str, state_dir: Path | None) -> None:
+@with_client
+def resume(client: Client, job: str) -> None:
     """Resume a paused rollout."""
-    _act(job, "resume", state_dir)
+    _act(client, job, "resume")
 
 
 @group.command("promote")
 @job_argument("job")
-@asks_server
-def promote(job: str, state_dir: Path | None) -> None:
+@with_client
+def promote(client: Client, job: str) -> None:
     """Promote a canary to the current revision."""
-    _act(job, "promote", state_dir)
+    _act(client, job, "promote")
 
 
 def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
@@ -98,8 +97,7 @@ def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
         )
 
 
-def _act(job: str, act: Act, state_dir: Path | None) -> None:
-    with connect(state_dir) as client:
-        found = client.services.act(client.find(job).id, act)
+def _act(client: Client, job: str, act: Act) -> None:
+    found = client.services.act(client.find(job).id, act)
     last = found.revisions[-1]
     click.echo(f"{found.service}: revision {last.number} is {_state(last)}")

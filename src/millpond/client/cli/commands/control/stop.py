@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from millpond.client.cli.bulk_actions import act_on, act_with, confirmed, require_attended
+from millpond.client.cli.bulk_actions import act_on, confirmed, require_attended
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
@@ -39,10 +39,11 @@ def command(
             "which jobs are to end" if not jobs else "both jobs and options that choose jobs",
             "name jobs, or use --all, --name, --queue or --user",
         )
-    if not chosen:
-        return act_on(jobs, state_dir, Client.stop)
-    require_attended("end", yes)
+    if chosen:
+        require_attended("end", yes)
     with connect(state_dir) as client:
+        if not chosen:
+            return act_on(client, jobs, Client.stop)
         whose = user or client.accounts.whoami().user
         found = client.jobs(limit=MOST_JOBS, user=whose, queue=queue, name=name).jobs
         names = [job.id for job in found if job.state != "stopping"]
@@ -52,4 +53,4 @@ def command(
         some = ", ".join(names[:_NAMED_IN_QUESTION]) + (", …" if len(names) > _NAMED_IN_QUESTION else "")
         if not confirmed(f"End {formats.count(len(names), 'job')} of {whose} ({some})?", yes):
             return 1
-        return act_with(client, names, Client.stop)
+        return act_on(client, names, Client.stop)

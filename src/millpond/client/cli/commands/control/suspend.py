@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from pathlib import Path
 
 import click
 
 from millpond.client.cli.bulk_actions import act_on
-from millpond.client.cli.connection import asks_server
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, UnavailableError
@@ -23,13 +22,13 @@ _LOOK_EVERY_S = 0.05
 @click.command("suspend")
 @job_argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @click.option("--swap", is_flag=True, help="Move its device memory to host memory: its cards are free for others.")
-@asks_server
-def command(jobs: tuple[str, ...], swap: bool, state_dir: Path | None) -> int:
+@with_client
+def command(client: Client, jobs: tuple[str, ...], swap: bool) -> int:
     """Halt each JOB where it is; of an array, all members that run.
 
     Its processes and its memory stay, on the card too; its share of compute is free for others until `pond resume`.
     """
-    return act_on(jobs, state_dir, partial(leave, swap=swap), _suspended)
+    return act_on(client, jobs, partial(leave, swap=swap), _suspended)
 
 
 def leave(client: Client, job_id: str, *, swap: bool) -> JobInfo:
@@ -60,10 +59,10 @@ def _suspended(job: JobInfo) -> str:
 
 @click.command("resume")
 @job_argument("jobs", nargs=-1, required=True, metavar="JOB...")
-@asks_server
-def resume(jobs: tuple[str, ...], state_dir: Path | None) -> int:
+@with_client
+def resume(client: Client, jobs: tuple[str, ...]) -> int:
     """Let each suspended JOB go on, as soon as there is room on its devices; of an array, all suspended members."""
-    return act_on(jobs, state_dir, Client.resume, _resumed)
+    return act_on(client, jobs, Client.resume, _resumed)
 
 
 def _resumed(job: JobInfo) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
@@ -30,7 +30,21 @@ _TABLE: ListTable[DatasetInfo] = ListTable(
 )
 VISIBILITY = click.Choice(["private", "group", "everyone"])
 _DATASET = re.compile(r"(?:dataset/)?([^@/]+)(?:@([1-9][0-9]{0,8}))?")
-_VERSION = re.compile(r"(?:dataset/)?([^@/]+)@([1-9][0-9]{0,8})")
+
+
+def _dataset(_context: click.Context, _argument: click.Parameter, text: str) -> tuple[str, int | None]:
+    match = _DATASET.fullmatch(text)
+    if match is None:
+        raise InvalidInputError(f"{text!r} names no dataset", "write NAME or NAME@VERSION, as pond data ls shows it")
+    name, version = match.groups()
+    return name, None if version is None else int(version)
+
+
+def _version(_context: click.Context, _argument: click.Parameter, text: str) -> tuple[str, int]:
+    match = _DATASET.fullmatch(text)
+    if match is None or match[2] is None:
+        raise InvalidInputError(f"{text!r} names no version", "write NAME@VERSION, as pond data ls shows it")
+    return match[1], int(match[2])
 
 
 @click.group("data", cls=SuggestingGroup)
@@ -52,18 +66,14 @@ def put(client: Client, name: str, path: Path, visibility: str | None) -> None:
 
 
 @group.command("get")
-@click.argument("dataset", metavar="NAME[@VERSION]")
+@click.argument("dataset", metavar="NAME[@VERSION]", callback=_dataset)
 @click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where to [default: ./NAME].")
-@asks_server
-def get(dataset: str, into: Path | None, state_dir: Path | None) -> None:
+@with_client
+def get(client: Client, dataset: tuple[str, int | None], into: Path | None) -> None:
     """Fetch the files of a dataset, of its latest version unless one is named; prints which that is, and where."""
-    match = _DATASET.fullmatch(dataset)
-    if match is None:
-        raise InvalidInputError(f"{dataset!r} names no dataset", "write NAME or NAME@VERSION, as pond data ls shows it")
-    name, version = match.groups()
+    name, version = dataset
     place = into or Path(name)
-    with connect(state_dir) as client:
-        found = client.files.get_dataset(name, place, None if version is None else int(version))
+    found = client.files.get_dataset(name, place, version)
     click.echo(f"{found.reference}: {formats.count(found.files, 'file')} in {place}")
 
 
@@ -87,12 +97,8 @@ def share(client: Client, name: str, visibility: str) -> None:
 
 
 @group.command("rm")
-@click.argument("version", metavar="NAME@VERSION")
-@asks_server
-def remove(version: str, state_dir: Path | None) -> None:
+@click.argument("version", metavar="NAME@VERSION", callback=_version)
+@with_client
+def remove(client: Client, version: tuple[str, int]) -> None:
     """Remove a version that no unfinished job reads; its number is not used again."""
-    match = _VERSION.fullmatch(version)
-    if match is None:
-        raise InvalidInputError(f"{version!r} names no version", "write NAME@VERSION, as pond data ls shows it")
-    with connect(state_dir) as client:
-        click.echo(f"removed {client.files.remove_dataset(match.group(1), int(match.group(2))).reference}")
+    click.echo(f"removed {client.files.remove_dataset(*version).reference}")

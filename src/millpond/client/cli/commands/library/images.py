@@ -10,7 +10,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.library.data import VISIBILITY
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
@@ -43,6 +43,18 @@ _TABLE: ListTable[ImageInfo] = ListTable(
     ),
 )
 
+
+def _parts(_context: click.Context, _argument: click.Parameter, image: str) -> tuple[str, str]:
+    parts = catalogued(image)
+    if parts is None:
+        raise InvalidInputError(
+            f"{image!r} cannot be the name of an image of the catalogue",
+            "write NAME:TAG, the name of small letters, digits, '.', '_' and '-'",
+        )
+    return parts
+
+
+_image = click.argument("image", metavar="NAME:TAG", callback=_parts)
 _LOGIN = click.option("--login", metavar="SECRET", help="The secret that says USER:PASSWORD for the registry.")
 
 
@@ -68,94 +80,78 @@ def list_all(client: Client) -> Listing:
 
 
 @group.command("add")
-@click.argument("image", metavar="NAME:TAG")
+@_image
 @click.argument("reference")
 @_LOGIN
 @_with_words
-@asks_server
-def add(image: str, reference: str, state_dir: Path | None, **words: str | None) -> None:
+@with_client
+def add(client: Client, image: tuple[str, str], reference: str, **words: str | None) -> None:
     """Fetch the image REFERENCE of a registry and put it into the catalogue as NAME:TAG.
 
     A job keeps to what NAME:TAG was when it was submitted. A registry that asks who one is gets to hear it from a
     secret: `pond secret set SECRET` keeps it.
     """
-    name, tag = _parts(image)
-    with connect(state_dir) as client:
-        _print_image(client.images.add(name, tag, reference, say, **_given(words)))
+    _print_image(client.images.add(*image, reference, say, **_given(words)))
 
 
 @group.command("build")
-@click.argument("image", metavar="NAME:TAG")
+@_image
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
 @click.option("-f", "--file", help="What says how, in the folder [default: Containerfile or Dockerfile].")
 @_with_words
-@asks_server
-def build(image: str, folder: Path, state_dir: Path | None, **words: str | None) -> None:
+@with_client
+def build(client: Client, image: tuple[str, str], folder: Path, **words: str | None) -> None:
     """Send FOLDER, build an image from it on the server's machine, and follow that. Ctrl-C ends it."""
-    name, tag = _parts(image)
-    with connect(state_dir) as client:
-        _print_image(client.images.build(name, tag, folder, say, **_given(words)))
+    _print_image(client.images.build(*image, folder, say, **_given(words)))
 
 
 @group.command("save")
 @job_argument("job")
-@click.argument("image", metavar="NAME:TAG")
+@_image
 @click.option("-t", "--task", type=click.IntRange(min=0), default=0, show_default=True, help="Which task of it.")
 @_with_words
-@asks_server
-def save(job: str, image: str, task: int, state_dir: Path | None, **words: str | None) -> None:
+@with_client
+def save(client: Client, job: str, image: tuple[str, str], task: int, **words: str | None) -> None:
     """Make an image of what a job's container has become: while it runs, or within an hour after its end."""
-    name, tag = _parts(image)
-    with connect(state_dir) as client:
-        _print_image(client.images.save(name, tag, client.find(job).id, say, task=task, **_given(words)))
+    _print_image(client.images.save(*image, client.find(job).id, say, task=task, **_given(words)))
 
 
 @group.command("pull")
-@click.argument("image", metavar="NAME:TAG")
+@_image
 @with_client
-def pull(client: Client, image: str) -> None:
+def pull(client: Client, image: tuple[str, str]) -> None:
     """Pull an image to the nodes before a job needs it."""
-    _print_image(client.images.pull(*_parts(image), say))
+    _print_image(client.images.pull(*image, say))
 
 
 @group.command("push")
-@click.argument("image", metavar="NAME:TAG")
+@_image
 @click.argument("reference", metavar="REGISTRY/REPOSITORY:TAG")
 @_LOGIN
 @with_client
-def push(client: Client, image: str, reference: str, login: str | None) -> None:
+def push(client: Client, image: tuple[str, str], reference: str, login: str | None) -> None:
     """Send an image of the catalogue to a registry, and print by what exact reference that has it now.
 
     Whose image it is may do so, leads of its group, and admins. Without --login no credentials are sent.
     """
-    click.echo(client.images.push(*_parts(image), reference, say, login).exact)
+    click.echo(client.images.push(*image, reference, say, login).exact)
 
 
 @group.command("change")
-@click.argument("image", metavar="NAME:TAG")
+@_image
 @_with_words
 @with_client
-def change(client: Client, image: str, **words: str | None) -> None:
+def change(client: Client, image: tuple[str, str], **words: str | None) -> None:
     """Change the description or the visibility of an image."""
-    _print_image(client.images.change(*_parts(image), **_given(words)))
+    _print_image(client.images.change(*image, **_given(words)))
 
 
 @group.command("rm")
-@click.argument("image", metavar="NAME:TAG")
+@_image
 @with_client
-def remove(client: Client, image: str) -> None:
+def remove(client: Client, image: tuple[str, str]) -> None:
     """Remove an image from the catalogue."""
-    click.echo(f"removed {client.images.remove(*_parts(image)).reference}")
-
-
-def _parts(image: str) -> tuple[str, str]:
-    parts = catalogued(image)
-    if parts is None:
-        raise InvalidInputError(
-            f"{image!r} cannot be the name of an image of the catalogue",
-            "write NAME:TAG, the name of small letters, digits, '.', '_' and '-'",
-        )
-    return parts
+    click.echo(f"removed {client.images.remove(*image).reference}")
 
 
 def _given(words: dict[str, str | None]) -> dict[str, str]:
