@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from millpond.client.cli import main
-from millpond.client.cli.commands.cluster.top import fitted, picture
+from millpond.client.cli.commands.cluster.top import device_lines, fitted
 from millpond.specs.api.devices import DeviceStatus, SamplePoint, SliceStatus
 
 SLICE = SliceStatus(
@@ -42,7 +42,7 @@ def run_pond(client, capsys, monkeypatch):
 
 
 def test_a_device_stands_above_the_tasks_that_share_it() -> None:
-    summary, titles, device, part = picture([DEVICE], 80)
+    summary, titles, device, part = device_lines([DEVICE], 80)
     assert summary == "1 device, 73 % in use, 412 W, 1 task on them"
     assert titles.split() == [
         "DEVICE",
@@ -63,20 +63,20 @@ def test_a_device_stands_above_the_tasks_that_share_it() -> None:
 
 
 def test_what_nobody_knows_is_a_dash() -> None:
-    device, part = picture([BARE], 80)[2:]
+    device, part = device_lines([BARE], 80)[2:]
     assert device.split() == ["a-node-…-name", "1.2", "Ascend91…", "-", "-", "-", "-", "faulty…"]
     assert part.split()[-7:] == ["-", "normal", "100", "-", "-", "-", "frozen"]
 
 
 def test_nothing_is_wider_than_eighty_columns_and_figures_stand_below_each_other() -> None:
-    lines = picture([DEVICE, BARE], 80)[1:]
+    lines = device_lines([DEVICE, BARE], 80)[1:]
     assert max(map(len, lines)) <= 80
     assert {line[44:48].strip() for line in lines} == {"USE%", "73", "12", "-"}
 
 
 def test_a_wide_terminal_gives_its_width_to_names_and_states() -> None:
-    assert "  resnet50-abcde/0 " in picture([DEVICE], 100)[3]
-    assert picture([BARE], 160)[2].endswith("faulty: it fell off the bus experimental")
+    assert "  resnet50-abcde/0 " in device_lines([DEVICE], 100)[3]
+    assert device_lines([BARE], 160)[2].endswith("faulty: it fell off the bus experimental")
 
 
 def test_what_does_not_fit_a_terminal_is_counted() -> None:

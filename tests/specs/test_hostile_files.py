@@ -9,7 +9,7 @@ import pytest
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_spec import read_jobs
-from millpond.specs.validation import MOST_TOLD
+from millpond.specs.validation import MOST_REPORTED
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -42,11 +42,11 @@ BOMBS = {
 def test_a_hostile_file_is_refused_in_few_words(what: str, read: Callable[[str], object]) -> None:
     with pytest.raises(SpecError) as refused:
         read(BOMBS[what])
-    assert len(refused.value.problems) <= MOST_TOLD + 1
+    assert len(refused.value.problems) <= MOST_REPORTED + 1
     assert max(len(problem.message + problem.hint) for problem in refused.value.problems) < 2_000
 
 
 def test_of_many_faults_it_is_told_how_many_more_there_are() -> None:
     with pytest.raises(SpecError) as refused:
-        read_jobs("".join(f"k{number}: 1\n" for number in range(MOST_TOLD + 7)))
+        read_jobs("".join(f"k{number}: 1\n" for number in range(MOST_REPORTED + 7)))
     assert refused.value.problems[-1].message == "7 faults more"

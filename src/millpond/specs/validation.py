@@ -63,7 +63,7 @@ JobName = Annotated[
 
 
 _MOST_BITS: Final = 128
-MOST_TOLD: Final = 100
+MOST_REPORTED: Final = 100
 """Faults of one document that are named: each takes a search for the name that was meant."""
 
 
@@ -138,10 +138,10 @@ def validate(
         return model.model_validate(located.value, context=context)
     except ValidationError as error:
         faults = error.errors(include_url=False)
-        problems = [_problem(model, located, fault, written) for fault in faults[:MOST_TOLD]]
+        problems = [_problem(model, located, fault, written) for fault in faults[:MOST_REPORTED]]
         problems.sort(key=lambda problem: (problem.source, problem.line, problem.column))
-        if len(faults) > MOST_TOLD:
-            problems.append(Problem(f"{len(faults) - MOST_TOLD:,} faults more", "mend these first"))
+        if len(faults) > MOST_REPORTED:
+            problems.append(Problem(f"{len(faults) - MOST_REPORTED:,} faults more", "mend these first"))
         raise SpecError(problems) from error
 
 

@@ -86,7 +86,7 @@ class Slices:
         return frozenset(tuple(self._of_task))  # copied first: other threads start and end tasks
 
     def processes(self) -> frozenset[int]:
-        """Processes that are neither tasks nor strangers."""
+        """Processes that are neither tasks nor foreign."""
         holds = {id(hold): hold for hold in tuple(self._of_task.values())}
         return frozenset(pid for hold in holds.values() for pid in hold.processes())
 

@@ -45,7 +45,7 @@ from millpond.server.serving.proxy.access_tokens import AccessTokens
 from millpond.server.serving.proxy.app import Front, Proxy
 from millpond.server.version import VERSION
 from millpond.specs.api.base import ErrorBody, ErrorDetail, ErrorInfo
-from millpond.specs.validation import MOST_TOLD
+from millpond.specs.validation import MOST_REPORTED
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ def _malformed(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     details = [
         ErrorDetail(loc=".".join(str(part)[:_LONGEST_NAME] for part in fault["loc"]), message=_in_words(fault))
-        for fault in error.errors()[:MOST_TOLD]
+        for fault in error.errors()[:MOST_REPORTED]
     ]
     return _answer(
         422,

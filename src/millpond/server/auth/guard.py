@@ -25,7 +25,7 @@ from millpond.server.auth.components import Security
 from millpond.server.auth.logins import SESSION_S
 from millpond.server.auth.roles import Caller
 from millpond.server.auth.secrets import csrf_of, id_of, is_same
-from millpond.server.http.security_headers import HARMLESS
+from millpond.server.http.security_headers import API_HEADERS
 from millpond.server.serving.proxy.browsers import JOB_ADDRESSED, is_same_origin, job_addressed
 from millpond.server.serving.proxy.headers import HOST_ONLY, PLATFORM_COOKIES
 from millpond.specs.api.accounts import CSRF_HEADER
@@ -217,7 +217,7 @@ def _address(scope: Scope) -> str:
 
 async def _turn_away(status: int, body: ErrorBody, scope: Scope, receive: Receive, send: Send) -> None:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    answer = JSONResponse(asdict(ErrorInfo(error=body)), status, HARMLESS | headers)
+    answer = JSONResponse(asdict(ErrorInfo(error=body)), status, API_HEADERS | headers)
     await answer(scope, receive, send)
 
 

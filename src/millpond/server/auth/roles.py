@@ -264,7 +264,7 @@ def job_target(info: JobInfo, name: str = "") -> AccessTarget:
     return AccessTarget("job", name or info.id, info.user, frozenset((info.group,)) if info.group else frozenset())
 
 
-def entrance(info: JobInfo) -> tuple[Verb, AccessTarget]:
+def program_permission(info: JobInfo) -> tuple[Verb, AccessTarget]:
     """The verb for opening what a job serves: a service is open to its group, other work is its user's own."""
     verb = Verb.VISIT_SERVICES if info.kind == Kind.SERVICE.value else Verb.USE_JOBS
     return verb, job_target(info)

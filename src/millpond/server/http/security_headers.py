@@ -13,7 +13,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from millpond.specs.config.listening import ListenRules
 
-HARMLESS: Final = {
+API_HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "Referrer-Policy": "no-referrer",
@@ -33,7 +33,7 @@ class SecurityHeaders:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._headers = [(name.lower().encode(), value.encode()) for name, value in HARMLESS.items()]
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in API_HEADERS.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""

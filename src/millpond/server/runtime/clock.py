@@ -28,7 +28,7 @@ PACE: Final = 0.9
 """Seconds that pass for each real one while the wall clock is behind: limits are late by a ninth, and it catches up."""
 TOLERATED_S: Final = 1.0
 """A clock that is corrected by less is waited for, or followed without a log line."""
-TOLD_FROM_S: Final = 60.0
+LOGGED_FROM_S: Final = 60.0
 """A clock that is set forward by more is logged."""
 _AT_ONCE_S: Final = 0.1
 """Two clocks are read at once where no more time passes from the first to the second."""
@@ -99,7 +99,7 @@ class SteadyClock:
 
     def _skip(self, seconds: float) -> None:
         self._skipped_s += seconds
-        if seconds > TOLD_FROM_S:
+        if seconds > LOGGED_FROM_S:
             log.warning(
                 "the clock was set forward by %.0f s; windows follow it, time limits do not count them", seconds
             )

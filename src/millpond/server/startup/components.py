@@ -109,7 +109,7 @@ class CoreComponents:
 
 
 @contextmanager
-def lay_foundation(options: ServerOptions, current: Current, lead: ServingRight) -> Iterator[CoreComponents]:
+def open_components(options: ServerOptions, current: Current, lead: ServingRight) -> Iterator[CoreComponents]:
     """Make all of it, and take it down in the opposite order.
 
     Raises:

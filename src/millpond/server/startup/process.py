@@ -18,7 +18,7 @@ from millpond.server.operations.server_log import LogFormat, set_up_log
 from millpond.server.options import ServerOptions, parse_options
 from millpond.server.runtime.loop import Loop
 from millpond.server.startup.background_workers import attended
-from millpond.server.startup.components import lay_foundation
+from millpond.server.startup.components import open_components
 from millpond.server.startup.configuration import Current
 from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
@@ -71,7 +71,7 @@ def serve(options: ServerOptions) -> None:
         if lead is None:
             return
         remember(options)
-        with lay_foundation(options, current, lead) as base:
+        with open_components(options, current, lead) as base:
             loop = base.components.loop
             notes = [*filter(None, [note]), *base.unplaceable]
             service = make_service(current, lead, base, notes)

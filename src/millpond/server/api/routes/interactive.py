@@ -14,7 +14,7 @@ from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState
 from millpond.server.api.description import BYTES_BODY, api_router
 from millpond.server.api.permits import Access, AccessTokensOf, SecurityOf, ServiceOf, job_in_path, may
-from millpond.server.auth.roles import Verb, demand, entrance
+from millpond.server.auth.roles import Verb, demand, program_permission
 from millpond.server.jobs.activity import Activity
 from millpond.server.jobs.task_inputs import InputPiece
 from millpond.server.serving.proxy.access_tokens import LINK_GOOD_FOR_S, AccessToken
@@ -56,7 +56,7 @@ async def link(
     A revision of a service is shown as the service, or, with ``alone``, by itself.
     """
     info = await service.lookup.soon(job)
-    demand(access.caller, *entrance(info))
+    demand(access.caller, *program_permission(info))
     if info.kind not in SERVING_KINDS:
         raise ConflictError(f"job {info.id} is of kind {info.kind} and serves nothing", "use kind dev or service")
     address = info.id if alone else service_of(info.id)

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from starlette.types import Scope
 
 from millpond.model.errors import MillpondError, NotFoundError
-from millpond.server.auth.roles import Caller, allows, demand, entrance
+from millpond.server.auth.roles import Caller, allows, demand, program_permission
 from millpond.server.serving.proxy.browsers import job_addressed
 from millpond.server.serving.proxy.requests import request_target
 from millpond.server.serving.routing import Routes
@@ -81,13 +81,17 @@ async def job_meant(written: str, caller: Caller, lookup: JobLookup, routes: Rou
             raise
         info, written = named[0], service_of(named[0].id)
         _require_one(named)
-    demand(caller, *entrance(info))
+    demand(caller, *program_permission(info))
     return written
 
 
 def _named(name: str, caller: Caller, lookup: JobLookup) -> list[JobInfo]:
     """The living jobs of this name that the caller may open: their own, else those of others."""
-    found = [info for info in lookup.live_named(name) if info.kind in SERVING_KINDS and allows(caller, *entrance(info))]
+    found = [
+        info
+        for info in lookup.live_named(name)
+        if info.kind in SERVING_KINDS and allows(caller, *program_permission(info))
+    ]
     return [info for info in found if info.user == caller.user] or found
 
 

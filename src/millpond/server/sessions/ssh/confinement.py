@@ -1,6 +1,6 @@
 """What the gateway can still do once it takes people in: speak on the sockets that it has, and little else.
 
-It reads what strangers send, so it gives its rights up before it reads anything. Its code is loaded by then, as the
+It reads what clients send, so it gives its rights up before it reads anything. Its code is loaded by then, as the
 installation may be closed to its account. Sources: capabilities(7), prctl(2), capset(2), seccomp(2), seccomp_init(3).
 """
 

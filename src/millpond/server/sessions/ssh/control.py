@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from millpond.server.sessions.ssh.messages import GatewayRequest, receive, send
 
-_TELL_USE_EVERY_S: Final = 5.0
+_REPORT_USE_EVERY_S: Final = 5.0
 
 
 class RefusalError(Exception):
@@ -105,7 +105,7 @@ class TaskSession:
     def used(self) -> None:
         """They do something."""
         now = time.monotonic()
-        if now - self._reported_at >= _TELL_USE_EVERY_S:
+        if now - self._reported_at >= _REPORT_USE_EVERY_S:
             self._reported_at = now
             self._control.notify(GatewayRequest.USED, {"session": self._number})
 

@@ -2,7 +2,7 @@
 
 Started by the server (``gateway_process``) as ``python -m millpond.server.sessions.ssh.gateway LISTENER CONTROL [UID]``
 with the host key on standard input; the first two are descriptors. It is a process of its own because it reads what
-strangers send before they have shown who they are, and because encrypting would take time from the scheduler. It has no
+clients send before they are known, and because encrypting would take time from the scheduler. It has no
 rights (``confinement``).
 
 A person's user name is the job they want to. Commands, shells and SFTP run beside the job's first task, by the very
@@ -27,7 +27,7 @@ from millpond.server.sessions.ssh.messages import GatewayRequest
 log = logging.getLogger(__name__)
 
 LOGIN_WITHIN_S: Final = 30
-MOST_STRANGERS: Final = 64
+MOST_LOGINS: Final = 64
 """Connections that have not shown yet who they are; more are dropped."""
 _ASK_IF_THERE_S: Final = 30
 _THERE_TRIES: Final = 4
@@ -37,7 +37,7 @@ _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 class SshConnection(asyncssh.SSHServer):
     """One connection."""
 
-    strangers = 0
+    logins = 0
 
     def __init__(self, control: GatewayControl) -> None:
         self._control = control
@@ -57,14 +57,14 @@ class SshConnection(asyncssh.SSHServer):
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
         self._address = conn.get_extra_info("peername")[0]
-        if SshConnection.strangers >= MOST_STRANGERS:
+        if SshConnection.logins >= MOST_LOGINS:
             conn.abort()
             return
         self._counted = True
-        SshConnection.strangers += 1
+        SshConnection.logins += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._no_stranger()
+        self._login_over()
         if self._greeted and not self._entered:
             self._control.notify(GatewayRequest.FAILED, self.claim)
 
@@ -94,7 +94,7 @@ class SshConnection(asyncssh.SSHServer):
         return bool(known)
 
     async def auth_completed(self) -> None:
-        self._no_stranger()
+        self._login_over()
         self._entered = True
         try:
             await self._control.ask(GatewayRequest.ENTERED, self.claim)
@@ -117,9 +117,9 @@ class SshConnection(asyncssh.SSHServer):
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, str(refusal)) from refusal
         return await relay_port(TaskSession(self._control, answer["session"]), answer["connection"])
 
-    def _no_stranger(self) -> None:
+    def _login_over(self) -> None:
         if self._counted:
-            SshConnection.strangers -= 1
+            SshConnection.logins -= 1
             self._counted = False
 
 
@@ -151,7 +151,7 @@ async def serve(listener: socket.socket, control: GatewayControl, host_key: str)
 def main(argv: list[str]) -> int:
     """Run the gateway; the two descriptors are arguments, and the number of the account that it becomes, if any."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("asyncssh").setLevel(logging.ERROR)  # whatever strangers send would fill the log
+    logging.getLogger("asyncssh").setLevel(logging.ERROR)  # what clients send would fill the log
     listener, control = (socket.socket(fileno=int(descriptor)) for descriptor in argv[1:3])
     host_key = sys.stdin.read()
     give_up_rights(int(argv[3]) if argv[3:] else None)

@@ -65,13 +65,15 @@ def command(client: Client, once: bool, interval_s: float, output: str) -> None:
         return
     if once or not sys.stdout.isatty():
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
-        click.echo("\n".join(picture(client.devices(), width)))
+        click.echo("\n".join(device_lines(client.devices(), width)))
         return
     try:
         click.echo(_CLEAR, nl=False)
         while True:
             size = shutil.get_terminal_size()
-            lines = [f"{line}{_REST_OF_LINE}" for line in fitted(picture(client.devices(), size.columns), size.lines)]
+            lines = [
+                f"{line}{_REST_OF_LINE}" for line in fitted(device_lines(client.devices(), size.columns), size.lines)
+            ]
             click.echo(_HOME + "\n".join(lines) + _REST_OF_SCREEN, nl=False)
             time.sleep(interval_s)
     except KeyboardInterrupt:
@@ -85,7 +87,7 @@ def fitted(lines: Sequence[str], height: int) -> list[str]:
     return [*lines[: height - 1], f"... {len(lines) - height + 1} more lines; a higher window shows them"]
 
 
-def picture(devices: Sequence[DeviceStatus], width: int) -> list[str]:
+def device_lines(devices: Sequence[DeviceStatus], width: int) -> list[str]:
     """The devices and their slices as lines of at most so many characters, or as many as the columns need."""
     if not devices:
         return ["no devices on these machines; pond doctor, where one should be, says what was looked for"]

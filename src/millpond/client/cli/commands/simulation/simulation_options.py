@@ -121,7 +121,7 @@ def scenario_of(
     from millpond.simulation.costs import Costs
     from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS, SYNTHETIC_FORMAT, Scenario
 
-    _refuse_strangers(trace_format, {**given, "ordering": ordering})
+    _refuse_unused(trace_format, {**given, "ordering": ordering})
     if trace_format != SYNTHETIC_FORMAT and not Path(jobs).is_file():
         raise InvalidInputError(f"there is no trace file {jobs!r}", "check the path given to --jobs")
     ordering = ordering or "default"
@@ -166,11 +166,11 @@ def _named(given: dict[str, Any], **names: str) -> dict[str, Any]:
     return {field: given[option] for field, option in names.items() if given[option] is not None}
 
 
-def _refuse_strangers(trace_format: str, given: dict[str, Any]) -> None:
+def _refuse_unused(trace_format: str, given: dict[str, Any]) -> None:
     packs = trace_format == "openb"
-    strangers = [name for name in (_QUEUEING_ONLY if packs else _PACKING_ONLY) if given.get(name) is not None]
+    unused = [name for name in (_QUEUEING_ONLY if packs else _PACKING_ONLY) if given.get(name) is not None]
     if given["load"] is not None and trace_format != "synthetic":
-        strangers.append("load")
-    if strangers:
-        option = "--" + strangers[0].replace("_", "-")
+        unused.append("load")
+    if unused:
+        option = "--" + unused[0].replace("_", "-")
         raise InvalidInputError(f"{option} has no meaning for --format {trace_format}", f"leave {option} out")
