@@ -133,7 +133,7 @@ def test_a_hostile_receiver_of_webhooks_is_given_up_in_time(
     if pieces in (endless_head, silence):
         monkeypatch.setattr(delivery_worker, "ANSWER_WITHIN_S", 0.2)
     clock = Clock()
-    outbox = SimpleNamespace(address=lambda notices: worker.address(notices), wake=lambda: None)
+    outbox = SimpleNamespace(address=lambda notices: worker.address(notices) if notices else [], wake=lambda: None)
     server = Server(tmp_path, World(), clock, dependencies=LoopDependencies(clock=clock, webhooks=outbox))
     vault = Vault(server.store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, server.clock)
     with answering(pieces) as port:

@@ -51,11 +51,13 @@ class Receiver:
 
 
 class Bench:
-    """A server without HTTP, one receiver, and the courier between them."""
+    """A server without HTTP, one receiver, and the delivery worker between them."""
 
     def __init__(self, directory: Path) -> None:
         clock = Clock()
-        outbox = SimpleNamespace(address=lambda notices: self.delivery_worker.address(notices), wake=lambda: None)
+        outbox = SimpleNamespace(
+            address=lambda notices: self.delivery_worker.address(notices) if notices else [], wake=lambda: None
+        )
         self.server = Server(directory, World(), clock, dependencies=LoopDependencies(clock=clock, webhooks=outbox))
         self.receiver = Receiver()
         self.hooks: dict[str, Webhook] = {}
