@@ -306,7 +306,7 @@ def test_room_that_is_left_to_shorter_work_is_told_only_where_there_is_room() ->
 def test_a_halted_job_that_keeps_the_memory_of_a_card_is_named_with_what_frees_it(swap_mib: int, how: str) -> None:
     world = World(machine("n", 2, swap_mib=swap_mib))
     world.submit(single("busy"), single("lab"), lasting=60.0, known=True)
-    world.tell(SuspendRequested(world.now, "lab", by="the rule for idle places"))
+    world.tell(SuspendRequested(world.now, "lab", by="the rule for idle dev jobs"))
     world.settle()
     world.submit(single("next", 2))
     assert "lab" not in world.why("next").summary, "it would not be room enough"

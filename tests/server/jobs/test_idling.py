@@ -65,7 +65,7 @@ def test_without_a_rule_nothing_is_ever_idle() -> None:
 
 
 class Scene:
-    """A running place to work on a card under watch, where host memory takes what is on the card."""
+    """A running dev job on a card under watch, where host memory takes what is on the card."""
 
     def __init__(self, state_dir: Path, rules: DevRules = RULES, swap_mib: int = 65_536, **fields: object) -> None:
         self.clock = Clock()
@@ -207,7 +207,7 @@ def test_where_the_rule_says_so_an_idle_place_is_stopped(tmp_path: Path) -> None
     scene = Scene(tmp_path, DevRules(HOUR, 600.0, "stop"))
     scene.after(3_000)
     assert scene.after(600) == "cancelled"
-    assert "the rule for idle places asked for its end" in scene.history()
+    assert "the rule for idle dev jobs asked for its end" in scene.history()
     scene.server.scheduler.close()
 
 
@@ -220,9 +220,9 @@ def test_an_idle_place_that_was_suspended_names_the_rule_and_its_memory_in_one_u
         loop.query(lambda core: core.scheduler.explain("lab", core.now)).result(60),
     )
     assert info is not None
-    assert info.suspension == "swapped to host memory (suspend-requested by the rule for idle places)"
+    assert info.suspension == "swapped to host memory (suspend-requested by the rule for idle dev jobs)"
     assert (
-        "by the rule for idle places, 32 GiB of device memory in host memory; it goes on when asked" in reason.summary
+        "by the rule for idle dev jobs, 32 GiB of device memory in host memory; it goes on when asked" in reason.summary
     )
 
 

@@ -36,7 +36,7 @@ class Changes:
 
     Args:
         services: knows which jobs stand for a service that was updated.
-        longest_dev_s: how far the time limit of a place to work of a user and a group can be extended; None: without
+        longest_dev_s: how far the time limit of a dev job of a user and a group can be extended; None: without
             bound.
     """
 

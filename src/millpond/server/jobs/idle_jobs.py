@@ -1,4 +1,4 @@
-"""When a place to work is idle, and what follows: a warning first, then it gives its cards back, or what the rule says.
+"""When a dev job is idle, and what follows: a warning first, then it gives its cards back, or what the rule says.
 
 The rule is a pure function of instants. What counts as use is a person at the proxy or in a session, and processor time
 of the task's own processes, so that a notebook which computes through the night is left alone.
@@ -36,11 +36,11 @@ LOOK_EVERY_S: Final = 20.0
 BUSY_PART: Final = 0.05
 """A task that uses more than this part of one core is in use."""
 _ANSWER_WITHIN_S: Final = 30.0
-_WHO: Final = "the rule for idle places"
+_WHO: Final = "the rule for idle dev jobs"
 
 
 class Leave(Enum):
-    """How an idle place leaves its cards. Of two ways, the later one costs its user more."""
+    """How an idle dev job leaves its cards. Of two ways, the later one costs its user more."""
 
     SWAP = "suspended"
     FREEZE = "halted"
@@ -57,7 +57,7 @@ _LEAVES = {"freeze": Leave.FREEZE, "stop": Leave.STOP}
 
 
 class IdleVerdict(Enum):
-    """What is to be done about a place to work."""
+    """What is to be done about a dev job."""
 
     REST = auto()
     WARN = auto()
@@ -65,9 +65,9 @@ class IdleVerdict(Enum):
 
 
 def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) -> tuple[IdleVerdict, float]:
-    """Whether it is time to warn, or to act; and, if not, when it is if the place stays unused: an instant.
+    """Whether it is time to warn, or to act; and, if not, when it is if it stays unused: an instant.
 
-    A place is never lost without a warning that stood for the whole of ``warn_before_s``, however late it came.
+    Nothing happens to a dev job without a warning that stood for the whole of ``warn_before_s``, however late it came.
 
     Args:
         used_at: when it was last used.
@@ -84,7 +84,7 @@ def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) 
 
 @dataclass(slots=True)
 class _IdleJob:
-    """What is known of one running place to work."""
+    """What is known of one running dev job."""
 
     attempt: int
     used_at: float
@@ -95,7 +95,7 @@ class _IdleJob:
 
 
 class IdleWatch:
-    """Looks after all running places to work, on a thread of its own.
+    """Looks after all running dev jobs, on a thread of its own.
 
     Args:
         clock: seconds since 1970.
@@ -117,8 +117,8 @@ class IdleWatch:
         self._rules = rules
         self._clock = clock
         self._cpu_s_of = cpu_s_of
-        self._places: dict[str, _IdleJob] = {}
-        self._worker = PeriodicWorker("idle-watch", self.look, LOOK_EVERY_S, "idle places are not looked at now")
+        self._watched: dict[str, _IdleJob] = {}
+        self._worker = PeriodicWorker("idle-watch", self.look, LOOK_EVERY_S, "idle dev jobs are not looked at now")
 
     def start(self) -> None:
         """Begin to look, when there is a rule to look for."""
@@ -130,14 +130,14 @@ class IdleWatch:
         self._worker.close()
 
     def look(self) -> float:
-        """Look at each place once, and do what is due; says in how many seconds to look again at the latest."""
+        """Look at each dev job once, and do what is due; says in how many seconds to look again at the latest."""
         jobs = {
             job.id: job
             for job in self._loop.job_cache.newest_first()
             if job.kind == Kind.DEV and job.state == JobState.RUNNING
         }
-        for gone in self._places.keys() - jobs.keys():
-            del self._places[gone]
+        for gone in self._watched.keys() - jobs.keys():
+            del self._watched[gone]
         due = min(map(self._look_at, jobs.values()), default=math.inf)
         return min(max(due - self._clock(), 0.0), LOOK_EVERY_S)
 
@@ -145,20 +145,20 @@ class IdleWatch:
         """Do what is due for one; returns when the next thing is due if it stays unused: an instant."""
         now = self._clock()
         cpu_s = self._cpu_s(job)
-        place = self._places.get(job.id)
-        if place is None or place.attempt != job.attempt:  # it runs since now, or goes on since now
-            place = self._places[job.id] = _IdleJob(job.attempt, now, cpu_s, now)
-        if cpu_s - place.cpu_s > BUSY_PART * (now - place.looked_at):
-            place.used_at = now
-        place.cpu_s, place.looked_at = cpu_s, now
-        place.used_at = max(place.used_at, self._activity.last_used(job.id, of_pages=self._rules.heeds_pages) or 0.0)
-        verdict, due = judge(self._rules, now, place.used_at, place.warned_at)
+        known = self._watched.get(job.id)
+        if known is None or known.attempt != job.attempt:  # it runs since now, or goes on since now
+            known = self._watched[job.id] = _IdleJob(job.attempt, now, cpu_s, now)
+        if cpu_s - known.cpu_s > BUSY_PART * (now - known.looked_at):
+            known.used_at = now
+        known.cpu_s, known.looked_at = cpu_s, now
+        known.used_at = max(known.used_at, self._activity.last_used(job.id, of_pages=self._rules.heeds_pages) or 0.0)
+        verdict, due = judge(self._rules, now, known.used_at, known.warned_at)
         if verdict is IdleVerdict.REST:
             return due
         leave, why = self._way_of(job)
-        costs_more = _BY_COST.index(leave) > _BY_COST.index(place.warned_of)
+        costs_more = _BY_COST.index(leave) > _BY_COST.index(known.warned_of)
         if verdict is IdleVerdict.WARN or costs_more:
-            place.warned_at, place.warned_of = now, leave
+            known.warned_at, known.warned_of = now, leave
             self._warn(job, now, leave, why)
             return now + self._rules.warn_before_s
         self._act(job, leave)

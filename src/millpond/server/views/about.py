@@ -30,7 +30,7 @@ class ServerFacts:
 
     Attributes:
         unlimited: why all processes of a task together are not kept to its amounts; empty when they are.
-        longest_dev_s: how far the time limit of a place to work can be extended; None: without bound.
+        longest_dev_s: how far the time limit of a dev job can be extended; None: without bound.
         ssh: where people come into jobs with SSH.
         origins: where browsers reach what jobs serve.
         notes: what was printed at its start.

@@ -44,7 +44,7 @@ class ClusterFile(Strict):
     """The whole file.
 
     Attributes:
-        dev: rules for places to work.
+        dev: rules for dev jobs.
         listen: how requests come in.
         ssh: the SSH gateway; left out: none.
         pools: sets of machines with one sharing policy.

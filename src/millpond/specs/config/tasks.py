@@ -1,4 +1,4 @@
-"""How tasks run as processes: as whom, and what they are kept to; and ``dev``, the rules for places to work."""
+"""How tasks run as processes: as whom, and what they are kept to; and ``dev``, the rules for dev jobs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TasksFile(Strict):
 
 
 class DevFile(Strict):
-    """Rules for places to work (kind ``dev``).
+    """Rules for jobs of kind ``dev``.
 
     Attributes:
         idle_after: unused for this long, one is suspended or stopped; left out: never.
@@ -139,7 +139,7 @@ class DevFile(Strict):
 
 @dataclass(frozen=True, slots=True)
 class DevRules:
-    """Rules for places to work; None: no such rule.
+    """Rules for dev jobs; None: no such rule.
 
     Attributes:
         on_idle: ``suspend``, ``freeze`` or ``stop``.

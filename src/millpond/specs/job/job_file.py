@@ -108,7 +108,7 @@ class JobFile(Strict):
     """A job as people write it. Amounts (``gpus``, ``cpus``, ``memory``, ``extras``) are per task.
 
     Attributes:
-        kind: ``train`` runs to an end, ``dev`` is a place to work, ``service`` answers requests until it is
+        kind: ``train`` runs to an end, ``dev`` is for interactive work, ``service`` answers requests until it is
             stopped.
         queue: the one that it joins, with none below it; left out: that of the submitter's group, else `default`.
         pool: the set of machines that it runs on.

@@ -1,4 +1,4 @@
-"""``pond dev``: a place to work: a notebook, an editor or a shell, on a card or a part of one."""
+"""``pond dev``: a dev job: a notebook, an editor or a shell, on a card or a part of one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def command(
     detach: bool,
     state_dir: Path | None,
 ) -> int | None:
-    """Start a place to work in this directory and go there; `pond template ls` shows with what.
+    """Start a dev job in this directory and open it; `pond template ls` lists what it can be.
 
     It goes on when you leave it; `pond stop` ends it.
     """
@@ -128,7 +128,7 @@ def _await_start(client: Client, job: JobInfo) -> JobInfo:
 
 
 def _require_serve(client: Client, job: JobInfo) -> None:
-    """Check that a place to work that does not answer is to serve anything.
+    """Check that a dev job that does not answer serves anything.
 
     Raises:
         ConflictError: its job file says nothing of that.
