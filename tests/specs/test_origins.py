@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.specs.config.listening import ListenRules
+from millpond.specs.config.listen import ListenRules
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins, job_of, label_of
 from millpond.specs.job.job_ids import revision_job
 

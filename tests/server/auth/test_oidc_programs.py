@@ -224,7 +224,7 @@ def test_a_label_cannot_write_into_the_page_that_asks(oidc: OidcWorld) -> None:
 
 
 def test_many_logins_from_one_address_push_out_their_own_and_nobody_elses() -> None:
-    from millpond.server.auth.oidc.pending import MOST_OF_ONE_ADDRESS, PendingLogins
+    from millpond.server.auth.oidc.pending_logins import MOST_OF_ONE_ADDRESS, PendingLogins
 
     waiting: PendingLogins[LoginInfo] = PendingLogins(60.0, lambda: 0.0)
     mine = LoginInfo(user="ada")

@@ -10,7 +10,7 @@ import pytest
 from certificates import make_certificate
 from millpond.model.errors import UnavailableError
 from millpond.server.http.tls import Encryption, open_encryption, read_certificate, renew
-from millpond.specs.config.listening import ListenRules
+from millpond.specs.config.listen import ListenRules
 
 
 def test_a_certificate_tells_its_end(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from millpond.server.http.security_headers import seen_from_outside
 from millpond.specs.config.cluster import read_cluster
-from millpond.specs.config.listening import ListenRules
+from millpond.specs.config.listen import ListenRules
 from millpond.specs.errors import SpecError
 
 TOLD = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}

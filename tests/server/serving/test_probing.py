@@ -12,8 +12,8 @@ import pytest
 from millpond.node.task.records import TaskId
 from millpond.server.serving import probes
 from millpond.server.serving.probes import Probe
-from millpond.server.serving.proxy.balancing import Readiness
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
+from millpond.server.serving.proxy.load_balancer import Readiness
 from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
 from millpond.specs.job.serving import Serve
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from millpond.node.task.records import TaskId
-from millpond.server.serving.proxy.balancing import READY_FOR_S, SILENT_FOR_S, UNREADY_FOR_S, Readiness
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
+from millpond.server.serving.proxy.load_balancer import READY_FOR_S, SILENT_FOR_S, UNREADY_FOR_S, Readiness
 from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
 
 PLACES = [

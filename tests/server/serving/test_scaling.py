@@ -12,9 +12,9 @@ from server_world import Clock, Server, World
 
 from millpond.node.task.records import TaskId
 from millpond.server.serving.autoscaler import Autoscaler, Load, ReplicaTarget, desired, wanted_replicas
-from millpond.server.serving.proxy.balancing import Balancer
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
-from millpond.server.serving.proxy.metering import ProxyMeter
+from millpond.server.serving.proxy.load_balancer import Balancer
+from millpond.server.serving.proxy.request_meter import ProxyMeter
 from millpond.server.serving.replica_counts import Sizing
 from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
 from millpond.specs.errors import SpecError

@@ -11,7 +11,7 @@ import pytest
 from millpond.model.errors import UnavailableError
 from millpond.server.sessions.ssh.listener import HOST_KEY_FILE, host_key_in, open_listener
 from millpond.specs.api.ssh import PublicKey
-from millpond.specs.config.listening import SshFile
+from millpond.specs.config.listen import SshFile
 
 
 def test_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:

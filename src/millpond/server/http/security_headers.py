@@ -11,7 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from millpond.specs.config.listening import ListenRules
+from millpond.specs.config.listen import ListenRules
 
 API_HEADERS: Final = {
     "Cache-Control": "no-store",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import UnavailableError
-from millpond.specs.config.listening import ListenRules
+from millpond.specs.config.listen import ListenRules
 
 log = logging.getLogger(__name__)
 

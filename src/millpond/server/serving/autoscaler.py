@@ -22,7 +22,7 @@ from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
 from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
 from millpond.server.runtime.loop import Loop
-from millpond.server.serving.proxy.metering import Load, ProxyMeter
+from millpond.server.serving.proxy.request_meter import Load, ProxyMeter
 from millpond.server.serving.replica_counts import Goal, Sizing
 from millpond.server.views.wording import lasting
 from millpond.specs.api.jobs import JobInfo

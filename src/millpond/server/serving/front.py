@@ -14,8 +14,8 @@ from millpond.model.states import JobState
 from millpond.scheduling.records import JobRecord
 from millpond.server.runtime.inbox import ChangeJob, wall_clock
 from millpond.server.runtime.loop import Loop
-from millpond.server.serving.proxy.balancing import Balancer
-from millpond.server.serving.proxy.metering import ProxyMeter
+from millpond.server.serving.proxy.load_balancer import Balancer
+from millpond.server.serving.proxy.request_meter import ProxyMeter
 from millpond.server.serving.proxy.request_queue import RequestQueue
 from millpond.server.serving.routing import Routes
 from millpond.specs.api.jobs import JobInfo

@@ -1,4 +1,4 @@
-"""Whether replicas take requests, asked afresh from a thread; the proxy remembers answers (``proxy.balancing``)."""
+"""Whether replicas take requests, asked afresh from a thread; the proxy remembers answers (``proxy.load_balancer``)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from millpond.server.serving.proxy.balancing import ANSWER_WITHIN_S, Readiness
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
+from millpond.server.serving.proxy.load_balancer import ANSWER_WITHIN_S, Readiness
 from millpond.specs.job.serving import Serve
 
 MOST_AT_ONCE: Final = 200

@@ -20,7 +20,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
-from millpond.server.serving.proxy.balancing import Balancer
+from millpond.server.serving.proxy.load_balancer import Balancer
 from millpond.specs.api.jobs import JobInfo
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from millpond.model.workloads import Kind
 from millpond.server.jobs.job_files import JobFiles
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.probes import takes_connections
-from millpond.server.serving.proxy.balancing import Readiness
 from millpond.server.serving.proxy.endpoints import TaskEndpoint, places_of
+from millpond.server.serving.proxy.load_balancer import Readiness
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
 from millpond.server.views.job_lookup import JobLookup

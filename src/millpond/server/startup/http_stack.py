@@ -24,7 +24,7 @@ from millpond.server.startup.local_engine import unlimited_text
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerFacts
 from millpond.specs.api.ssh import SshInfo
-from millpond.specs.config.listening import ListenRules
+from millpond.specs.config.listen import ListenRules
 
 
 def make_service(current: Current, lead: ServingRight, base: CoreComponents, notes: Sequence[str]) -> Service:

@@ -17,7 +17,7 @@ from millpond.server.store.database import claim
 from millpond.server.store.leadership import Leadership
 from millpond.server.version import VERSION
 from millpond.specs.api.server import ServerFile
-from millpond.specs.config.listening import ListenRules
+from millpond.specs.config.listen import ListenRules
 
 
 @dataclass(frozen=True, slots=True)

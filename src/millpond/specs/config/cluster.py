@@ -14,7 +14,7 @@ from millpond.model.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
-from millpond.specs.config.listening import ListenFile, ListenRules, SshFile
+from millpond.specs.config.listen import ListenFile, ListenRules, SshFile
 from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
 from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
 from millpond.specs.config.prices import PriceList

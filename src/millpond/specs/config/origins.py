@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from millpond.specs.config.listening import ListenRules
+from millpond.specs.config.listen import ListenRules
 from millpond.specs.job.job_ids import REVISION_MARK, revision_job, service_of
 
 LONGEST_LABEL: Final = 63

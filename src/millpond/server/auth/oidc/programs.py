@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.model.errors import MillpondError, NotFoundError, NotLoggedInError, TooManyTriesError
-from millpond.server.auth.oidc.pending import OVER, PendingLogins
+from millpond.server.auth.oidc.pending_logins import OVER, PendingLogins
 from millpond.server.auth.secrets import digest_of, is_same
 
 GOOD_FOR_S: Final = 600.0

@@ -20,7 +20,7 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.oidc.admission import Admitted, OidcAdmission
 from millpond.server.auth.oidc.id_tokens import IdTokens, Person
 from millpond.server.auth.oidc.identities import Identities
-from millpond.server.auth.oidc.pending import OVER, PendingLogins
+from millpond.server.auth.oidc.pending_logins import OVER, PendingLogins
 from millpond.server.auth.oidc.programs import GOOD_FOR_S, Begun, Programs
 from millpond.server.auth.oidc.provider import OidcProvider
 from millpond.server.auth.records import User

@@ -11,9 +11,9 @@ from starlette.types import Message, Scope, Send
 from millpond.model.errors import ConflictError, MillpondError, NotFoundError
 from millpond.server.service import Service
 from millpond.server.serving.proxy.addresses import JobAddress
-from millpond.server.serving.proxy.balancing import Readiness
 from millpond.server.serving.proxy.endpoints import NotRunningError, TaskEndpoint, places_of
 from millpond.server.serving.proxy.headers import ProxyCaller, to_program
+from millpond.server.serving.proxy.load_balancer import Readiness
 from millpond.server.serving.proxy.presence import Conversation
 from millpond.server.serving.proxy.request_queue import WaitingClient
 from millpond.server.serving.proxy.requests import ProxiedRequest, RequestRelay
