@@ -14,7 +14,7 @@ _WORDS = """
     following foundation gatekeeper gathered ground halted harmless homes hungry inmate instants intake janitor lead
     looks mates means modest nearness nurse nursery obstacle obstacles outfit picture pretend pretended question
     resting shortage shut site skipping softening standing steward strangers suggesting surroundings tides told trying
-    unfed vocabulary walk walking way ways wish wishes yielding
+    unfed visit visitor visits vocabulary walk walking way ways wish wishes yielding
 """
 RETIRED = frozenset(_WORDS.split())
 EXCEPTIONS = {"SuggestingGroup": "a click group that suggests commands"}
