@@ -13,8 +13,8 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import SharingPolicy
 from millpond.model.reasons import Cause, Reason
 from millpond.model.workloads import Job
-from millpond.simulation.arrivals import inflate
 from millpond.simulation.clusters import capacity_milli, cards_per_node, uniform_cluster
+from millpond.simulation.packing import inflate
 from millpond.simulation.readers import native, read_workload
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import TraceJob, Workload, admissible, gang_roles

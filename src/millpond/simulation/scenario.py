@@ -10,7 +10,6 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import Node
 from millpond.scheduling.settings import Settings
 from millpond.simulation import packing, queueing
-from millpond.simulation.arrivals import inflate
 from millpond.simulation.clusters import capacity_milli, cards_per_node, uniform_cluster
 from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import World
@@ -113,7 +112,7 @@ def read_packing(scenario: Scenario) -> Packing:
         order = openb.read_order(Path(scenario.order), pods)
     else:
         gpu_milli = [entry.job.gpu_milli for entry in pods.jobs]
-        order = inflate(gpu_milli, capacity_milli(nodes), scenario.until, scenario.seed)
+        order = packing.inflate(gpu_milli, capacity_milli(nodes), scenario.until, scenario.seed)
     return Packing(nodes, pods, tuple(order))
 
 

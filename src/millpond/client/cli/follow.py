@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.task_output import Output
-from millpond.client.cli.printing.waiting_line import WaitingLine
+from millpond.client.cli.printing.waiting_line import await_job
 from millpond.client.cli.terminal.interrupts import held_back, silence
 from millpond.client.sdk import Client
 from millpond.specs.api.jobs import JobInfo, TaskInfo
@@ -55,22 +54,16 @@ class Follower:
         return exit_code_of(ended)
 
     def _follow_array(self) -> int:
-        with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
-            for job in self._client.watch(self.job.id):
-                line.show(job, time.time())
+        job = await_job(self._client.watch(self.job.id))
         for account in accounts_of(job):
             say(account)
         return exit_code_of(job)
 
     def _await_start(self) -> None:
-        with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
-            for job in self._client.watch(self.job.id):
-                if job.state not in _NOT_STARTED:
-                    if self._on_start is not None:
-                        self._on_start(job)
-                        self._on_start = None
-                    return
-                line.show(job, time.time())
+        job = await_job(self._client.watch(self.job.id), lambda job: job.state not in _NOT_STARTED)
+        if self._on_start is not None:
+            self._on_start(job)
+            self._on_start = None
 
 
 def accounts_of(job: JobInfo) -> list[str]:

@@ -6,6 +6,9 @@ Without a terminal the reason is said once. A job that starts at once is not sai
 from __future__ import annotations
 
 import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable
 from typing import Self, TextIO
 
 from millpond.client.cli.printing import formats
@@ -57,3 +60,17 @@ class WaitingLine:
             return
         self._said = True
         self._stream.flush()
+
+
+def await_job(watched: Iterable[JobInfo], is_over: Callable[[JobInfo], bool] = lambda job: False) -> JobInfo:
+    """Say why a job waits, up to where ``is_over`` is true of it, or to its end; returns it as it is then.
+
+    Args:
+        watched: the job as it is, again and again (``Client.watch``).
+    """
+    with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
+        for job in watched:
+            if is_over(job):
+                break
+            line.show(job, time.time())
+    return job

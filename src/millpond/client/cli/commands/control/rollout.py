@@ -49,38 +49,6 @@ def status(client: Client, job: str) -> Listing:
     return Listing(found, jobs, lambda _: _TABLE.show(found.revisions, wide=False))
 
 
-@group.command("undo")
-@job_argument("job")
-@with_client
-def undo(client: Client, job: str) -> None:
-    """Withdraw the revision on its way; without one, go back to the revision before the present one."""
-    _act(client, job, "undo")
-
-
-@group.command("pause")
-@job_argument("job")
-@with_client
-def pause(client: Client, job: str) -> None:
-    """Pause a rollout."""
-    _act(client, job, "pause")
-
-
-@group.command("resume")
-@job_argument("job")
-@with_client
-def resume(client: Client, job: str) -> None:
-    """Resume a paused rollout."""
-    _act(client, job, "resume")
-
-
-@group.command("promote")
-@job_argument("job")
-@with_client
-def promote(client: Client, job: str) -> None:
-    """Promote a canary to the current revision."""
-    _act(client, job, "promote")
-
-
 def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
     """What is known of a service, each with a title."""
     yield "address", f"{found.url}/" if found.url else found.path
@@ -97,7 +65,19 @@ def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
         )
 
 
-def _act(client: Client, job: str, act: Act) -> None:
-    found = client.services.act(client.find(job).id, act)
-    last = found.revisions[-1]
-    click.echo(f"{found.service}: revision {last.number} is {_state(last)}")
+def _act_command(act: Act, line: str) -> None:
+    """Add the command that does this to the revision on its way."""
+
+    @group.command(act, help=line)
+    @job_argument("job")
+    @with_client
+    def command(client: Client, job: str) -> None:
+        found = client.services.act(client.find(job).id, act)
+        last = found.revisions[-1]
+        click.echo(f"{found.service}: revision {last.number} is {_state(last)}")
+
+
+_act_command("undo", "Withdraw the revision on its way; without one, go back to the revision before the present one.")
+_act_command("pause", "Pause a rollout.")
+_act_command("resume", "Resume a paused rollout.")
+_act_command("promote", "Promote a canary to the current revision.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.follow import exit_code_of
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.waiting_line import WaitingLine
+from millpond.client.cli.printing.waiting_line import await_job
 from millpond.client.cli.terminal import streams
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
@@ -71,7 +70,7 @@ def command(
             return 0
         say(f"job {job.id}")
         try:
-            started = _await_start(client, job)
+            started = await_job(client.watch(job.id), lambda seen: seen.state == "running")
         except KeyboardInterrupt:
             say(f"left {job.id} to itself; end it with `pond stop {job.id}`")
             return INTERRUPTED
@@ -116,15 +115,6 @@ def extend_job(job: str, duration: str, state_dir: Path | None) -> None:
 
 
 command.add_command(ssh_config)
-
-
-def _await_start(client: Client, job: JobInfo) -> JobInfo:
-    with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
-        for seen in client.watch(job.id):
-            if seen.state == "running" or seen.state in ENDED:
-                return seen
-            line.show(seen, time.time())
-    return seen
 
 
 def _require_serve(client: Client, job: JobInfo) -> None:
