@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import httpx2
 import pytest
+import yaml
 
 from millpond.client.cli import main
 from millpond.client.cli.printing import formats
@@ -172,7 +173,6 @@ def test_a_failed_job_names_its_task_and_shows_what_that_wrote_last(server, run_
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_everything_about_a_job_comes_in_one_piece(server, run_pond, make_job, form):
-    yaml = pytest.importorskip("yaml")
     will_tell(server, asdict(make_job()))
     found = yaml.safe_load(run_pond("get", "train-abcde", "-o", form)[1])
     assert found["job"]["user"] == "ada"

@@ -218,7 +218,7 @@ def command_line(pid: int) -> bytes:
 
 
 @pytest.mark.end_to_end
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs jobs as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as others")
 @pytest.mark.parametrize("bench", ["sandboxed"], indirect=True)
 def test_the_socket_of_a_job_that_runs_as_somebody_else_is_reached_in_a_state_directory_closed_to_them(
     bench: Bench,
