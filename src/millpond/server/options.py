@@ -1,14 +1,20 @@
-"""The options of a server."""
+"""The options of a server, and those that its state directory remembers from its last start: which machines there are
+hangs on them, so that a start that leaves one out would lose the jobs that run there.
+
+``none`` in place of such a value forgets it.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from millpond.model.errors import UnavailableError
 from millpond.node.host.cgroups import GroupMode
+from millpond.node.host.files import read_json, write_json
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 from millpond.server.operations.server_log import LogFormat
@@ -21,6 +27,7 @@ FORGET: Final = "none"
 SANDBOX_MODES: Final = tuple(mode.value for mode in SandboxMode)
 LOG_FORMATS: Final = tuple(form.value for form in LogFormat)
 GROUP_MODES: Final = tuple(mode.value for mode in GroupMode)
+OPTIONS_FILE: Final = "options.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +125,46 @@ def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port; use 0 to 65535")
     return int(text)
+
+
+def with_remembered(options: ServerOptions) -> tuple[ServerOptions, str]:
+    """The options with what the last start of this state directory said and this one leaves out; and a note of that.
+
+    Raises:
+        UnavailableError: the configuration of the last start is gone.
+    """
+    kept = read_json(options.state_dir.expanduser() / OPTIONS_FILE) or {}
+    fake_gpus, said = options.fake_gpus, []
+    if not fake_gpus and (fake_gpus := str(kept.get("fake_gpus", ""))):
+        said.append(f"--fake-gpus {fake_gpus}")
+    config = options.config
+    if config is None and kept.get("config"):
+        config = Path(str(kept["config"]))
+        said.append(f"--config {config}")
+        if not config.is_file():
+            raise UnavailableError(
+                f"the configuration of the last start, {config}, is gone",
+                f"name another with --config; --config {FORGET} goes on without one",
+            )
+    resolved = replace(
+        options,
+        fake_gpus="" if fake_gpus == FORGET else fake_gpus,
+        config=None if config is None or config == Path(FORGET) else config.absolute(),
+    )
+    names = " and ".join(text.split()[0] for text in said)
+    return resolved, f"as at the last start: {' '.join(said)} (`{FORGET}` forgets {names})" if said else ""
+
+
+def remember(options: ServerOptions) -> None:
+    """Note the options for the next start.
+
+    Args:
+        options: as ``with_remembered`` gave them.
+
+    Raises:
+        OSError: the state directory cannot be written.
+    """
+    kept = {"fake_gpus": options.fake_gpus, "config": str(options.config or "")}
+    path = options.state_dir.expanduser() / OPTIONS_FILE
+    if (read_json(path) or {"fake_gpus": "", "config": ""}) != kept:
+        write_json(path, kept)

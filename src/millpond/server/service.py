@@ -97,4 +97,4 @@ class Service:
         self.changes = Changes(loop, queries, self.services, components.job_files, longest)
 
         self.instruments = components.instruments
-        self.metrics = MetricsPage(identity.version, self.instruments.registry, self.machines, loop.job_cache)
+        self.metrics = MetricsPage(self.instruments.registry, self.machines, loop.job_cache)

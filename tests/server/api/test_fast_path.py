@@ -33,7 +33,7 @@ _REQUESTS = (
 @pytest.fixture
 def limits(api: Api) -> Any:
     """What passes requests to the fast path."""
-    return api.client.app._app._app._routes._app  # type: ignore[attr-defined]
+    return api.client.app._app._app._others._app  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("method", "path"), _REQUESTS)

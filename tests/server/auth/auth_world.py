@@ -86,9 +86,7 @@ class AuthWorld:
         self.tenants = Tenants(self.accounts, self.isolation, self.loop, self.clock)
         self.loop.notify(self.tenants.events(core))
         self.scheduler.start()
-        identity = ServerFacts(
-            "1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default", origins=origins
-        )
+        identity = ServerFacts("http://testserver", state_dir, 0.0, "default", "default", origins=origins)
         files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
         job_files = JobFiles(self.store.jobs)
         components = ServerComponents(
@@ -113,7 +111,7 @@ class AuthWorld:
     @property
     def routes(self) -> Any:
         """The routes behind the counting, the guard, the proxy and the fast path."""
-        return self.app._app._app._routes._app._app._app  # type: ignore[attr-defined]
+        return self.app._app._app._others._app._app._app  # type: ignore[attr-defined]
 
     def populate(self) -> AuthWorld:
         """Make the groups and the people."""

@@ -12,11 +12,17 @@ from server_world import Clock
 
 from millpond.model.tenants import Limit
 from millpond.server.auth.roles import UserRole
-from millpond.server.store.audit import AuditEntry, AuditQuery
+from millpond.server.store.audit import AuditQuery
 from millpond.server.store.jobs import Owners
 from millpond.server.store.store import Store
+from millpond.specs.api.accounts import AuditInfo
 
-ENTRY = AuditEntry(5.0, "ada", "::1", "token", "change-users", "user", "eve", "vision", "a", "b", 200)
+
+def entry(*values: float | str) -> AuditInfo:
+    return AuditInfo.model_validate(dict(zip(AuditInfo.model_fields, values, strict=True)))
+
+
+ENTRY = entry(5.0, "ada", "::1", "token", "change-users", "user", "eve", "vision", "a", "b", 200)
 
 
 def test_everything_about_accounts_survives_a_restart(database_url: str, tmp_path: Path) -> None:
@@ -75,7 +81,7 @@ def test_secrets_are_not_in_the_database(tmp_path: Path) -> None:
 
 def test_the_audit_log_is_found_by_who_when_what_and_group(database_url: str) -> None:
     store = Store(database_url)
-    other = AuditEntry(9.0, "eve", "::1", "token", "change-jobs", "job", "j", "", "", "", 403)
+    other = entry(9.0, "eve", "::1", "token", "change-jobs", "job", "j", "", "", "", 403)
     store.audit.add([ENTRY, other])
     for question, found in (
         (AuditQuery(), [other, ENTRY]),

@@ -77,9 +77,9 @@ def test_entries_that_could_not_be_written_are_written_later(world: AuthWorld, m
 
 
 def _mark() -> Any:
-    from millpond.server.store.audit import AuditEntry
+    from millpond.specs.api.accounts import AuditInfo
 
-    return AuditEntry(0.0, "", "", "", "mark", "", "", "", "", "", 0)
+    return AuditInfo(**dict(zip(AuditInfo.model_fields, (0.0, "", "", "", "mark", "", "", "", "", "", 0), strict=True)))
 
 
 _MARK = _mark()

@@ -30,7 +30,7 @@ from millpond.server.storage.provisioning.catalogue import CatalogueImage
 from millpond.server.storage.provisioning.image_rules import ImageRules
 from millpond.server.storage.provisioning.images import ImageService
 from millpond.server.storage.provisioning.staging import Item
-from millpond.server.store.audit import AuditEntry
+from millpond.specs.api.accounts import AuditInfo
 from millpond.specs.api.images import ImageAdd, ImagePush
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import ProvisioningRules
@@ -360,7 +360,8 @@ def test_docker_sends_what_has_the_name_and_has_it_no_longer_than_before(tmp_pat
 
 def written_down(api: Api) -> list[tuple[int, str]]:
     """What the audit log says of images: status and account, the oldest first."""
-    api.security.audit.add_now(AuditEntry(0.0, "", "", "", "mark", "", "", "", "", "", 0)).result(5)
+    mark = AuditInfo(**dict(zip(AuditInfo.model_fields, (0.0, "", "", "", "mark", "", "", "", "", "", 0), strict=True)))
+    api.security.audit.add_now(mark).result(5)
     found = api.client.get("/api/v1/audit").json()["entries"]
     return [(entry["status"], entry["after"]) for entry in reversed(found) if entry["object"] == "torch:latest"]
 

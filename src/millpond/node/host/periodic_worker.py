@@ -105,3 +105,18 @@ class PeriodicWorker:
             log.warning("%s: %s", self._trouble, text)
         else:
             log.error("%s", self._trouble, exc_info=error)
+
+
+class Periodic:
+    """Something that a worker of its own looks after again and again; a subclass makes the worker."""
+
+    _worker: PeriodicWorker
+    _first_after_s: float = 0.0
+
+    def start(self) -> None:
+        """Begin."""
+        self._worker.start(self._first_after_s)
+
+    def close(self) -> None:
+        """End after the pass under way."""
+        self._worker.close()

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
 from millpond.model.amounts import decimal_text
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.records import AccountLimits, Group, GroupInvitation, SshKey, Token, User
-from millpond.specs.api.accounts import GroupInfo, LimitsBody, MemberInfo, MembershipInfo, TokenInfo, UserInfo
+from millpond.server.auth.records import Group, GroupInvitation, SshKey, Token, User
+from millpond.specs.api.accounts import AccountLimits, GroupInfo, MemberInfo, MembershipInfo, TokenInfo, UserInfo
 from millpond.specs.api.ssh import PublicKey, SshKeyInfo
-
-
-def limits_of(body: LimitsBody) -> AccountLimits:
-    """Limits as they are kept."""
-    return AccountLimits(body.jobs, body.gpu_milli, body.cpu_milli, body.dev_s, body.disk_bytes)
-
-
-def limits_body(limits: AccountLimits) -> LimitsBody:
-    """Limits as they are sent."""
-    return LimitsBody(**asdict(limits))
 
 
 def memberships(accounts: Accounts, user: str) -> list[MembershipInfo]:
@@ -40,7 +29,7 @@ def user_info(accounts: Accounts, user: User) -> UserInfo:
         has_password=bool(user.password),
         created_at=user.created_at,
         groups=memberships(accounts, user.name),
-        limits=limits_body(user.limits),
+        limits=user.limits,
     )
 
 
@@ -51,7 +40,7 @@ def group_info(accounts: Accounts, group: Group, invited: Iterable[GroupInvitati
         queue=group.queue,
         members=[MemberInfo(user=member.user, role=member.role.value) for member in accounts.members_of(group.name)],
         invited=[MemberInfo(user=each.user, role=each.role.value) for each in invited],
-        limits=limits_body(group.limits),
+        limits=group.limits,
     )
 
 
@@ -86,5 +75,5 @@ def ssh_key_info(key: SshKey) -> SshKeyInfo:
 
 def limits_text(limits: AccountLimits) -> str:
     """Limits in a few words, for the audit log."""
-    given = {name: value for name, value in asdict(limits).items() if value is not None}
+    given = {name: value for name, value in limits.model_dump().items() if value is not None}
     return ", ".join(f"{name} {decimal_text(value)}" for name, value in given.items()) or "no limits"

@@ -37,12 +37,12 @@ from millpond.server.auth.components import Security
 from millpond.server.auth.guard import RequestGuard
 from millpond.server.http.error_responses import refusal_of
 from millpond.server.http.security_headers import PLAIN_PAGE, SecurityHeaders
-from millpond.server.monitoring.metrics.request_metrics import RequestMetrics
+from millpond.server.monitoring.metrics.instruments import RequestMetrics
 from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.tenants import Tenants
 from millpond.server.service import Service
 from millpond.server.serving.proxy.access_tokens import AccessTokens
-from millpond.server.serving.proxy.app import Front, Proxy
+from millpond.server.serving.proxy.app import Proxy
 from millpond.server.version import VERSION
 from millpond.specs.api.base import ErrorBody, ErrorDetail, ErrorInfo
 from millpond.specs.validation import MOST_REPORTED
@@ -65,8 +65,8 @@ def make_app(
     """
     passes = AccessTokens(secret, wall_clock)
     routes = make_routes(service, security, tenants, passes)
-    front = Front(Proxy(service, passes, security.accounts), SecurityHeaders(BodyLimits(FastPath(routes))))
-    guarded = RequestGuard(front, security, bound_to, names, service.origins)
+    proxy = Proxy(service, passes, security.accounts, SecurityHeaders(BodyLimits(FastPath(routes))))
+    guarded = RequestGuard(proxy, security, bound_to, names, service.origins)
     return RequestMetrics(guarded, service.instruments)
 
 

@@ -16,7 +16,8 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.server.auth.roles import AccessTarget, Caller, Verb
-from millpond.server.store.audit import AuditEntry, AuditQuery, AuditStore
+from millpond.server.store.audit import AuditQuery, AuditStore
+from millpond.specs.api.accounts import AuditInfo
 
 log = logging.getLogger(__name__)
 
@@ -58,24 +59,24 @@ class Act:
         """Whether the scheduler's log names its user too."""
         return self.verb in (Verb.SUBMIT_JOBS, Verb.CHANGE_JOBS)
 
-    def entry(self, status: int) -> AuditEntry | None:
+    def entry(self, status: int) -> AuditInfo | None:
         """The entry for the audit log, once the answer is known; None when there is nothing to log."""
         if self.verb in ("", Verb.SEND_FILES):
             return None
         # A user in several groups is no single group's matter: only admins read of them and of what they do.
         groups = self.target.groups or (self.caller.groups if self.caller and not self.target.kind else frozenset())
-        return AuditEntry(
-            self.at,
-            _plain(self.caller.user if self.caller else self.claimed, 64),
-            _plain(self.address, 64),
-            self.caller.how if self.caller else "",
-            self.verb,
-            self.target.kind,
-            _plain(self.target.name, _LONGEST_OBJECT),
-            next(iter(groups)) if len(groups) == 1 else "",
-            _plain(self.before, _LONGEST_ACCOUNT),
-            _plain(self.after, _LONGEST_ACCOUNT),
-            status,
+        return AuditInfo(
+            at=self.at,
+            user=_plain(self.caller.user if self.caller else self.claimed, 64),
+            address=_plain(self.address, 64),
+            how=self.caller.how if self.caller else "",
+            verb=self.verb,
+            kind=self.target.kind,
+            object=_plain(self.target.name, _LONGEST_OBJECT),
+            group=next(iter(groups)) if len(groups) == 1 else "",
+            before=_plain(self.before, _LONGEST_ACCOUNT),
+            after=_plain(self.after, _LONGEST_ACCOUNT),
+            status=status,
         )
 
 
@@ -84,24 +85,24 @@ class AuditLog:
 
     def __init__(self, store: AuditStore) -> None:
         self._store = store
-        self._queue: queue.SimpleQueue[tuple[AuditEntry | None, Future[None] | None]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[AuditInfo | None, Future[None] | None]] = queue.SimpleQueue()
         self._urgent = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
-    def add(self, entry: AuditEntry) -> None:
+    def add(self, entry: AuditInfo) -> None:
         """Keep an entry; it is on disk a moment later."""
         self._queue.put((entry, None))
 
-    def add_now(self, entry: AuditEntry) -> Future[None]:
+    def add_now(self, entry: AuditInfo) -> Future[None]:
         """Keep an entry; the future is done when it is on disk."""
         done: Future[None] = Future()
         self._queue.put((entry, done))
         self._urgent.set()
         return done
 
-    def find(self, question: AuditQuery) -> list[AuditEntry]:
+    def find(self, question: AuditQuery) -> list[AuditInfo]:
         """Matching entries, the newest first."""
         return self._store.find(question)
 
@@ -113,7 +114,7 @@ class AuditLog:
         self._thread.join()
 
     def _run(self) -> None:
-        pending: list[tuple[AuditEntry | None, Future[None] | None]] = []
+        pending: list[tuple[AuditInfo | None, Future[None] | None]] = []
         while not (self._closing and self._queue.empty() and not pending):
             if not pending:
                 pending.append(self._queue.get())
@@ -131,7 +132,7 @@ class AuditLog:
                     done.set_result(None)
             pending.clear()
 
-    def _write(self, entries: list[AuditEntry]) -> bool:
+    def _write(self, entries: list[AuditInfo]) -> bool:
         if not entries:
             return True
         try:

@@ -6,23 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.server.auth.roles import UserRole, Verb
-
-
-@dataclass(frozen=True, slots=True)
-class AccountLimits:
-    """What a user, or a group as a whole, may hold at once; None is no limit.
-
-    Attributes:
-        jobs: running jobs.
-        dev_s: how long one job of the kind ``dev`` may run, in seconds.
-        disk_bytes: what their jobs wrote and their datasets may take on the server's disk.
-    """
-
-    jobs: int | None = None
-    gpu_milli: int | None = None
-    cpu_milli: int | None = None
-    dev_s: float | None = None
-    disk_bytes: int | None = None
+from millpond.specs.api.accounts import AccountLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Throttle:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
 
     def attempt(self, user: str, address: str) -> None:
@@ -49,8 +49,8 @@ class Throttle:
             TooManyTriesError: this account, or this address, has to wait; the attempt is not looked at.
         """
         with self._lock:
-            self._check(user, address)
-            self._count(user, address)
+            self.check(user, address)
+            self.failed(user, address)
 
     def check(self, user: str, address: str) -> None:
         """Check an attempt where many at once are usual; ``failed`` or ``forgive`` follows at its end.
@@ -58,13 +58,23 @@ class Throttle:
         Raises:
             TooManyTriesError: this account, or this address, has to wait.
         """
+        now = self._clock()
         with self._lock:
-            self._check(user, address)
+            for key, free in _keys(user, address).items():
+                wait = self._wait_s(key, free, now)
+                if wait > 0:
+                    cause = f"too many logins failed for this {key[0]}"
+                    raise TooManyTriesError(cause, f"try again in {math.ceil(wait)} s")
 
     def failed(self, user: str, address: str) -> None:
         """A login failed that had begun with ``check``."""
+        now = self._clock()
         with self._lock:
-            self._count(user, address)
+            for key in _keys(user, address):
+                known = self._failures.pop(key, None) or _Failures(0, now)
+                self._failures[key] = _Failures(known.count + 1, now)
+            while len(self._failures) > _MOST_REMEMBERED:
+                self._failures.popitem(last=False)
 
     def succeeded(self, user: str, address: str) -> None:
         """The last attempt was good: the account starts anew, and the address is as it was before it."""
@@ -79,23 +89,6 @@ class Throttle:
         """A login succeeded that had begun with ``check``: the account starts anew."""
         with self._lock:
             self._failures.pop(("account", user), None)
-
-    def _check(self, user: str, address: str) -> None:
-        now = self._clock()
-        for key, free in _keys(user, address).items():
-            wait = self._wait_s(key, free, now)
-            if wait > 0:
-                raise TooManyTriesError(
-                    f"too many logins failed for this {key[0]}", f"try again in {math.ceil(wait)} s"
-                )
-
-    def _count(self, user: str, address: str) -> None:
-        now = self._clock()
-        for key in _keys(user, address):
-            known = self._failures.pop(key, None) or _Failures(0, now)
-            self._failures[key] = _Failures(known.count + 1, now)
-        while len(self._failures) > _MOST_REMEMBERED:
-            self._failures.popitem(last=False)
 
     def _wait_s(self, key: tuple[str, str], free: int, now: float) -> float:
         known = self._failures.get(key)

@@ -20,7 +20,7 @@ from millpond.model.events import Noted, StopRequested, SuspendRequested
 from millpond.model.states import JobState
 from millpond.model.workloads import Kind
 from millpond.node.host import procfs
-from millpond.node.host.periodic_worker import PeriodicWorker
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.task.runner import detached_processes
 from millpond.server.jobs.activity import Activity
@@ -94,7 +94,7 @@ class _IdleJob:
     warned_of: Leave = Leave.SWAP
 
 
-class IdleWatch:
+class IdleWatch(Periodic):
     """Looks after all running dev jobs, on a thread of its own.
 
     Args:
@@ -124,10 +124,6 @@ class IdleWatch:
         """Begin to look, when there is a rule to look for."""
         if self._rules.idle_after_s is not None:
             self._worker.start()
-
-    def close(self) -> None:
-        """No more looks."""
-        self._worker.close()
 
     def look(self) -> float:
         """Look at each dev job once, and do what is due; says in how many seconds to look again at the latest."""

@@ -99,7 +99,8 @@ class DiskBooks:
 
     def excess(self, user: str, group: str) -> str:
         """Whose limit is exceeded, in words; empty when none is."""
-        if self.limit_of_user(user) is None and self.limit_of_group(group) is None:
+        limits = (self._accounts.limits_of_user(user), self._accounts.limits_of_group(group))
+        if all(each.disk_bytes is None for each in limits):
             return ""
         for held in (self.of_user(user), self.of_group(group)):
             if held.limit_bytes is not None and held.used_bytes > held.limit_bytes:
@@ -123,20 +124,16 @@ class DiskBooks:
     def of_user(self, name: str) -> DiskInfo:
         """What a user holds."""
         used = self.latest.users.get(name, 0)
-        return DiskInfo(kind="user", name=name, used_bytes=used, limit_bytes=self.limit_of_user(name))
+        return DiskInfo(
+            kind="user", name=name, used_bytes=used, limit_bytes=self._accounts.limits_of_user(name).disk_bytes
+        )
 
     def of_group(self, name: str) -> DiskInfo:
         """What a group holds."""
         used = self.latest.groups.get(name, 0)
-        return DiskInfo(kind="group", name=name, used_bytes=used, limit_bytes=self.limit_of_group(name))
-
-    def limit_of_user(self, name: str) -> int | None:
-        """The most bytes that a user may hold; None without a limit."""
-        return self._accounts.limits_of_user(name).disk_bytes
-
-    def limit_of_group(self, name: str) -> int | None:
-        """The same of a group."""
-        return self._accounts.limits_of_group(name).disk_bytes
+        return DiskInfo(
+            kind="group", name=name, used_bytes=used, limit_bytes=self._accounts.limits_of_group(name).disk_bytes
+        )
 
 
 def size_of(folder: Path) -> int:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.model.events import Noted, SchedulingPaused, SchedulingResumed
 from millpond.model.reasons import Cause
-from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES, MAKE_ROOM, DiskBooks
 from millpond.server.runtime.loop import Loop
 from millpond.server.store.reserve import RESERVE_BYTES
@@ -37,7 +37,7 @@ _FREED_AT: Final = 1.1
 """Work starts again when so many times the floor is free, so that it does not go on and off."""
 
 
-class DiskWatch:
+class DiskWatch(Periodic):
     """One thread that looks now and then.
 
     Args:
@@ -67,14 +67,6 @@ class DiskWatch:
         self._worker = PeriodicWorker(
             "disk-watch", self._pass, LOOK_EVERY_S, "the disk cannot be measured", (*EXPECTED, DBAPIError)
         )
-
-    def start(self) -> None:
-        """Begin."""
-        self._worker.start()
-
-    def close(self) -> None:
-        """End after the look under way."""
-        self._worker.close()
 
     def look_at_room(self) -> None:
         """Hold starts while there is too little room, let them go when there is enough again."""

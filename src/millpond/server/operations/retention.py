@@ -17,7 +17,7 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.node.task.records import job_dir, note_of_removal
 from millpond.node.task.workspace import unprotect
 from millpond.server.operations.disk_use import size_of
@@ -52,7 +52,7 @@ class RetentionLimits:
         return self.job_days is not None or self.log_gib is not None
 
 
-class RetentionWorker:
+class RetentionWorker(Periodic):
     """Keeps a state directory within limits."""
 
     def __init__(self, store: Store, state_dir: Path, limits: RetentionLimits, clock: Callable[[], float]) -> None:
@@ -72,10 +72,6 @@ class RetentionWorker:
         """Look now and then, when there are limits."""
         if self._limits.any:
             self._worker.start()
-
-    def close(self) -> None:
-        """Finish the transaction under way, and stop."""
-        self._worker.close()
 
     def look(self) -> tuple[int, int]:
         """Look once; returns how many jobs were forgotten, and of how many more only the output was removed.

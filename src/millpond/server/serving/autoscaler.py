@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.amounts import decimal_text, seconds_text
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
-from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.proxy.request_meter import Load, ProxyMeter
 from millpond.server.serving.replica_counts import Goal, Sizing
@@ -105,7 +105,7 @@ def _tasks(file: JobFile) -> Tasks:
     return role.tasks
 
 
-class Autoscaler:
+class Autoscaler(Periodic):
     """Looks after all services with a rule for their number of replicas, on a thread of its own.
 
     Args:
@@ -117,6 +117,8 @@ class Autoscaler:
     Attributes:
         is_spoken_for: whether a rollout decides about the replicas of a job at the moment.
     """
+
+    _first_after_s = LOOK_EVERY_S
 
     def __init__(
         self,
@@ -138,14 +140,6 @@ class Autoscaler:
         self._worker = PeriodicWorker(
             "autoscaler", self.look, LOOK_EVERY_S, "services keep their replicas", (*EXPECTED, DBAPIError)
         )
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._worker.start(LOOK_EVERY_S)
-
-    def close(self) -> None:
-        """No more looks."""
-        self._worker.close()
 
     def look(self) -> None:
         """Look at each service once, and change what is to be changed."""

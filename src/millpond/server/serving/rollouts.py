@@ -21,7 +21,7 @@ from millpond.model.events import Noted
 from millpond.model.reasons import Reason
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
-from millpond.node.host.periodic_worker import EXPECTED, UNTIL_WOKEN, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, UNTIL_WOKEN, Periodic, PeriodicWorker
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.front import ServiceFront
@@ -44,7 +44,7 @@ LOOK_EVERY_S: Final = 0.5
 BY: Final = "the rollout"
 
 
-class Rollouts:
+class Rollouts(Periodic):
     """Looks after all services that have a revision on its way.
 
     Args:
@@ -78,10 +78,6 @@ class Rollouts:
         self._worker = PeriodicWorker("rollouts", self._pass, LOOK_EVERY_S, "rollouts wait", (*EXPECTED, DBAPIError))
         for service in revisions.services:
             self._route(service)
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._worker.start()
 
     def close(self) -> None:
         """No more looks."""

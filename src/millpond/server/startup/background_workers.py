@@ -93,7 +93,7 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
     sources = Sources(engine.slice_readings, lambda: engine.running)
     slices = service.machines.slices = SliceMeter(telemetry, sources, wall_clock)
     pretend(machine, lambda: tenants_of(job_cache.newest_first(), slices.latest))
-    policy = Policy(current.power, lambda: classes_by_device(job_cache.newest_first(), slices.latest))
+    policy = Policy(lambda: current.config.power, lambda: classes_by_device(job_cache.newest_first(), slices.latest))
     return [telemetry, slices, PowerEnforcer(machine, policy, base.components.state_dir)]
 
 

@@ -21,6 +21,7 @@ from millpond.scheduling.settings import Settings
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.components import Oidc, Security, open_security
 from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
+from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.jobs.forecasts import Forecaster
 from millpond.server.jobs.job_files import JobFiles
@@ -127,7 +128,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         identity = identify(store, host.state_dir, is_new, options.take_over)
         if identity.is_copy:
             host = replace(host, machine=Machine((), {}))
-        security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(current.oidc))
+        security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(lambda: current.config.oidc))
         held.callback(security.close)
         core = recover(store, options.policies)
         components, scheduler, delivery_worker = _make_components(core, current, host, store, security.accounts)
@@ -165,7 +166,7 @@ def _make_components(
     core: Core, current: Current, host: HostEnvironment, store: Store, accounts: Accounts
 ) -> tuple[ServerComponents, SchedulerThread, WebhookDeliveryWorker]:
     state_dir = host.state_dir
-    vault = Vault(store.secrets, state_dir, current.cipher, wall_clock)
+    vault = Vault(store.secrets, state_dir, lambda: Cipher(current.config.cipher), wall_clock)
     provisioning = Provisioning(store, state_dir, vault, current.provisioning_on(host.machine, lambda: loop.wake()))
     delivery_worker = WebhookDeliveryWorker(store, current.webhooks, vault, wall_clock)
     forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()
@@ -182,7 +183,7 @@ def _make_components(
     loop = Loop(JobCache(instruments.started))
     processor = TurnProcessor(store, core, loop, dependencies)
     files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
-    isolation = Isolation(host.apart, accounts, owner_name(), state_dir, current.run_as, wall_clock)
+    isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, wall_clock)
     components = ServerComponents(
         state_dir,
         store,
@@ -204,7 +205,7 @@ def _make_components(
 def _make_engine(
     current: Current, host: HostEnvironment, components: ServerComponents, origins: JobOrigins, servers: Sequence[str]
 ) -> LocalEngine:
-    state_dir, rules = host.state_dir, Rules(current.tasks, current.slice_rules)
+    state_dir, rules = host.state_dir, Rules(lambda: current.config.tasks, current.slice_rules)
     files, provisions = components.files, components.provisioning.provisions
     launcher = Launcher(
         components.job_files, files, components.isolation, components.vault, provisions, state_dir, rules, origins

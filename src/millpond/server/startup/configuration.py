@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.model import events
 from millpond.model.errors import MillpondError
-from millpond.model.power import PowerRule
 from millpond.model.sharing import LENIENT, SliceRules
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.machine import Machine
-from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.loop import Loop
 from millpond.server.storage.provisioning.components import ProvisioningDependencies
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
-from millpond.specs.config.oidc import OidcRules
-from millpond.specs.config.prices import PriceList
-from millpond.specs.config.provisioning import ProvisioningRules
-from millpond.specs.config.queues import QueuePaths
-from millpond.specs.config.tasks import RunAs, TaskRules
 from millpond.specs.config.webhooks import Webhook
 
 log = logging.getLogger(__name__)
@@ -38,48 +31,20 @@ class Current:
         """Receivers by name."""
         return {hook.name: hook for hook in self.config.webhooks}
 
-    def paths(self) -> Mapping[str, QueuePaths]:
-        """Folders that jobs may use, by queue."""
-        return self.config.paths
-
-    def run_as(self) -> RunAs:
-        """Whom tasks run as."""
-        return self.config.run_as
-
-    def cipher(self) -> Cipher:
-        """What secrets are encrypted with from now on."""
-        return Cipher(self.config.cipher)
-
-    def tasks(self) -> TaskRules:
-        """What tasks are kept to besides what they ask for."""
-        return self.config.tasks
-
     def slice_rules(self, pool: str) -> SliceRules:
         """How a pool holds tasks to their parts of devices."""
         return self.config.slices.get(pool, LENIENT)
-
-    def power(self) -> Mapping[str, PowerRule]:
-        """What the devices of pools are kept to."""
-        return self.config.power
-
-    def oidc(self) -> OidcRules | None:
-        """The provider at which people may log in."""
-        return self.config.oidc
-
-    def provisioning(self) -> ProvisioningRules:
-        """What jobs are provided with."""
-        return self.config.provisioning
 
     def provisioning_on(self, machine: Machine, wake: Callable[[], None]) -> ProvisioningDependencies:
         """What provides for jobs on a machine."""
         has_cards = any(device.vendor == NvidiaVendor.name for node in machine.nodes for device in node.devices)
         return ProvisioningDependencies(
-            self.paths, self.provisioning, wake, has_cards, tuple(node.name for node in machine.nodes)
+            lambda: self.config.paths,
+            lambda: self.config.provisioning,
+            wake,
+            has_cards,
+            tuple(node.name for node in machine.nodes),
         )
-
-    def prices(self) -> PriceList:
-        """The price list."""
-        return self.config.prices
 
 
 def reload(config: Path | None, loop: Loop, current: Current) -> None:

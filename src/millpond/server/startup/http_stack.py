@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,10 +33,7 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         notes: what else is said of this start.
     """
     identity = ServerFacts(
-        version=VERSION,
         url=lead.post.left.url,
-        engine="local",
-        pid=os.getpid(),
         state_dir=base.components.state_dir,
         started_at=wall_clock(),
         ordering=base.settings.ordering,
@@ -49,7 +45,7 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         unshared=base.engine.why_nothing_is_shared,
         notes=tuple(notes),
     )
-    return Service(base.components, identity, current.prices)
+    return Service(base.components, identity, lambda: current.config.prices)
 
 
 def make_http_server(

@@ -10,7 +10,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from millpond.server.auth.records import (
-    AccountLimits,
     Group,
     GroupInvitation,
     GroupMember,
@@ -22,6 +21,7 @@ from millpond.server.auth.records import (
 from millpond.server.auth.roles import UserRole, Verb
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
+from millpond.specs.api.accounts import AccountLimits
 
 Account = User | Group | GroupMember | Token | OidcIdentity | GroupInvitation
 
@@ -142,15 +142,14 @@ def _row(record: Account) -> dict[str, Any]:
     row = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
     limits = row.pop("limits", None)
     if limits is not None:
-        row |= {f"limit_{name}": value for name, value in dataclasses.asdict(limits).items()}
+        row |= {f"limit_{name}": value for name, value in limits.model_dump().items()}
     if isinstance(record, Token):
         row["verbs"] = json.dumps(sorted(record.verbs))
     return row
 
 
 def _limits(row: sa.Row[Any]) -> AccountLimits:
-    names = (field.name for field in dataclasses.fields(AccountLimits))
-    return AccountLimits(**{name: getattr(row, f"limit_{name}") for name in names})
+    return AccountLimits(**{name: getattr(row, f"limit_{name}") for name in AccountLimits.model_fields})
 
 
 def _is(table: sa.Table, values: dict[str, Any]) -> list[sa.ColumnElement[bool]]:

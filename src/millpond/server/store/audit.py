@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -10,33 +9,7 @@ import sqlalchemy as sa
 
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """One request that changed something, or was refused to.
-
-    Attributes:
-        user: who; for a failed login, who they said they were.
-        address: from where.
-        how: by what they showed who they are; empty when they did not.
-        kind, object: what it was about: ``job``, ``train-abcde``.
-        group: the group that the object belonged to; its leads see the entry.
-        before, after: in short, what was and what is now; empty where the verb says it all.
-        status: the HTTP status of the answer.
-    """
-
-    at: float
-    user: str
-    address: str
-    how: str
-    verb: str
-    kind: str
-    object: str
-    group: str
-    before: str
-    after: str
-    status: int
+from millpond.specs.api.accounts import AuditInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +30,15 @@ class AuditQuery:
 class AuditStore(TableStore):
     """The audit table of one open database."""
 
-    def add(self, entries: Sequence[AuditEntry]) -> None:
+    def add(self, entries: Sequence[AuditInfo]) -> None:
         """Keep entries, in one transaction."""
         with self._engine.begin() as connection:
-            connection.execute(schema.audit.insert(), [dataclasses.asdict(entry) for entry in entries])
+            connection.execute(schema.audit.insert(), [entry.model_dump() for entry in entries])
 
-    def find(self, question: AuditQuery) -> list[AuditEntry]:
+    def find(self, question: AuditQuery) -> list[AuditInfo]:
         """Matching entries, the newest first."""
         table = schema.audit
-        query = sa.select(*(table.c[field.name] for field in dataclasses.fields(AuditEntry)))
+        query = sa.select(*(table.c[name] for name in AuditInfo.model_fields))
         query = query.where(table.c.at >= question.since)
         if question.user:
             query = query.where(table.c.user == question.user)
@@ -73,4 +46,6 @@ class AuditStore(TableStore):
             query = query.where(table.c.object == question.object)
         if question.groups is not None:
             query = query.where(table.c.group.in_(list(question.groups)))
-        return [AuditEntry(*row) for row in self._rows(query.order_by(table.c.id.desc()).limit(question.limit))]
+        return [
+            AuditInfo(**row._mapping) for row in self._rows(query.order_by(table.c.id.desc()).limit(question.limit))
+        ]

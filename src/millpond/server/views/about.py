@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from millpond.server.runtime.queries import CoreQueries
 from millpond.server.startup.isolation import Isolation
 from millpond.server.store.jobs import JobStore
 from millpond.server.store.store import Store
+from millpond.server.version import VERSION
 from millpond.server.views.machines import Machines
 from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.server import ServerInfo
@@ -37,10 +39,7 @@ class ServerFacts:
         unshared: says why slices and swapping of real cards are refused; nothing where they are not.
     """
 
-    version: str
     url: str
-    engine: str
-    pid: int
     state_dir: Path
     started_at: float
     ordering: str
@@ -78,11 +77,11 @@ class About:
         )
         identity = self._identity
         return ServerInfo(
-            version=identity.version,
+            version=VERSION,
             url=identity.url,
-            engine=identity.engine,
+            engine="local",
             fake=any(node.fake for node in nodes),
-            pid=identity.pid if admin else 0,
+            pid=os.getpid() if admin else 0,
             state_dir=str(identity.state_dir) if admin else "",
             started_at=identity.started_at,
             ordering=identity.ordering,

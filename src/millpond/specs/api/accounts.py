@@ -36,7 +36,7 @@ class AccountRequest(Body):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class LimitsBody(AccountRequest):
+class AccountLimits(AccountRequest):
     """What an account may hold at once, on the server's disk too, and how long one of its dev jobs may run."""
 
     jobs: Annotated[int, Field(ge=0, le=10**9)] | None = None
@@ -112,7 +112,7 @@ class WhoInfo(Body):
     groups: list[MembershipInfo] = Field(default=[])
     invitations: list[GroupInvitationInfo] = Field(default=[])
     verbs: list[str] = Field(default=[])
-    limits: LimitsBody = LimitsBody()
+    limits: AccountLimits = AccountLimits()
     disk: list[DiskInfo] = Field(default=[])
 
 
@@ -128,7 +128,7 @@ class NewUser(AccountRequest):
     service: bool = False
     group: AccountName | None = None
     role: GroupRole = "member"
-    limits: LimitsBody = LimitsBody()
+    limits: AccountLimits = AccountLimits()
 
 
 class UserChange(AccountRequest):
@@ -136,7 +136,7 @@ class UserChange(AccountRequest):
 
     admin: bool | None = None
     disabled: bool | None = None
-    limits: LimitsBody | None = None
+    limits: AccountLimits | None = None
 
 
 class UserInfo(Body):
@@ -149,7 +149,7 @@ class UserInfo(Body):
     has_password: bool = False
     created_at: float = 0.0
     groups: list[MembershipInfo] = Field(default=[])
-    limits: LimitsBody = LimitsBody()
+    limits: AccountLimits = AccountLimits()
 
 
 class ChangedUser(UserInfo):
@@ -182,13 +182,13 @@ class NewGroup(AccountRequest):
 
     name: AccountName
     queue: Name | None = None
-    limits: LimitsBody = LimitsBody()
+    limits: AccountLimits = AccountLimits()
 
 
 class GroupChange(AccountRequest):
     """Other limits for a group."""
 
-    limits: LimitsBody
+    limits: AccountLimits
 
 
 class MemberInfo(Body):
@@ -209,7 +209,7 @@ class GroupInfo(Body):
     queue: str
     members: list[MemberInfo] = Field(default=[])
     invited: list[MemberInfo] = Field(default=[])
-    limits: LimitsBody = LimitsBody()
+    limits: AccountLimits = AccountLimits()
 
 
 class GroupList(Body):
@@ -261,7 +261,17 @@ class TokenList(Body):
 
 
 class AuditInfo(Body):
-    """One request that changed something, or was refused to; ``status`` is that of the answer."""
+    """One request that changed something, or was refused to.
+
+    Attributes:
+        user: who; for a failed login, who they said they were.
+        address: from where.
+        how: by what they showed who they are; empty when they did not.
+        kind, object: what it was about: ``job``, ``train-abcde``.
+        group: the group that the object belonged to; its leads see the entry.
+        before, after: in short, what was and what is now; empty where the verb says it all.
+        status: the HTTP status of the answer.
+    """
 
     at: float
     user: str

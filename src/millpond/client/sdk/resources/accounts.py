@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
 from millpond.specs.api.accounts import (
+    AccountLimits,
     AuditInfo,
     AuditList,
     ChangedUser,
     GroupInfo,
     GroupList,
     Invitation,
-    LimitsBody,
     NewToken,
     NewUser,
     TokenInfo,
@@ -79,12 +79,12 @@ class AccountsClient:
         """The groups that one may see."""
         return self._ask(GroupList, "GET", "/groups").groups
 
-    def add_group(self, name: str, queue: str | None = None, limits: LimitsBody | None = None) -> GroupInfo:
+    def add_group(self, name: str, queue: str | None = None, limits: AccountLimits | None = None) -> GroupInfo:
         """Make a group; its queue is called like it unless another is named."""
-        body = {"name": name, "queue": queue, "limits": (limits or LimitsBody()).model_dump()}
+        body = {"name": name, "queue": queue, "limits": (limits or AccountLimits()).model_dump()}
         return self._ask(GroupInfo, "POST", "/groups", json=body)
 
-    def limit_group(self, name: str, limits: LimitsBody) -> GroupInfo:
+    def limit_group(self, name: str, limits: AccountLimits) -> GroupInfo:
         """Give a group other limits."""
         body = {"limits": limits.model_dump()}
         return self._ask(GroupInfo, "PATCH", f"/groups/{segment(name)}", json=body)

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Path
 
 from millpond.model.errors import NotAllowedError
-from millpond.server.api.account_views import group_info, limits_of, limits_text
+from millpond.server.api.account_views import group_info, limits_text
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, TenantsOf, group_in_path, may
 from millpond.server.auth.components import Security
@@ -38,7 +38,7 @@ async def add_group(
     body: NewGroup, access: Annotated[Access, may(Verb.CHANGE_GROUPS)], security: SecurityOf, tenants: TenantsOf
 ) -> GroupInfo:
     """Make a group. It owns a queue, which is made with it where the configuration has none of that name."""
-    group = Group(body.name, body.queue or body.name, limits=limits_of(body.limits))
+    group = Group(body.name, body.queue or body.name, limits=body.limits)
     await tenants.check_queue(group.queue)
     made = await asyncio.to_thread(security.accounts.add_group, group)
     access.note(f"queue {made.queue}, {limits_text(made.limits)}", target=security.accounts.target_group(made.name))
@@ -57,7 +57,7 @@ async def change_group(
     """Give a group other limits."""
 
     def change(known: Group) -> Group:
-        changed = replace(known, limits=limits_of(body.limits))
+        changed = replace(known, limits=body.limits)
         access.note(limits_text(changed.limits), limits_text(known.limits))
         return changed
 

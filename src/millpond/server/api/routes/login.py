@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
 from millpond.model.errors import ConflictError
-from millpond.server.api.account_views import limits_body, memberships
+from millpond.server.api.account_views import memberships
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, Myself, SecurityOf, ServiceOf, may, open_to_all
 from millpond.server.auth.accounts import OWNER
@@ -86,7 +86,7 @@ def whoami(access: Myself, security: SecurityOf, service: ServiceOf) -> WhoInfo:
             for each in security.invitations.of_user(caller.user)
         ],
         verbs=sorted(caller.verbs or ()),
-        limits=limits_body(security.accounts.user(caller.user).limits),
+        limits=security.accounts.user(caller.user).limits,
         disk=[service.disk.of_user(caller.user), *map(service.disk.of_group, sorted(caller.groups))],
     )
 

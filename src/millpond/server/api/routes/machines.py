@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -26,7 +25,7 @@ from millpond.server.runtime.inbox import wall_clock
 from millpond.server.store.audit import AuditQuery
 from millpond.server.views.history_export import HistorySpan
 from millpond.server.views.visibility import reader_of
-from millpond.specs.api.accounts import AuditInfo, AuditList
+from millpond.specs.api.accounts import AuditList
 from millpond.specs.api.base import LATEST
 from millpond.specs.api.devices import DeviceList
 from millpond.specs.api.events import DeliveryList, EventList
@@ -181,4 +180,4 @@ def entries(
     caller, accounts = access.caller, security.accounts
     groups = None if caller.admin else [name for name in caller.groups if access.sees(accounts.target_group(name))]
     found = security.audit.find(AuditQuery(by, since, about, groups, limit))
-    return AuditList(entries=[AuditInfo(**asdict(entry)) for entry in found])
+    return AuditList(entries=found)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Annotated
 
-from millpond.server.api.account_views import limits_of, limits_text, user_info
+from millpond.server.api.account_views import limits_text, user_info
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, ServiceOf, TenantsOf, may, user_in_path
 from millpond.server.auth.records import User
@@ -36,7 +36,7 @@ async def add_user(
     service: ServiceOf,
 ) -> Invitation:
     """Make an account; a person's comes with an invitation by which they choose a password."""
-    limits = limits_of(body.limits)
+    limits = body.limits
     user = User(body.name, body.admin, body.service, limits=limits)
     made = await asyncio.to_thread(security.accounts.add_user, user, body.group or "", UserRole(body.role))
     what = "service" if made.service else "admin" if made.admin else "user"
@@ -62,7 +62,7 @@ async def change_user(
             known,
             admin=known.admin if body.admin is None else body.admin,
             disabled=known.disabled if body.disabled is None else body.disabled,
-            limits=known.limits if body.limits is None else limits_of(body.limits),
+            limits=known.limits if body.limits is None else body.limits,
         )
         access.note(_summary(changed), _summary(known))
         return changed

@@ -60,7 +60,7 @@ class Identities:
                 return taken
             if self.of(user) is not None:
                 self.unbind(user)
-            return self._keep(OidcIdentity(issuer, subject, user, self._clock()))
+            return self.keep(OidcIdentity(issuer, subject, user, self._clock()))
 
     def add_user(self, user: User, issuer: str, subject: str) -> OidcIdentity:
         """Make an account for a person who has none.
@@ -98,12 +98,9 @@ class Identities:
             del self._known[found.issuer, found.subject]
             return found
 
-    def keep(self, identity: OidcIdentity) -> None:
-        """Keep what is otherwise about a bound identity."""
+    def keep(self, identity: OidcIdentity) -> OidcIdentity:
+        """Keep an identity as it is now."""
         with self._lock:
-            self._keep(identity)
-
-    def _keep(self, identity: OidcIdentity) -> OidcIdentity:
-        self._store.save(identity)
-        self._known[identity.issuer, identity.subject] = identity
+            self._store.save(identity)
+            self._known[identity.issuer, identity.subject] = identity
         return identity

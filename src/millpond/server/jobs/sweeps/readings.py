@@ -14,8 +14,7 @@ from typing import Final
 
 from millpond.node.task.log_index import LogIndex
 from millpond.node.task.records import TaskFiles, TaskId
-from millpond.server.storage.files.outputs import open_below
-from millpond.server.storage.files.reports import points_of
+from millpond.server.storage.files.outputs import open_below, points_of
 from millpond.specs.api.files import MetricPoint, MetricSeries
 from millpond.specs.job.sweeps import NUMBER, SweepMetric
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.errors import MillpondError, NotFoundError
 from millpond.model.events import StopRequested
 from millpond.model.states import JobState
-from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.records import JobRecord
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.runtime.inbox import ChangeJob
@@ -23,8 +23,10 @@ WHO: Final = "the sweep"
 _ANSWER_WITHIN_S: Final = 30.0
 
 
-class SweepWatch:
+class SweepWatch(Periodic):
     """Looks after sweeps, on a thread of its own."""
+
+    _first_after_s = LOOK_EVERY_S
 
     def __init__(self, loop: Loop, trials: Trials) -> None:
         self._loop = loop
@@ -33,14 +35,6 @@ class SweepWatch:
         self._worker = PeriodicWorker(
             "sweeps", self.look, LOOK_EVERY_S, "the trials of sweeps cannot be read", (*EXPECTED, DBAPIError)
         )
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._worker.start(LOOK_EVERY_S)
-
-    def close(self) -> None:
-        """No more looks."""
-        self._worker.close()
 
     def look(self) -> None:
         """Look at each sweep once, a last time at those that have ended."""

@@ -19,6 +19,7 @@ from millpond.model.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
 from millpond.server.runtime.inbox import wall_clock
+from millpond.server.version import VERSION
 from millpond.server.views.job_cache import JobCache
 from millpond.server.views.machines import Machines
 from millpond.server.views.visibility import EVERYBODY
@@ -42,7 +43,6 @@ class MetricsState:
     """
 
     at: float
-    version: str
     jobs: Sequence[JobInfo]
     nodes: Sequence[NodeInfo]
     devices: Sequence[DeviceStatus]
@@ -56,8 +56,7 @@ class MetricsPage:
         registry: what was counted.
     """
 
-    def __init__(self, version: str, registry: CollectorRegistry, machines: Machines, job_cache: JobCache) -> None:
-        self._version = version
+    def __init__(self, registry: CollectorRegistry, machines: Machines, job_cache: JobCache) -> None:
         self._registry = registry
         self._machines = machines
         self._job_cache = job_cache
@@ -65,7 +64,7 @@ class MetricsPage:
     async def page(self) -> bytes:
         """Everything, in the text format of Prometheus."""
         nodes, devices = await self._machines.all(EVERYBODY), await self._machines.devices(EVERYBODY, 0)
-        standing = MetricsState(wall_clock(), self._version, self._job_cache.newest_first(), nodes, devices)
+        standing = MetricsState(wall_clock(), self._job_cache.newest_first(), nodes, devices)
         return await asyncio.to_thread(generate_latest, _Together(self._registry, standing))
 
 
@@ -86,7 +85,7 @@ class _Together(CollectorRegistry):
 
 
 def _server(standing: MetricsState) -> Iterator[Metric]:
-    yield _gauge("millpond_server", "Always 1; says which version runs", ("version",), [((standing.version,), 1.0)])
+    yield _gauge("millpond_server", "Always 1; says which version runs", ("version",), [((VERSION,), 1.0)])
 
 
 def _jobs(standing: MetricsState) -> Iterator[Metric]:

@@ -19,7 +19,7 @@ from millpond.model.sharing import ShareClass
 from millpond.node.devices.vendor import PowerControl
 from millpond.node.host.files import read_json, write_json
 from millpond.node.host.machine import Machine
-from millpond.node.host.periodic_worker import PeriodicWorker
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Before:
     clocked: bool = False
 
 
-class PowerEnforcer:
+class PowerEnforcer(Periodic):
     """Looks after all devices whose power can be set, on a thread of its own.
 
     Args:
@@ -74,10 +74,6 @@ class PowerEnforcer:
         self._now = {name: _left_by_another(before) for name, before in self._before.items()}
         self._trouble: dict[str, str] = {}
         self._worker = PeriodicWorker("power", self.look, LOOK_EVERY_S, "the power of devices stays as it is")
-
-    def start(self) -> None:
-        """Put back what an earlier server left, and begin to look."""
-        self._worker.start()
 
     def close(self) -> None:
         """No more looks, and everything as it was."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from millpond.model.telemetry import ProcessSample, SliceReading
 from millpond.node.host import procfs
-from millpond.node.host.periodic_worker import PeriodicWorker
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import RunRecord
 from millpond.server.monitoring.telemetry.sampling import COST_SHARE, Telemetry
 
@@ -53,12 +53,14 @@ class Sources:
     records: Callable[[], Iterable[RunRecord]]
 
 
-class SliceMeter:
+class SliceMeter(Periodic):
     """Reads all slices regularly; device time is counted up, so what is used now takes two looks.
 
     Args:
         clock: seconds since 1970.
     """
+
+    _first_after_s = _LOOK_EVERY_S
 
     def __init__(self, telemetry: Telemetry, sources: Sources, clock: Callable[[], float]) -> None:
         self._telemetry = telemetry
@@ -68,14 +70,6 @@ class SliceMeter:
         self._worker = PeriodicWorker("slice-samples", self._pass, _LOOK_EVERY_S, "the slices cannot be read now")
         self.latest: Mapping[SliceKey, SliceUse] = {}
         """As of the last look; replaced as a whole, so that any thread may read it."""
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._worker.start(_LOOK_EVERY_S)
-
-    def close(self) -> None:
-        """No more looks."""
-        self._worker.close()
 
     def look(self) -> None:
         """Look at all slices once."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import MillpondError
-from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.auth.vault.secrets import SERVER, Vault
 from millpond.server.http.outgoing import bounded
 from millpond.server.operations.webhooks.notices import Notice
@@ -46,7 +46,7 @@ SIGNATURE_HEADER = "Millpond-Signature"
 """``t=SECONDS,v1=HEX``: HMAC-SHA256 with the secret over ``SECONDS.BODY``. A receiver refuses what is too old."""
 
 
-class WebhookDeliveryWorker:
+class WebhookDeliveryWorker(Periodic):
     """Delivers what the scheduler's thread has left in the store.
 
     Args:
@@ -72,10 +72,6 @@ class WebhookDeliveryWorker:
         self._worker = PeriodicWorker(
             "webhooks", self.deliver_due, FIRST_PAUSE_S, "webhooks wait for the store", (*EXPECTED, DBAPIError)
         )
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._worker.start()
 
     def close(self) -> None:
         """End the thread; what is not delivered yet waits for the next server."""

@@ -52,9 +52,13 @@ class Proxy:
     Each request is judged by itself: the API token, or a cookie for this very job. A cookie counts only where the
     browser says that the request comes from a page of this origin, or not at all where it comes from. Where jobs have
     origins, browsers are sent there; who shows the token, which no link or form can, is served under ``/proxy/`` too.
+
+    Args:
+        others: the routes that it stands before.
     """
 
-    def __init__(self, service: Service, passes: AccessTokens, accounts: Accounts) -> None:
+    def __init__(self, service: Service, passes: AccessTokens, accounts: Accounts, others: ASGIApp) -> None:
+        self._others = others
         self._lookup, self._job_files = service.lookup, service.job_files
         self._passes = passes
         self._accounts = accounts
@@ -64,14 +68,11 @@ class Proxy:
         self._front = service.front
         self._origins = service.origins
 
-    @staticmethod
-    def serves(scope: Scope) -> bool:
-        """Whether a request is the proxy's."""
-        path = scope["path"]
-        return job_addressed(scope) is not None or path.startswith(PROXY_PREFIX) or path == OPEN_PATH
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request or a WebSocket."""
+        """Answer a request or a WebSocket, or pass it on to the other routes."""
+        if scope["type"] not in ("http", "websocket") or not _is_for_proxy(scope):
+            await self._others(scope, receive, send)
+            return
         opening = OPEN_PATH if job_addressed(scope) is None else ORIGIN_OPEN_PATH
         answer = await self._opened(scope) if scope["path"] == opening else await self._pass_on(scope, receive, send)
         if answer is not None:
@@ -223,14 +224,6 @@ class Proxy:
                 client.close()
 
 
-class Front:
-    """The proxy before all other routes."""
-
-    def __init__(self, proxy: Proxy, routes: ASGIApp) -> None:
-        self._proxy = proxy
-        self._routes = routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request to whom it is for."""
-        is_proxied = scope["type"] in ("http", "websocket") and Proxy.serves(scope)
-        await (self._proxy if is_proxied else self._routes)(scope, receive, send)
+def _is_for_proxy(scope: Scope) -> bool:
+    path = scope["path"]
+    return job_addressed(scope) is not None or path.startswith(PROXY_PREFIX) or path == OPEN_PATH

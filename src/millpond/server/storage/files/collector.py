@@ -13,7 +13,7 @@ from subprocess import SubprocessError
 from typing import Final
 
 from millpond.model.errors import MillpondError
-from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.node.task.records import attempt_dir
 from millpond.node.task.workspace import PAYLOAD, WORK, unprotect
 from millpond.server.storage.files.admission import DATASETS_FOLDER
@@ -30,7 +30,7 @@ SPARED_S: Final = 3_600.0
 copy of a job that ended so recently: a user may be looking what went wrong."""
 
 
-class Collector:
+class Collector(Periodic):
     """Collects in a thread of its own."""
 
     def __init__(self, state_dir: Path, job_store: JobStore, blobs: BlobStore, datasets: Datasets) -> None:
@@ -51,14 +51,6 @@ class Collector:
     def also(self, collect: Callable[[float], None]) -> None:
         """Have something else tidied up each time; it is given seconds since 1970."""
         self._others.append(collect)
-
-    def start(self) -> None:
-        """Begin."""
-        self._worker.start()
-
-    def close(self) -> None:
-        """End after what is under way."""
-        self._worker.close()
 
     def tidy(self, now: float) -> None:
         """Remove all that is not needed; seconds since 1970."""

@@ -17,13 +17,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.server.storage.files.blobs import BLOBS_FOLDER, Incoming
-from millpond.specs.api.files import LARGEST_BATCHED
+from millpond.specs.api.files import LARGEST_BATCHED, BlobProgress
 
 PARTIALS_FOLDER: Final = "partials"
 KEPT_S: Final = 86_400.0
@@ -32,14 +31,6 @@ SMALLEST_KEPT: Final = LARGEST_BATCHED
 SILENT_S: Final = 10.0
 """When nothing has come for so long, another request may go on with the part."""
 _PIECE: Final = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class UploadProgress:
-    """How much of a user's content is here; ``busy``: more is coming at the moment."""
-
-    received: int
-    busy: bool
 
 
 class Partials:
@@ -56,12 +47,13 @@ class Partials:
         self._growing: dict[Path, GrowingPart] = {}
         self._lock = threading.Lock()
 
-    def progress(self, user: str, digest: str) -> UploadProgress:
+    def progress(self, user: str, digest: str) -> BlobProgress:
         """How far a user's upload of a content has come."""
         path = self._path(user, digest)
         with self._lock:
             growing = self._growing.get(path)
-            return UploadProgress(_size(path), growing is not None and not growing.is_silent)
+            busy = growing is not None and not growing.is_silent
+            return BlobProgress(digest=digest, whole=False, received=_size(path), busy=busy)
 
     def receive(self, user: str, digest: str, first: int, largest: int) -> Incoming:
         """A content on its way in from its byte ``first`` on, for a ``with`` block.

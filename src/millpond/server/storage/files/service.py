@@ -18,9 +18,8 @@ from millpond.server.storage.files.blobs import BlobStore, Incoming
 from millpond.server.storage.files.collector import Collector
 from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.files.mounts import MountRules
-from millpond.server.storage.files.outputs import OpenedFile, list_output, open_output
+from millpond.server.storage.files.outputs import OpenedFile, list_output, open_output, open_result, read_metrics
 from millpond.server.storage.files.partials import KEPT_S, Partials
-from millpond.server.storage.files.reports import open_result, read_metrics
 from millpond.server.store.store import Store
 from millpond.specs.api.files import (
     LARGEST_BATCH,
@@ -83,8 +82,7 @@ class FileService:
         """How much of a content is here of a user's."""
         if not self._blobs.missing([digest]):
             return BlobProgress(digest=digest, whole=True, received=self._blobs.size(digest) or 0)
-        found = self._partials.progress(user, digest)
-        return BlobProgress(digest=digest, whole=False, received=found.received, busy=found.busy)
+        return self._partials.progress(user, digest)
 
     async def receive(self, user: str, digest: str, span: Span, pieces: AsyncIterator[bytes]) -> None:
         """Take a content in, or the rest of one; what is cut off is kept for a day, so that it can go on.

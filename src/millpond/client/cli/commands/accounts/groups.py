@@ -13,7 +13,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
-from millpond.specs.api.accounts import GroupInfo, GroupList, LimitsBody, MemberInfo
+from millpond.specs.api.accounts import AccountLimits, GroupInfo, GroupList, MemberInfo
 
 
 def _members(members: list[MemberInfo]) -> str:
@@ -45,7 +45,7 @@ def group() -> None:
 @with_client
 def add(client: Client, name: str, queue: str | None, **limits: Any) -> None:
     """Make a group. Its members submit to its queue."""
-    _print_group(client.accounts.add_group(name, queue, limits_from(LimitsBody(), **limits)))
+    _print_group(client.accounts.add_group(name, queue, limits_from(AccountLimits(), **limits)))
 
 
 @group.command("ls")

@@ -10,7 +10,7 @@ import click
 from millpond.client.cli.printing import formats
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
-from millpond.specs.api.accounts import LimitsBody
+from millpond.specs.api.accounts import AccountLimits
 from millpond.specs.api.usage import DiskInfo
 from millpond.specs.errors import BadValueError
 
@@ -38,13 +38,13 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def limits_from(
-    present: LimitsBody,
+    present: AccountLimits,
     jobs: str | None,
     gpus: str | None,
     cpus: str | None,
     dev_time: str | None,
     disk: str | None,
-) -> LimitsBody:
+) -> AccountLimits:
     """The present limits, with those changed that were given.
 
     Raises:
@@ -60,10 +60,10 @@ def limits_from(
     ):
         if text is not None:
             changes[name] = None if text == NONE else _read(name, text, read)
-    return LimitsBody.model_validate(present.model_dump() | changes)
+    return AccountLimits.model_validate(present.model_dump() | changes)
 
 
-def limits_text(limits: LimitsBody) -> str:
+def limits_text(limits: AccountLimits) -> str:
     """Limits in words."""
     parts = [
         text

@@ -16,7 +16,7 @@ from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
-from millpond.specs.api.accounts import GroupRole, Invitation, LimitsBody, NewUser, UserChange, UserInfo, UserList
+from millpond.specs.api.accounts import AccountLimits, GroupRole, Invitation, NewUser, UserChange, UserInfo, UserList
 
 
 def _groups(user: UserInfo) -> str:
@@ -63,7 +63,7 @@ def add(
     **limits: Any,
 ) -> None:
     """Create an account and print an invitation with which its owner sets a password."""
-    body = limits_from(LimitsBody(), **limits)
+    body = limits_from(AccountLimits(), **limits)
     user = NewUser.model_construct(name=name, admin=admin, service=service, group=group_name, role=role, limits=body)
     with connect(state_dir) as client:
         _print_invitation(client.accounts.add_user(user), client.address.url)
