@@ -30,8 +30,8 @@ from millpond.server.store.database import sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.views.job_cache import JobCache
 
-ROWS = json.loads((Path(__file__).parents[2] / "data" / "rows_of_first_tables.json").read_text())
-FIRST = "first_tables"
+ROWS = json.loads((Path(__file__).parents[2] / "data" / "rows_of_first_release.json").read_text())
+FIRST = "first_release"
 COUNTED = ("usage", "deliveries", "audit")
 """Tables whose rows the database counts itself."""
 NEXT_STEP = """
@@ -39,7 +39,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "labels"
-down_revision = "claims"
+down_revision = "first_release"
 
 
 def upgrade():

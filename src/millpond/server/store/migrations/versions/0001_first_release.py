@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "first_tables"
+revision = "first_release"
 down_revision = None
 
 _number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -36,6 +36,11 @@ def upgrade() -> None:
     )
     op.create_index("decisions_by_job", "decisions", ["job", "id"])
     op.create_index("decisions_by_seq", "decisions", ["seq"])
+    op.create_table(
+        "claims",
+        sa.Column("seq", _number, primary_key=True, autoincrement=False),
+        sa.Column("data", sa.Text, nullable=False),
+    )
     op.create_table(
         "snapshots",
         sa.Column("seq", _number, primary_key=True, autoincrement=False),
