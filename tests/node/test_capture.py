@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.task import output_capture
-from millpond.node.task.log_index import LogIndex, Stream
-from millpond.node.task.output_capture import OutputCapture
+from millpond.node.task import output
+from millpond.node.task.output import LogIndex, OutputCapture, Stream
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 
@@ -65,7 +64,7 @@ def test_what_came_while_nobody_looked_begins_with_the_stream_that_was_written_t
 
 def test_a_stream_that_does_not_change_is_marked_once_in_a_hundredth_of_a_second(scene, monkeypatch) -> None:
     now = [1_000_000_000]
-    monkeypatch.setattr(output_capture.time, "time_ns", lambda: now[0])
+    monkeypatch.setattr(output.time, "time_ns", lambda: now[0])
     for _ in range(30):
         scene.write((OUT, b"x"))
         scene.capture.drain()
@@ -75,7 +74,7 @@ def test_a_stream_that_does_not_change_is_marked_once_in_a_hundredth_of_a_second
 
 
 def test_one_stream_that_never_pauses_leaves_the_other_its_turn(scene, monkeypatch) -> None:
-    monkeypatch.setattr(output_capture, "_PIPE_BYTES", 10)
+    monkeypatch.setattr(output, "_PIPE_BYTES", 10)
     scene.write((OUT, b"x" * 1_000), (ERR, b"help"))
     assert scene.capture.drain()
     assert scene.log.read_bytes() == b"x" * 160 + b"help"

@@ -1,4 +1,4 @@
-"""The nursery by itself: what it says when its server goes away."""
+"""The forkserver by itself: what it says when its server goes away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.node.task import forkserver
 from millpond.node.task.forkserver_client import ForkserverClient
 
 
-def test_a_nursery_whose_server_was_killed_ends_without_a_word(tmp_path: Path) -> None:
+def test_a_forkserver_whose_server_was_killed_ends_without_a_word(tmp_path: Path) -> None:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         process = subprocess.Popen(

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.task import input_ring
-from millpond.node.task.input import TaskInput
-from millpond.node.task.input_ring import InputRing
+from millpond.node.task import input as task_input
+from millpond.node.task.input import InputRing, TaskInput
 
 pytestmark = pytest.mark.usefixtures("ignored_sigio")
 
@@ -40,7 +39,7 @@ class Task:
 
 
 def test_what_is_put_comes_out_in_order_round_and_round(path, monkeypatch) -> None:
-    monkeypatch.setattr(input_ring, "ROOM_BYTES", 10)
+    monkeypatch.setattr(task_input, "ROOM_BYTES", 10)
     task, found, given = Task(path), b"", bytes(range(256))
     with InputRing(path) as ring:
         while len(found) < len(given):
@@ -57,7 +56,7 @@ def test_a_task_that_does_not_read_leaves_no_more_room_than_ring_and_pipe(path) 
         while taken[-1]:
             task.input.pass_on()
             taken.append(ring.put(b"x" * 2**19))
-        assert sum(taken) == input_ring.ROOM_BYTES + 65_536
+        assert sum(taken) == task_input.ROOM_BYTES + 65_536
         assert len(task.read() or b"") == 65_536
         task.input.pass_on()
         assert ring.put(b"x" * 2**19) == 65_536

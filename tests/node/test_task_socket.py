@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from millpond.node.host.files import short_name
 from millpond.node.sessions import exec_sessions
-from millpond.node.sessions.exec_sessions import ExecSessions, short_name
+from millpond.node.sessions.exec_sessions import ExecSessions
 
 
 class Impatient(socket.socket):

@@ -16,9 +16,9 @@ from local_bench import Bench, eventually, state_letter
 from millpond.model.decisions import Suspend
 from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
+from millpond.node.host.files import short_name
 from millpond.node.host.identities import numbered
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox, trouble_with_identities
-from millpond.node.sessions.exec_sessions import short_name
 from millpond.node.sessions.session import LARGEST_MESSAGE
 from millpond.node.sessions.sftp_wire import text
 from millpond.node.task.records import TaskFiles, TaskId, read_record

@@ -13,7 +13,7 @@ from server_world import Clock, Server, World
 
 from millpond.model.events import StopRequested
 from millpond.model.states import Outcome
-from millpond.node.task.log_index import Mark, Stream
+from millpond.node.task.output import Mark, Stream
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.sweeps.halving import rungs_up_to, verdict
 from millpond.server.jobs.sweeps.readings import MOST_AT_ONCE, MOST_LINES, MOST_PLACES, Point, TrialReading, _Wanted

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from millpond.model.errors import ConflictError
-from millpond.node.task.input_ring import ROOM_BYTES, InputRing
+from millpond.node.task.input import ROOM_BYTES, InputRing
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs import task_inputs
 from millpond.server.jobs.task_inputs import SILENT_S, InputPiece, TaskInputs, end_silent

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError, NotFoundError
-from millpond.node.task.log_index import Mark, Stream
+from millpond.node.task.output import Mark, Stream
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.views import log_parts, logs
 from millpond.server.views.logs import LogReader, LogRequest

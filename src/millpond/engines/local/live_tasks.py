@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from millpond.engines.local.ports import recall
 from millpond.model.decisions import Grant
-from millpond.node.sessions.exec_sessions import short_name
+from millpond.node.host.files import short_name
 from millpond.node.task import runner, running_tasks
 from millpond.node.task.kept_place import ANNOUNCEMENTS, MOST_ANNOUNCED
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, attempt_dir, moved, read_record
@@ -85,7 +86,7 @@ class LiveTasks:
         """
         known = self._tasks.get(record.id)
         if known is not None and known.record.decision == record.decision:
-            runner.reap(handle)
+            os.close(handle)
             with self._guard:
                 known = self._tasks[record.id]
                 self._tasks[record.id] = replace(known, expected=known.expected or expected)
@@ -151,7 +152,7 @@ class LiveTasks:
         self._announcements.close()
         for live in self._tasks.values():
             self._loop.remove_reader(live.handle)
-            runner.reap(live.handle)
+            os.close(live.handle)
         self._tasks.clear()
 
     def _receive(self) -> None:
@@ -166,5 +167,5 @@ class LiveTasks:
         with self._guard:
             live = self._tasks.pop(task)
         self._loop.remove_reader(live.handle)
-        runner.reap(live.handle)
+        os.close(live.handle)
         self._on_end(live, self.final_record(live.record))

@@ -21,11 +21,11 @@ from millpond.model.errors import UnavailableError
 from millpond.node.host.machine import Machine
 from millpond.node.sandbox.sandbox import Sandbox
 from millpond.node.sharing.backend import UNSLICED, TaskEnv
-from millpond.node.task import runner
-from millpond.node.task.forkserver_client import ForkserverClient
+from millpond.node.task.forkserver_client import ForkserverClient, Spawned
 from millpond.node.task.launch import LaunchSpec, ListenMode
 from millpond.node.task.limits import NO_LIMITS, Limiter, TaskLimits
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
+from millpond.node.task.runner import StopRequest
 from millpond.node.task.start_planner import TaskStart, plan_start
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import base_path
@@ -150,9 +150,9 @@ class PendingStart:
         for task, placed in self.tasks.items():
             try:
                 start = self._task_start(task, placed, meeting, envs.get(task, UNSLICED))
-                plan = plan_start(self._context.state_dir, start, self._launch, self._context.sandbox)
-                record = TaskFiles.of(self._context.state_dir, task).record
-                spawned = runner.spawn(self._context.forkserver, self._context.state_dir, record, plan)
+                plan = plan_start(self._site.state_dir, start, self._launch, self._site.sandbox)
+                record = TaskFiles.of(self._site.state_dir, task).record
+                spawned = self._site.forkserver.spawn(self._site.state_dir, record, plan)
             except OSError as error:
                 self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
             else:
@@ -213,13 +213,13 @@ class PendingStart:
         self._pinned.append(limits.process.cpus)
         return limits
 
-    def _look(self, task: TaskId, spawned: runner.Spawned) -> None:
+    def _look(self, task: TaskId, spawned: Spawned) -> None:
         """A supervisor closed its end of the pipe: the record says how the start went."""
         self._context.loop.remove_reader(spawned.settled)
         os.close(spawned.settled)
         self._settle(task, self._take_charge(task, spawned))
 
-    def _take_charge(self, task: TaskId, spawned: runner.Spawned) -> Refusal | None:
+    def _take_charge(self, task: TaskId, spawned: Spawned) -> Refusal | None:
         """Watch a task whose start is settled; says what is wrong when it did not start."""
         record = read_record(TaskFiles.of(self._context.state_dir, task))
         is_own = record is not None and record.decision == self.decision.id
@@ -240,8 +240,8 @@ class PendingStart:
         return refusal
 
     def _collect(self, handle: int) -> None:
-        self._context.loop.remove_reader(handle)
-        runner.reap(handle)
+        self._site.loop.remove_reader(handle)
+        os.close(handle)
 
     def _settle(self, task: TaskId, refusal: Refusal | None) -> None:
         self._settling.discard(task)
@@ -249,8 +249,8 @@ class PendingStart:
         if not self._settling:
             self._on_settled()
         if self.state is StartState.UNDOING:
-            for live in self._context.live.of_start(self.decision.id):
-                self._context.live.request_stop(live, runner.StopRequest(0.0))
+            for live in self._site.live.of_start(self.decision.id):
+                self._site.live.request_stop(live, StopRequest(0.0))
         elif self.state is not StartState.SETTLING:
             self._on_answer(self)
 

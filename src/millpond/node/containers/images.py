@@ -404,7 +404,7 @@ def _run(order: Sequence[str], env: Mapping[str, str], notify: Notify, error: Ca
             for line in _lines(program.stdout.fileno()):
                 said = line or said
                 notify(line)
-        except BaseException:
+        except BaseException:  # of whatever kind: leaving the block waits for the program's end
             program.terminate()
             raise
     if program.returncode != 0:

@@ -27,7 +27,7 @@ from enum import Enum
 from pathlib import Path
 
 from millpond.node.host.files import read_file
-from millpond.node.host.procfs import descendants
+from millpond.node.host.procfs import descendants, send
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -223,9 +223,7 @@ def kill_count(counter: Path) -> int:
 
 
 def _removed(folder: Path) -> bool:
-    for pid in processes(folder):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    send(processes(folder), signal.SIGKILL)
     try:
         folder.rmdir()
     except FileNotFoundError:

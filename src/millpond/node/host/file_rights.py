@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from millpond.node.host.identities import MachineAccount
@@ -35,22 +35,13 @@ def with_rights_of(identity: MachineAccount | None, work: Callable[[], T]) -> T:
     """
     if identity is None:
         return work()
-    results: list[T] = []
-    errors: list[BaseException] = []
 
-    def run() -> None:
-        try:
-            _take_rights_of(identity)
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
+    def run() -> T:
+        _take_rights_of(identity)
+        return work()
 
-    thread = threading.Thread(target=run, name="file-rights")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with ThreadPoolExecutor(1, "file-rights") as pool:
+        return pool.submit(run).result()
 
 
 def _take_rights_of(identity: MachineAccount) -> None:

@@ -1,4 +1,4 @@
-"""Small files, those of JSON such that they are the old or the new one, never half of it.
+"""Small files, those of JSON such that they are the old or the new one, never half of it; pipes and sockets.
 
 Imported by the supervisor, hence light: what ``open`` makes around a descriptor, with its buffers and five more system
 calls for each file, would be a good part of what a short task costs.
@@ -7,8 +7,10 @@ calls for each file, would be a good part of what a short task costs.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,3 +115,19 @@ def write_all(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
+
+
+def announce_by_signal(file: int) -> None:
+    """Have the kernel send SIGIO when a pipe or socket can be read or written (``O_ASYNC``)."""
+    fcntl.fcntl(file, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | fcntl.FASYNC)
+
+
+@contextlib.contextmanager
+def short_name(path: Path) -> Iterator[str]:
+    """A name for a socket that fits into the 108 bytes which the kernel allows, however deep its folder lies."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

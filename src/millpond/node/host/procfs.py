@@ -113,6 +113,16 @@ def available_mib() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) // 1024
 
 
+def send(pids: Iterable[int], number: int) -> None:
+    """Send a signal to processes, negative numbers being process groups.
+
+    One that has ended, or has become another user's (sudo), is left out.
+    """
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
 def with_variable(name: str, value: str) -> list[int]:
     """All living processes that were started with ``name=value`` in their environment and are ours to see."""
     wanted = f"{name}={value}".encode()

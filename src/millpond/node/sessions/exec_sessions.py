@@ -9,8 +9,6 @@ Standard library only.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -20,6 +18,9 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
+
+from millpond.node.host import procfs
+from millpond.node.host.files import announce_by_signal, short_name
 
 MOST_AT_ONCE = 64
 _BACKLOG = 16
@@ -52,9 +53,7 @@ class ExecSessions:
         self._listener.setblocking(False)
         with short_name(unlisted) as name:
             self._listener.bind(name)
-        fcntl.fcntl(self._listener, fcntl.F_SETOWN, os.getpid())
-        flags = fcntl.fcntl(self._listener, fcntl.F_GETFL)
-        fcntl.fcntl(self._listener, fcntl.F_SETFL, flags | fcntl.FASYNC)
+        announce_by_signal(self._listener.fileno())
         self._listener.listen(_BACKLOG)
         unlisted.replace(path)  # only now: a client that finds the socket is served
 
@@ -83,9 +82,7 @@ class ExecSessions:
     def end(self) -> None:
         """Accept no more clients, and ask those connected to leave."""
         self._listener.close()
-        for pid in self._sessions:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+        procfs.send(self._sessions, signal.SIGTERM)
 
     def _env(self) -> dict[str, str]:
         """The task's variables, but for those that name the devices which it had when it started."""
@@ -114,13 +111,3 @@ class ExecSessions:
         finally:
             os.close(place)
         self._sessions[session.pid] = session
-
-
-@contextlib.contextmanager
-def short_name(path: Path) -> Any:
-    """A name for a socket that fits into the 108 bytes which the kernel allows, however deep its folder lies."""
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

@@ -169,11 +169,8 @@ class _Command:
     def hang_up(self) -> None:
         """The client is gone, or the task ends."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
-            for pid in procfs.with_variable(_SESSION_VARIABLE, self._session) if self._session else ():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
+            processes = procfs.with_variable(_SESSION_VARIABLE, self._session) if self._session else []
+            procfs.send([*processes, -self.process.pid], number)
 
 
 def _through_runtime(

@@ -27,8 +27,8 @@ import time
 import traceback
 from pathlib import Path
 
+from millpond.node.host.files import short_name
 from millpond.node.sandbox.namespaces import share_network
-from millpond.node.sessions.exec_sessions import short_name
 from millpond.node.task.start_plan import Identity, TaskSocketPlan
 
 OPEN = b"\x01"
@@ -130,7 +130,7 @@ def _keep(listener: socket.socket, plan: TaskSocketPlan, identity: Identity | No
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # two for each connection
         while True:
             _accept(listener, plan, behind)
-    except BaseException:
+    except Exception:
         traceback.print_exc()
     finally:
         os._exit(1)

@@ -44,7 +44,7 @@ def open_script(env: Mapping[str, str], workdir: str, processes: int | None = No
     handle = os.memfd_create("environment")
     try:
         write_all(handle, os.fsencode(_script(env, workdir, handle, processes)))
-    except BaseException:
+    except (OSError, ValueError):
         os.close(handle)
         raise
     return handle

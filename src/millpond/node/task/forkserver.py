@@ -88,7 +88,7 @@ def _live(path: str, files: list[int]) -> None:
         for number, file in enumerate(files):
             os.dup2(file, number)
         code = supervisor.main([supervisor.__name__, path])
-    except BaseException:
+    except Exception:
         traceback.print_exc()
     finally:
         sys.stderr.flush()

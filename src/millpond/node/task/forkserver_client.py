@@ -10,13 +10,32 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from millpond.node.host import cgroups, open_files
+from millpond.node.host.files import write_all
 from millpond.node.task import forkserver
+from millpond.node.task.start_plan import TaskStartPlan
 
 ANSWER_WITHIN_S: Final = 10.0
+_SUPERVISORS_LOG: Final = "supervisors.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A supervisor on its way; both file descriptors are the caller's to close.
+
+    Attributes:
+        pid: its process.
+        handle: becomes readable when it ends (a pidfd); the forkserver, its parent, collects it.
+        settled: reaches its end once the task's record says how the start went.
+    """
+
+    pid: int
+    handle: int
+    settled: int
 
 
 class ForkserverClient:
@@ -33,15 +52,28 @@ class ForkserverClient:
         self._requests: socket.socket | None = None
         self._open()
 
-    def spawn(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
-        """Fork a supervisor; returns its process id and a pidfd.
-
-        Args:
-            files: its standard input, output and error.
+    def spawn(self, state_dir: Path, record: Path, plan: TaskStartPlan) -> Spawned:
+        """Start a task's supervisor, which starts the task. Returns in a few milliseconds.
 
         Raises:
-            OSError: the machine lacks room for it.
+            OSError: the machine lacks room for it: processes, files, disk.
         """
+        with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
+            settled, reporting = os.pipe()
+            always.callback(os.close, reporting)
+            on_failure.callback(os.close, settled)
+            encoded = os.memfd_create("plan")  # has the job's variables, which no other account may read
+            always.callback(os.close, encoded)
+            write_all(encoded, plan.encode())
+            os.lseek(encoded, 0, os.SEEK_SET)
+            log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            always.callback(os.close, log)
+            pid, handle = self._fork(record, (encoded, reporting, log))
+            on_failure.pop_all()
+            return Spawned(pid, handle, settled)
+
+    def _fork(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
+        """Fork a supervisor with these standard files; returns its process id and a pidfd."""
         try:
             return self._ask(record, files)
         except (ConnectionError, TimeoutError):

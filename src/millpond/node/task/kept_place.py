@@ -13,7 +13,6 @@ That a place is kept stands in the task's record. The living engine is notified 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.node.sessions.exec_sessions import short_name
+from millpond.node.host.files import announce_by_signal, short_name
 from millpond.node.task.start_plan import Identity
 
 ANNOUNCEMENTS: Final = "kept.sock"
@@ -87,8 +86,7 @@ class FailureReport:
             raise FileExistsError(f"{path} is no pipe")
         if identity is not None:
             os.fchown(self._pipe, identity.uid, -1)
-        fcntl.fcntl(self._pipe, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(self._pipe, fcntl.F_SETFL, fcntl.fcntl(self._pipe, fcntl.F_GETFL) | fcntl.FASYNC)
+        announce_by_signal(self._pipe)
 
     def take(self) -> int | None:
         """The exit code that was reported, 1 to 255; None while none was."""

@@ -58,12 +58,12 @@ class TaskFiles:
 
     @property
     def log_index(self) -> Path:
-        """Which of that is which, and when it came (``log_index``)."""
+        """Which of that is which, and when it came (``output``)."""
         return self.record.with_suffix(".index")
 
     @property
     def input(self) -> Path:
-        """What comes from a client's standard input (``input_ring``); there is no such file of most tasks."""
+        """What comes from a client's standard input (``input``); there is no such file of most tasks."""
         return self.record.with_suffix(".stdin")
 
     @property

@@ -1,4 +1,4 @@
-"""Starting, ending, freezing and finding tasks as process trees, each under its supervisor."""
+"""Ending, freezing and finding tasks as process trees, each under its supervisor."""
 
 from __future__ import annotations
 
@@ -15,31 +15,13 @@ from millpond.model.errors import UnavailableError
 from millpond.node.containers.container import NAME_VARIABLE
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host import cgroups, procfs
-from millpond.node.host.files import write_all, write_json
+from millpond.node.host.files import write_json
 from millpond.node.task.environment import LOG_VARIABLE
-from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.records import RunRecord, TaskFiles, running_records
-from millpond.node.task.start_plan import TaskStartPlan
 
-_SUPERVISORS_LOG = "supervisors.log"
 _FREEZING_PASSES = 20
 _NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
 """No process has the number, or (on some kernels) a thread has it now, for which there is no pidfd."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spawned:
-    """A supervisor on its way; both file descriptors are the caller's to close.
-
-    Attributes:
-        pid: its process.
-        handle: becomes readable when it ends (a pidfd); to be let go of by ``reap``.
-        settled: reaches its end once the task's record says how the start went.
-    """
-
-    pid: int
-    handle: int
-    settled: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +51,6 @@ def require_pidfd() -> None:
         raise UnavailableError("this kernel has no pidfd_open", "run the server on Linux 5.3 or newer") from error
 
 
-def spawn(forkserver: ForkserverClient, state_dir: Path, record: Path, plan: TaskStartPlan) -> Spawned:
-    """Start a task's supervisor, which starts the task. Returns in a few milliseconds.
-
-    Raises:
-        OSError: the machine lacks room for it: processes, files, disk.
-    """
-    with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
-        settled, reporting = os.pipe()
-        always.callback(os.close, reporting)
-        on_failure.callback(os.close, settled)
-        encoded = os.memfd_create("plan")  # has the job's variables, which no other account may read
-        always.callback(os.close, encoded)
-        write_all(encoded, plan.encode())
-        os.lseek(encoded, 0, os.SEEK_SET)
-        log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        always.callback(os.close, log)
-        pid, handle = forkserver.spawn(record, (encoded, reporting, log))
-        on_failure.pop_all()
-        return Spawned(pid, handle, settled)
-
-
 def attach(record: RunRecord) -> int | None:
     """A file descriptor that becomes readable when the task's supervisor ends; None when it has."""
     try:
@@ -100,13 +61,8 @@ def attach(record: RunRecord) -> int | None:
         raise
     if record.alive:  # asked only now, as the handle cannot come to mean another process
         return handle
-    reap(handle)
-    return None
-
-
-def reap(handle: int) -> None:
-    """Let go of an ended supervisor; the forkserver, its parent, collects it."""
     os.close(handle)
+    return None
 
 
 def wake(record: RunRecord) -> None:
@@ -115,7 +71,7 @@ def wake(record: RunRecord) -> None:
     if handle is not None:
         with contextlib.suppress(ProcessLookupError):  # it ended first
             signal.pidfd_send_signal(handle, signal.SIGIO)
-        reap(handle)
+        os.close(handle)
 
 
 def request_stop(files: TaskFiles, handle: int, request: StopRequest) -> None:
@@ -133,13 +89,13 @@ def freeze(record: RunRecord) -> None:
         fresh = [pid for pid in processes_of(record) if pid not in halted]
         if not fresh:
             return
-        _send(fresh, signal.SIGSTOP)
+        procfs.send(fresh, signal.SIGSTOP)
         halted.update(fresh)
 
 
 def thaw(record: RunRecord) -> None:
     """Let a frozen task go on."""
-    _send(processes_of(record), signal.SIGCONT)
+    procfs.send(processes_of(record), signal.SIGCONT)
 
 
 def processes_of(*records: RunRecord) -> list[int]:
@@ -164,7 +120,7 @@ def kill_remains(files: TaskFiles, groups: Sequence[str]) -> None:
         remains = procfs.with_variable(LOG_VARIABLE, str(files.log.resolve()))
         if not remains:
             return
-        _send(remains, signal.SIGKILL)
+        procfs.send(remains, signal.SIGKILL)
 
 
 def running_now(records: Iterable[RunRecord]) -> OwnProcesses:
@@ -176,9 +132,3 @@ def running_now(records: Iterable[RunRecord]) -> OwnProcesses:
 def running_under(state_dir: Path) -> OwnProcesses:
     """What tasks started earlier with this state directory hold still."""
     return running_now(running_records(state_dir))
-
-
-def _send(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # ended first, or became another user's
-            os.kill(pid, number)

@@ -252,13 +252,11 @@ class _Supervisor:
         notice = getattr(signal, self._record["notice_signal"])
         below = procfs.descendants(os.getpid())
         if self._container is not None and self._container.leads:
-            for pid in supervision.of_command(below):
-                _send(pid, notice)
+            procfs.send(supervision.of_command(below), notice)
         else:
-            _send(-self._main, notice)
+            procfs.send([-self._main], notice)
         freezer.thaw(self._plan.limits.folders)
-        for pid in below:
-            _send(pid, signal.SIGCONT)  # a frozen task cannot heed the notice
+        procfs.send(below, signal.SIGCONT)  # a frozen task cannot heed the notice
 
     def _reap(self) -> bool:
         """Collect what has ended. Returns whether nothing is left."""
@@ -272,7 +270,7 @@ class _Supervisor:
             if pid == self._main:
                 self._status = status
                 if self._startup.socket_pid is not None:
-                    _send(self._startup.socket_pid, signal.SIGKILL)
+                    procfs.send([self._startup.socket_pid], signal.SIGKILL)
             elif self._sessions is not None:
                 self._sessions.over(pid)
 
@@ -291,9 +289,8 @@ class _Supervisor:
             below = procfs.descendants(os.getpid())
             now = time.monotonic()
             spared = self._sessions.sessions if self._sessions is not None and now < sessions_end_at else ()
-            for pid in below if now >= all_of_it_at else supervision.inside(below):
-                if pid not in spared:
-                    _send(pid, signal.SIGKILL)
+            found = below if now >= all_of_it_at else supervision.inside(below)
+            procfs.send((pid for pid in found if pid not in spared), signal.SIGKILL)
             self._take_output()
             signal.sigtimedwait((signal.SIGCHLD,), 0.05)
 
@@ -373,10 +370,3 @@ def _close_standard_output() -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)
-
-
-def _send(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return  # it ended first, or became another user's (sudo) and can only be waited for

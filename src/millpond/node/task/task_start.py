@@ -27,8 +27,7 @@ from millpond.node.task.child_setup import (
 )
 from millpond.node.task.environment import open_script, outer_environment, script_path
 from millpond.node.task.input import TaskInput
-from millpond.node.task.log_index import Stream
-from millpond.node.task.output_capture import OutputCapture
+from millpond.node.task.output import OutputCapture, Stream
 from millpond.node.task.start_plan import Identity, TaskStartPlan
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class TaskStartup:
         ends = output.ends
         try:
             pid = start((None if given is None else given.end, ends[Stream.STDOUT], ends[Stream.STDERR]))
-        except BaseException:
+        except (OSError, ValueError, subprocess.SubprocessError):
             output.close()
             raise
         output.begin()

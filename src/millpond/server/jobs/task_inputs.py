@@ -2,7 +2,7 @@
 
 A piece that is repeated, as its answer was lost, is taken once. A task that reads slowly makes the request wait for a
 while, and its client with it. How far a task's input is stands in a file that outlives the server
-(``node.task.input_ring``).
+(``node.task.input``).
 
 Input whose sender is gone is ended: else a task that reads it would wait, and hold its cards, for ever. A client that
 is cut off looks for its server for two minutes, and then goes on where it was, so a sender that has been silent for
@@ -24,7 +24,7 @@ from millpond.model.amounts import seconds_text
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.model.states import JobState
 from millpond.node.task import runner
-from millpond.node.task.input_ring import InputRing
+from millpond.node.task.input import InputRing
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.server.runtime.loop import Loop
 from millpond.specs.api.job_requests import InputInfo

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.states import JobState, TaskState
-from millpond.node.sessions.exec_sessions import short_name
+from millpond.node.host.files import short_name
 from millpond.node.sessions.session import LARGEST_MESSAGE
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.server.jobs.arrays.array import array_named

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from millpond.node.task.log_index import LogIndex, Mark, Stream
+from millpond.node.task.output import LogIndex, Mark, Stream
 from millpond.node.task.records import TaskFiles
 
 MOST_TAIL_BYTES: Final = 16 * 1024 * 1024

@@ -15,7 +15,7 @@ from typing import Final
 
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.states import JobState, TaskState
-from millpond.node.task.log_index import Stream
+from millpond.node.task.output import Stream
 from millpond.node.task.records import TaskFiles, TaskId, note_of_removal
 from millpond.server.views import log_parts
 from millpond.server.views.job_lookup import JobLookup

@@ -95,12 +95,7 @@ class GatedCard:
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Let time pass until a condition holds."""
-
-        def comes_to_hold() -> bool:
-            self.pass_time(0.001)
-            return holds()
-
-        until(comes_to_hold)
+        until(holds, lambda: self.pass_time(0.001))
 
     def close(self) -> None:
         """Ends all processes."""
@@ -114,12 +109,12 @@ class GatedCard:
         return [self.driver.busy_ns_of(pid, self.driver.cards[0]) for pid in pids]
 
 
-def until(holds: Callable[[], bool]) -> None:
-    """Waits for a condition of real processes."""
+def until(holds: Callable[[], bool], meanwhile: Callable[[], None] = os.sched_yield) -> None:
+    """Waits for a condition of real processes; each look lets them have the processor, or time pass."""
     end = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < end, "it never came to hold"
-        time.sleep(0.001)
+        meanwhile()
 
 
 def keep_busy(task: Task, graph: bool = False) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from millpond.node.task.log_index import LogIndex
+from millpond.node.task.output import LogIndex
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.storage.files.outputs import open_below, points_of
 from millpond.specs.api.files import MetricPoint, MetricSeries

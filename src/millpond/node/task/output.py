@@ -1,8 +1,9 @@
 """How a task's output gets into its log: the supervisor reads a pipe for each stream and notes what came from which.
 
 Both streams go into one file in the order in which they are read, so the log reads as a terminal would show it; the
-index beside it (``log_index``) distinguishes the streams and says when each piece came. A mark is written when the
-stream changes, and else at most a hundred times a second.
+index beside it (``task-0.index``) distinguishes the streams and says when each piece came. It consists of marks: from
+this offset of the log on the bytes were written to this stream, at this time. One is written when the stream changes,
+and else at most a hundred times a second. Readers of the log look them up.
 
 Within the moment that the supervisor needs to wake up, it cannot be seen which text was written first: what came to
 the stream that was written to first then stands before what came to the other. What goes to one stream keeps its order.
@@ -13,22 +14,100 @@ epoll lists the pipes in the order in which they were first written to. Standard
 
 from __future__ import annotations
 
+import bisect
 import contextlib
-import fcntl
 import os
 import select
+import struct
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
+from typing import Any, Final, Self
 
-from millpond.node.host.files import write_all
-from millpond.node.task.log_index import MARK_BYTES, Mark, Stream
+from millpond.node.host.files import announce_by_signal, write_all
 from millpond.node.task.start_plan import Identity
 
 MARK_EVERY_US = 10_000
+_MARK: Final = struct.Struct("<QQ")
+_MARKS_AT_ONCE: Final = 512
 _PIPE_BYTES = 65_536
 _MOST_READS = 16
 """Of one pipe, before the other one and the supervisor's other duties have their turn."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT
+
+
+class Stream(IntEnum):
+    """Where a program writes to."""
+
+    STDOUT = 0
+    STDERR = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """From ``offset`` on (bytes of the log) everything was written to ``stream``, first at ``time_us``.
+
+    Attributes:
+        time_us: microseconds since 1970.
+    """
+
+    offset: int
+    time_us: int
+    stream: Stream
+
+    def packed(self) -> bytes:
+        """As it stands in the file."""
+        return _MARK.pack(self.offset, self.time_us << 1 | self.stream)
+
+    @staticmethod
+    def unpacked(data: bytes) -> Mark:
+        """What ``packed`` gave."""
+        offset, rest = _MARK.unpack(data)
+        return Mark(offset, rest >> 1, Stream(rest & 1))
+
+
+MARK_BYTES: Final = _MARK.size
+
+
+class LogIndex:
+    """The marks of one log, in their order. A mark that is not whole yet does not count.
+
+    Raises:
+        FileNotFoundError: the log has none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: Any) -> None:
+        os.close(self._file)
+
+    def __len__(self) -> int:
+        return os.fstat(self._file).st_size // MARK_BYTES
+
+    def __getitem__(self, number: int) -> Mark:
+        return Mark.unpacked(os.pread(self._file, MARK_BYTES, number * MARK_BYTES))
+
+    def offset_since(self, time_us: int) -> int | None:
+        """Where in the log stands what was written at this time or later; None: nothing was."""
+        number = bisect.bisect_left(self, time_us, key=lambda mark: mark.time_us)
+        return self[number].offset if number < len(self) else None
+
+    def marks_from(self, offset: int) -> Iterator[Mark]:
+        """The mark that holds for this offset of the log, if any, and all behind it."""
+        number = max(bisect.bisect_right(self, offset, key=lambda mark: mark.offset) - 1, 0)
+        while data := os.pread(self._file, MARK_BYTES * _MARKS_AT_ONCE, number * MARK_BYTES):
+            whole = len(data) // MARK_BYTES
+            if not whole:
+                return
+            for begin in range(0, whole * MARK_BYTES, MARK_BYTES):
+                yield Mark.unpacked(data[begin : begin + MARK_BYTES])
+            number += whole
 
 
 class OutputCapture:
@@ -66,8 +145,7 @@ class OutputCapture:
         """The command runs: its ends of the pipes are its own from now on, and what it writes is announced."""
         self._close_ends()
         for pipe in self._streams:
-            fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
-            fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | fcntl.FASYNC)
+            announce_by_signal(pipe)
 
     def drain(self) -> bool:
         """Take what was written up to now; returns whether some of it has to wait for the next call."""
