@@ -28,14 +28,14 @@ from typing import Any
 from fake_device import CONTEXT_MIB, AgentKilledError, FakeNode, FakeProcess
 from millpond.model.decisions import Grant
 from millpond.model.sharing import ShareClass
-from millpond.node.sharing.arbiter import NodeContext
+from millpond.node.sharing.arbiter import Arbiter, NodeContext
 from millpond.node.sharing.backend import MoveOutcome, MoveResult
 from millpond.node.sharing.checkpoint import CheckpointMover
 from millpond.node.sharing.desired_state import DesiredState
 from millpond.node.sharing.helper import ProcessState
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
 from millpond.node.sharing.movers import VendorMover
-from millpond.node.sharing.residency import ResidencyDependencies, ResidencyManager
+from millpond.node.sharing.residency import ResidencyManager
 from millpond.node.task.records import TaskId
 from reporting import Table, command_line, emit, program
 
@@ -60,36 +60,36 @@ _MOST_LIVES = 200
 
 
 @dataclass(slots=True)
-class FakeWishes:
+class FakeDesiredStates:
     """What survives the agent: the desired states, as files would (``desired_state.DesiredStates``)."""
 
     node: FakeNode
 
     def of(self, task: TaskId) -> DesiredState:
-        """See ``Wishes``."""
+        """See ``DesiredStates``."""
         return self.node.desired_states.get(task, DesiredState.RUNNING)
 
     def want(self, task: TaskId, desired: DesiredState) -> None:
-        """See ``Wishes``."""
+        """See ``DesiredStates``."""
         self.node.desired_states[task] = desired
 
 
 @dataclass(slots=True)
-class FakeHomes:
+class FakeAssignments:
     """The same for where tasks belong (``residency.DeviceAssignments``)."""
 
     node: FakeNode
 
     def of(self, task: TaskId) -> tuple[Grant, ...]:
-        """See ``Homes``."""
+        """See ``DeviceAssignments``."""
         return self.node.assignments.get(task, ((), ()))[0]
 
     def move(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
-        """See ``Homes``."""
+        """See ``DeviceAssignments``."""
         self.node.assignments[task] = tuple(grants), tuple(left)
 
     def arrived(self, task: TaskId) -> None:
-        """See ``Homes``."""
+        """See ``DeviceAssignments``."""
         self.node.assignments[task] = self.of(task), ()
 
 
@@ -268,8 +268,9 @@ class Walk:
         ledger = Ledger(self.node.capacity_mib, {_NODE: self.host_mib})
         checkpoints = CheckpointMover(self.node, self.node, lambda task: 0, self.node.clock)
         mover = VendorMover(self.node, checkpoints, lambda task: "nvidia")
-        means = ResidencyDependencies(ledger, mover, self.node, FakeWishes(self.node), FakeHomes(self.node))
-        return ResidencyManager(means, NodeContext(self.node.clock, lambda task, reason: self.lost.add(task)))
+        context = NodeContext(self.node.clock, lambda task, reason: self.lost.add(task))
+        arbiter = Arbiter(ledger, mover, context)
+        return ResidencyManager(arbiter, self.node, FakeDesiredStates(self.node), FakeAssignments(self.node))
 
     def _insist(self, act: Callable[[], Any], about: TaskId | None = None) -> Any:
         """Do something; when the agent is killed meanwhile, its successor takes over and does it again."""

@@ -7,16 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.host import cgroups, memory_cgroup, procfs
-from millpond.node.host.cgroups import (
-    SERVER_GROUP,
-    TASKS_UNIT,
-    Amounts,
-    ControlGroup,
-    Controllers,
-    GroupMode,
-    find_controllers,
-)
+from millpond.node.host import cgroups, controllers, procfs
+from millpond.node.host.cgroups import ControlGroup
+from millpond.node.host.controllers import SERVER_GROUP, TASKS_UNIT, Amounts, Controllers, GroupMode, find_controllers
 from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.limits import Limiter
 
@@ -77,7 +70,7 @@ def test_where_a_unit_for_tasks_is_up_beside_the_server_its_group_is_divided_who
     membership.write_text("0::/slice/server-7.service\n")
     found, _ = find_controllers(GroupMode.AUTO, mount, membership)
     assert found == Controllers(dict.fromkeys(("memory", "pids"), (2, mount / "slice" / TASKS_UNIT)))
-    assert memory_cgroup.limit_bytes(mount, membership) == 4096
+    assert controllers.memory_limit_bytes(mount, membership) == 4096
 
 
 def test_a_group_shared_with_other_programs_is_left_alone(tmp_path: Path) -> None:
@@ -98,7 +91,7 @@ def test_opening_a_group_moves_the_server_down_and_lets_the_controllers_in(tmp_p
     for name, text in (("cgroup.type", "domain"), ("cgroup.procs", "71\n"), ("cgroup.subtree_control", "")):
         (unit / name).write_text(text)
     (unit / "server" / "cgroup.procs").write_text("")
-    cgroups.open_for_groups(Controllers({"memory": (2, unit), "cpu": (2, unit)}))
+    controllers.open_for_groups(Controllers({"memory": (2, unit), "cpu": (2, unit)}))
     assert (unit / "server" / "cgroup.procs").read_text() == "71"
     assert (unit / "cgroup.subtree_control").read_text() == "+memory +cpu"
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from millpond.model.devices import SWAP_SHARE
 from millpond.node.devices.discovery import FoundVendors
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.host import memory_cgroup
+from millpond.node.host import controllers
 from millpond.node.host.machine import describe_machine
 
 
@@ -54,19 +54,19 @@ def test_the_memory_limit_of_a_container_is_read_in_both_versions(tmp_path: Path
     group = tmp_path / "box"
     group.mkdir()
     (group / "memory.max").write_text("max\n")
-    assert memory_cgroup.limit_bytes(tmp_path, membership) is None
+    assert controllers.memory_limit_bytes(tmp_path, membership) is None
     (group / "memory.max").write_text("1073741824\n")
-    assert memory_cgroup.limit_bytes(tmp_path, membership) == 2**30
+    assert controllers.memory_limit_bytes(tmp_path, membership) == 2**30
 
     membership.write_text("4:memory:/elsewhere\n")
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("2147483648\n")
-    assert memory_cgroup.limit_bytes(tmp_path, membership) == 2**31
+    assert controllers.memory_limit_bytes(tmp_path, membership) == 2**31
 
 
 def test_kills_for_want_of_memory_are_counted_by_our_group_or_else_by_the_machine(tmp_path: Path) -> None:
     membership = tmp_path / "cgroup"
     membership.write_text("0::/\n")
-    assert memory_cgroup.kill_counter(tmp_path, membership) == Path("/proc/vmstat")
+    assert controllers.kill_counter(tmp_path, membership) == Path("/proc/vmstat")
     (tmp_path / "memory.events").write_text("oom 0\noom_kill 0\n")
-    assert memory_cgroup.kill_counter(tmp_path, membership) == tmp_path / "memory.events"
+    assert controllers.kill_counter(tmp_path, membership) == tmp_path / "memory.events"

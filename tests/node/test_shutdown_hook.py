@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.host.cgroups import SERVER_GROUP, TASKS_UNIT
+from millpond.node.host.controllers import SERVER_GROUP, TASKS_UNIT
 from millpond.node.task import shutdown_hook
 from millpond.node.task.forkserver import SUPERVISOR
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import UnavailableError
-from millpond.node.host.cgroups import GroupMode
+from millpond.node.host.controllers import GroupMode
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from local_bench import Bench
 
-from millpond.node.host import memory_cgroup
+from millpond.node.host import controllers
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _nobody_elses_kills(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
     others on this machine."""
     counter = tmp_path_factory.mktemp("kills") / "memory.events"
     counter.write_text("oom_kill 0\n")
-    monkeypatch.setattr(memory_cgroup, "own_kill_counter", lambda: counter)
+    monkeypatch.setattr(controllers, "own_kill_counter", lambda: counter)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from local_bench import Bench, eventually
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.events import Confirmed, Ended
 from millpond.model.states import Outcome
-from millpond.node.host.cgroups import Amounts, Controllers, GroupMode, find_controllers
+from millpond.node.host.controllers import Amounts, Controllers, GroupMode, find_controllers
 from millpond.node.host.identities import numbered
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox, trouble_with_identities
 from millpond.node.task.limits import Limiter

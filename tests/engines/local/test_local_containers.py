@@ -22,7 +22,7 @@ from millpond.node.containers.detection import Containers, RuntimeChoice, find_c
 from millpond.node.containers.oci import Podman
 from millpond.node.containers.removal import drop_ended
 from millpond.node.host import procfs
-from millpond.node.host.cgroups import Amounts
+from millpond.node.host.controllers import Amounts
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import DataMount, Workspace
 from real_containers import IMAGE, RealPodman
@@ -31,19 +31,19 @@ pytestmark = pytest.mark.end_to_end
 
 
 @pytest.fixture
-def means(real_podman: RealPodman, tmp_path: Path) -> Containers:
+def containers(real_podman: RealPodman, tmp_path: Path) -> Containers:
     return find_containers(RuntimeChoice.PODMAN, tmp_path)
 
 
 class Yard:
     """A bench whose jobs run in containers."""
 
-    def __init__(self, bench: Bench, means: Containers) -> None:
+    def __init__(self, bench: Bench, containers: Containers) -> None:
         self.bench = bench
-        image = means.images.find(IMAGE)
+        image = containers.images.find(IMAGE)
         assert image is not None
         amounts = {"worker": Amounts(500, 64)}
-        self.launch = ContainerLaunch(means, image, bench.state_dir.resolve(), amounts, default_owner(means))
+        self.launch = ContainerLaunch(containers, image, bench.state_dir.resolve(), amounts, default_owner(containers))
 
     def start(self, command: str | tuple[str, ...], job: str = "job", **settings: object) -> None:
         self.bench.define(job, command, container=self.launch, **settings)
@@ -65,8 +65,8 @@ class Yard:
 
 
 @pytest.fixture
-def yard(bench: Bench, means: Containers) -> Yard:
-    return Yard(bench, means)
+def yard(bench: Bench, containers: Containers) -> Yard:
+    return Yard(bench, containers)
 
 
 def test_a_task_finds_its_image_its_folder_and_its_variables_and_nothing_else(yard: Yard, tmp_path: Path) -> None:

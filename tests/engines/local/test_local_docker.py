@@ -51,10 +51,12 @@ def harbour(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     folder.mkdir()
     daemon = install(folder)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    means = find_containers(RuntimeChoice.DOCKER, tmp_path)
-    image = means.images.find("busy:1")
+    containers = find_containers(RuntimeChoice.DOCKER, tmp_path)
+    image = containers.images.find("busy:1")
     assert image is not None
-    yield Harbour(bench, folder, ContainerLaunch(means, image, bench.state_dir.resolve(), {}, default_owner(means)))
+    yield Harbour(
+        bench, folder, ContainerLaunch(containers, image, bench.state_dir.resolve(), {}, default_owner(containers))
+    )
     daemon.kill()
     daemon.wait()
 

@@ -16,10 +16,10 @@ from millpond.model.decisions import Resume, Stop, Suspend
 from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.node.host import memory_cgroup
+from millpond.node.host import controllers
 from millpond.node.host.procfs import start_ticks
 from millpond.node.task import supervisor
-from millpond.node.task.launch import LONGEST_SHUTDOWN_GRACE_S, LaunchSpec
+from millpond.node.task.launch import LONGEST_SHUTDOWN_S, LaunchSpec
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 
 pytestmark = pytest.mark.end_to_end
@@ -54,7 +54,7 @@ def test_exit_codes_are_those_of_a_shell(
 def test_a_task_killed_by_the_kernel_for_want_of_memory_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = bench.workdir / "memory.events"
     counter.write_text("oom_kill 4\n")
-    monkeypatch.setattr(memory_cgroup, "own_kill_counter", lambda: counter)
+    monkeypatch.setattr(controllers, "own_kill_counter", lambda: counter)
     bench.start("has_capacity", "echo oom_kill 5 > memory.events; kill -KILL $$")
     bench.events(1)
     end = end_of(bench)
@@ -255,7 +255,7 @@ def test_that_grace_has_a_bound_as_the_machine_waits_for_it(bench: Bench) -> Non
     graces = [
         LaunchSpec(("true",), bench.workdir, grace_s=grace_s).shutdown_grace_s for grace_s in (5.0, 120.0, 3_600.0)
     ]
-    assert graces == [5.0, 120.0, LONGEST_SHUTDOWN_GRACE_S]
+    assert graces == [5.0, 120.0, LONGEST_SHUTDOWN_S]
 
 
 def test_a_task_that_fell_just_before_its_supervisor_was_told_is_not_blamed(bench: Bench) -> None:

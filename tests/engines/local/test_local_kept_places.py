@@ -15,7 +15,7 @@ from test_local_sessions import SessionClient
 
 from millpond.model.events import Confirmed, Ended, Event, Kept
 from millpond.model.states import Outcome
-from millpond.node.host import memory_cgroup
+from millpond.node.host import controllers
 from millpond.node.host.identities import numbered
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox, trouble_with_identities
 from millpond.node.task.records import TaskFiles, TaskId, read_record
@@ -116,7 +116,7 @@ def test_a_program_killed_by_the_kernel_for_want_of_memory_says_so(
 ) -> None:
     counter = place.workdir / "memory.events"
     counter.write_text("oom_kill 4\n")
-    monkeypatch.setattr(memory_cgroup, "own_kill_counter", lambda: counter)
+    monkeypatch.setattr(controllers, "own_kill_counter", lambda: counter)
     event = kept(place, "echo oom_kill 5 > memory.events; kill -KILL $$")
     assert (event.outcome, event.exit_code) == (Outcome.OUT_OF_MEMORY, 137)
 

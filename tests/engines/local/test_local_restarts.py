@@ -189,13 +189,13 @@ def test_what_earlier_tasks_hold_is_known_before_there_is_an_engine(bench: Bench
     assert ours.devices == {"FAKE-fake-1-0"}
 
 
-def test_a_nursery_that_is_killed_is_replaced_and_nothing_starts_twice(bench: Bench) -> None:
+def test_a_forkserver_that_is_killed_is_replaced_and_nothing_starts_twice(bench: Bench) -> None:
     bench.start("before", "echo ran >> before; sleep 60")
     bench.events(1)
-    nursery = bench.engine._executor.forkserver._process
-    assert nursery is not None
-    nursery.kill()
-    nursery.wait()
+    forkserver = bench.engine._executor.forkserver._process
+    assert forkserver is not None
+    forkserver.kill()
+    forkserver.wait()
     bench.start("after", "echo ran >> after; sleep 60")
     (confirmed,) = bench.events(1)
     assert isinstance(confirmed, Confirmed)

@@ -20,7 +20,7 @@ from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.node.host.cgroups import Amounts
+from millpond.node.host.controllers import Amounts
 from millpond.node.host.identities import SharedAccount, shared_account
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
 from millpond.node.sandbox.sandbox import Sandbox, SandboxRequest

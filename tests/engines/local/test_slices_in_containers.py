@@ -63,10 +63,10 @@ class Yard:
         bench.machine = Machine((node,), {"nvidia": OneCard(self.driver, (node,))})
         bench.holds = {"nvidia": [GateEnforcer(gate_cache, bench.state_dir / "cards")]}
         bench.restart()
-        means = find_containers(RuntimeChoice.PODMAN, bench.state_dir)
-        image = means.images.find(IMAGE)
+        containers = find_containers(RuntimeChoice.PODMAN, bench.state_dir)
+        image = containers.images.find(IMAGE)
         assert image is not None
-        self.launch = ContainerLaunch(means, image, bench.state_dir.resolve(), owner=default_owner(means))
+        self.launch = ContainerLaunch(containers, image, bench.state_dir.resolve(), owner=default_owner(containers))
 
     def start(self, *command: str) -> SliceHold:
         """Start the program in a slice of 1536 MiB; what is said to hold it."""

@@ -34,7 +34,7 @@ def program(fake_driver: FakeDriver) -> Iterator[Program]:
 
 @dataclass
 class Tree:
-    """The task's processes; halting them is somebody else's business (``checkpoint.Trees``)."""
+    """The task's processes; as ``trees.TaskTrees`` without halting them."""
 
     processes: list[int]
     halted: bool = False

@@ -14,7 +14,7 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.node.host.cgroups import Amounts
+from millpond.node.host.controllers import Amounts
 from millpond.node.sandbox import namespaces
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.server import state_dir

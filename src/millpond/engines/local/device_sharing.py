@@ -24,14 +24,14 @@ from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host import procfs
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.agent_lock import AgentLock, AnotherAgentError
-from millpond.node.sharing.arbiter import NodeContext
+from millpond.node.sharing.arbiter import Arbiter, NodeContext
 from millpond.node.sharing.backend import SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.sharing.checkpoint import CheckpointMover
 from millpond.node.sharing.desired_state import DesiredStates
 from millpond.node.sharing.helper import CheckpointHelper
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
 from millpond.node.sharing.movers import INSTANCES, VendorMover
-from millpond.node.sharing.residency import ResidencyDependencies, ResidencyManager
+from millpond.node.sharing.residency import ResidencyManager
 from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task import runner
 from millpond.node.task.launch import LaunchSpec
@@ -114,10 +114,8 @@ class DeviceSharing:
         assignments = TaskAssignments(
             state_dir, live, self._slices, lambda uuids: machine.environment([devices[uuid] for uuid in uuids])
         )
-        self.residency = ResidencyManager(
-            ResidencyDependencies(self._ledger, mover, self._trees, desired_states, assignments), context
-        )
-        self._arbiter = self.residency.arbiter
+        self._arbiter = Arbiter(self._ledger, mover, context)
+        self.residency = ResidencyManager(self._arbiter, self._trees, desired_states, assignments)
         self._watcher = EscapeWatcher(machine, live, self._slices, self._trees, background, callbacks.on_escape)
         self._is_returning = self._returns_later = False
 

@@ -13,7 +13,7 @@ from millpond.model.errors import InvalidInputError, MillpondError, UnavailableE
 from millpond.model.sharing import SliceHold
 from millpond.node.sharing.backend import SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.task.launch import LaunchSpec
-from millpond.node.task.records import RunRecord, TaskFiles, TaskId, write_home
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId, write_assignment
 
 
 class Slices:
@@ -190,5 +190,5 @@ class TaskAssignments:
 
     def _note(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
         env = self.environment([grant.device for grant in grants])
-        write_home(TaskFiles.of(self.state_dir, task), grants, left, env)
+        write_assignment(TaskFiles.of(self.state_dir, task), grants, left, env)
         self.live.move(task, grants, left)

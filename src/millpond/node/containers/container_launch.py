@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millpond.node.containers.detection import Containers
 from millpond.node.containers.images import LocalImage
-from millpond.node.host.cgroups import Amounts
+from millpond.node.host.controllers import Amounts
 from millpond.node.sandbox.sandbox import Mount
 
 
@@ -18,8 +18,8 @@ class ContainerLaunch:
     """That a job's tasks run in containers.
 
     Attributes:
-        containers: the runtime.
-        image: the image of the containers.
+        containers: with what.
+        image: of what.
         state_dir: the server's, in which no container finds anything but what is its own.
         amounts: by role, what its containers are kept to.
         owner: whom they run as; None: as the runtime's own way is.

@@ -1,17 +1,11 @@
-"""Control groups for tasks: a share of the CPUs, a bound on memory and on processes for a whole tree of processes.
+"""Control groups of tasks: a share of the CPUs, a bound on memory and on processes for a whole tree of processes.
 
 Both hierarchies are used, each for the controllers that it has: version 2 (one group for all of them) and version 1
-(one for each). The server looks where groups may be made (``find_controllers``) and writes down which a task is to have
-(``Controllers.groups``); the task's supervisor makes them, puts the task in, and removes them when it is over. The
-supervisor itself stays outside, so that what befalls the task does not befall it. Standard library only.
+(one for each). The server writes down which groups a task is to have (``controllers``); the task's supervisor makes
+them, puts the task in, and removes them when it is over. The supervisor itself stays outside, so that what befalls the
+task does not befall it. Standard library only.
 
-A manager of a machine expects its groups to be left alone. Unless configured otherwise the server therefore uses a
-group only where it was handed to us: systemd marks what ``Delegate=yes`` gives away with an extended attribute. The
-installed service has a unit for that which is not the server's (``TASKS_UNIT``; systemd 252 does not mark a user's): a
-group of version 2 that has been divided takes no process any more, so systemd could not start a server again in a group
-below which tasks still run.
-
-Source: Linux documentation, admin-guide/cgroup-v2.rst and cgroup-v1/; https://systemd.io/CGROUP_DELEGATION.
+Source: Linux documentation, admin-guide/cgroup-v2.rst and cgroup-v1/.
 """
 
 from __future__ import annotations
@@ -21,54 +15,16 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 
 from millpond.node.host.files import read_file
-from millpond.node.host.procfs import descendants, send
+from millpond.node.host.procfs import send
 
-CGROUPS = Path("/sys/fs/cgroup")
-MEMBERSHIP = Path("/proc/self/cgroup")
-TASKS_UNIT = "millpond-tasks.service"
-"""The unit beside the server's whose group is there for tasks; the server is not in it."""
-SERVER_GROUP = "server"
-"""Where what is no task lives below a group of version 2 that is divided: no processes beside groups there."""
-
-_CONTROLLERS = ("memory", "cpu", "pids")
-_DELEGATED = ("trusted.delegate", "user.delegate")
-_PERIOD_US = 100_000
-_CPU_SHARES, _CPU_WEIGHT = 1024, 100
-"""What one CPU weighs, in version 1 and 2: the kernel's own defaults."""
 _REMOVED_WITHIN_S = 5.0
-
-
-class GroupMode(Enum):
-    """Whether tasks get control groups."""
-
-    AUTO = "auto"
-    """Where the server's own group was handed to it."""
-    ALWAYS = "always"
-    """Wherever its own group can be written."""
-    OFF = "off"
-
-
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """What a task is kept to.
-
-    Attributes:
-        cpu_milli: its share of the CPUs where others want them too.
-        memory_mib: 0 is no bound.
-        processes: the most it may have, threads included; 0 is no bound.
-        cpu_is_bound: it gets no more CPU time than that, even on idle CPUs.
-    """
-
-    cpu_milli: int
-    memory_mib: int
-    processes: int = 0
-    cpu_is_bound: bool = False
+_FREEZE = "cgroup.freeze"
+_MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,94 +41,6 @@ class ControlGroup:
     kills: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Controllers:
-    """Where groups can be made.
-
-    Attributes:
-        folders: by controller, the version of its hierarchy and the group below which ours belong.
-    """
-
-    folders: Mapping[str, tuple[int, Path]] = field(default_factory=dict)
-
-    def groups(self, name: str, amounts: Amounts) -> tuple[ControlGroup, ...]:
-        """The groups of one task, which its supervisor makes."""
-        found: dict[Path, ControlGroup] = {}
-        for controller, (version, above) in self.folders.items():
-            group = found.get(above / name, ControlGroup(str(above / name)))
-            settings = {**group.settings, **_SETTINGS[version, controller](amounts)}
-            kills = _KILLS[version] if controller == "memory" else group.kills
-            found[above / name] = ControlGroup(group.folder, settings, kills)
-        return tuple(found.values())
-
-    @property
-    def leaf(self) -> Path | None:
-        """Where supervisors live, beside the groups of their tasks; None: with the server."""
-        return next((folder / SERVER_GROUP for version, folder in self.folders.values() if version == 2), None)
-
-
-def find_controllers(
-    mode: GroupMode, cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP
-) -> tuple[Controllers | None, str]:
-    """Where groups for tasks can be made, or why nowhere. Changes nothing."""
-    if mode is GroupMode.OFF:
-        return None, "switched off"
-    places = _own_groups(cgroups, membership)
-    if not places:
-        return None, "no control groups are mounted here"
-    if mode is GroupMode.AUTO and not any(_is_delegated(folder) for _, folder in places.values()):
-        return None, "the server's own control group was not handed to it"
-    usable = {name: (version, folder) for name, (version, folder) in places.items() if os.access(folder, os.W_OK)}
-    crowded = next((folder for version, folder in usable.values() if version == 2 and _foreign_processes(folder)), None)
-    if crowded is not None:
-        return None, f"the server shares its control group {crowded} with other programs"
-    if "memory" not in usable:
-        return None, "its control group of memory cannot be written"
-    return Controllers(usable), ""
-
-
-def open_for_groups(controllers: Controllers) -> None:
-    """Make groups of version 2 possible below these: their processes move one down, then the controllers are let in.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
-    by_folder: dict[Path, list[str]] = {}
-    for name, (version, folder) in controllers.folders.items():
-        if version == 2:
-            by_folder.setdefault(folder, []).append(name)
-    for folder, names in by_folder.items():
-        if not _is_root(folder):
-            leaf = folder / SERVER_GROUP
-            leaf.mkdir(exist_ok=True)
-            for pid in processes(folder):
-                move(pid, leaf)
-        _write(folder / "cgroup.subtree_control", " ".join(f"+{name}" for name in names))
-
-
-def move(pid: int, folder: Path) -> None:
-    """Put a process, and so all that it starts from now on, into a group.
-
-    Raises:
-        OSError: the kernel refuses, or the process is gone.
-    """
-    _write(folder / "cgroup.procs", str(pid))
-
-
-def for_tasks(own: Path) -> Path:
-    """The group of the unit for tasks, where one is up beside ours."""
-    beside = own.parent / TASKS_UNIT
-    return beside if beside.is_dir() else own
-
-
-def processes(folder: Path) -> list[int]:
-    """Who is in a group, those below it not counted."""
-    return [int(line) for line in _read(folder / "cgroup.procs").split()]
-
-
-# ---- for the supervisor ---------------------------------------------------------------------------------------------
-
-
 def make(groups: Sequence[ControlGroup]) -> None:
     """Make a task's groups.
 
@@ -184,7 +52,7 @@ def make(groups: Sequence[ControlGroup]) -> None:
         try:
             folder.mkdir(exist_ok=True)
             for name, value in group.settings.items():
-                _write(folder / name, value)
+                write(folder / name, value)
         except OSError as error:
             raise OSError(errno.EAGAIN, f"its control group cannot be made ({error.strerror})", str(folder)) from error
 
@@ -192,25 +60,26 @@ def make(groups: Sequence[ControlGroup]) -> None:
 def join(groups: Sequence[ControlGroup]) -> None:
     """Put the calling process, and so all that it starts, into a task's groups."""
     for group in groups:
-        _write(Path(group.folder, "cgroup.procs"), "0")
+        write(Path(group.folder, "cgroup.procs"), "0")
+
+
+def move(pid: int, folder: Path) -> None:
+    """Put a process, and so all that it starts from now on, into a group.
+
+    Raises:
+        OSError: the kernel refuses, or the process is gone.
+    """
+    write(folder / "cgroup.procs", str(pid))
+
+
+def processes(folder: Path) -> list[int]:
+    """Who is in a group, those below it not counted."""
+    return [int(line) for line in read(folder / "cgroup.procs").split()]
 
 
 def kills(groups: Sequence[ControlGroup]) -> int:
     """How many of a task's processes the kernel has killed as they wanted more memory than the group has."""
     return sum(kill_count(Path(group.folder, group.kills)) for group in groups if group.kills)
-
-
-def remove(folders: Sequence[str]) -> None:
-    """End whatever is left in a task's groups, and remove them; what cannot be removed in time is left behind."""
-    give_up = time.monotonic() + _REMOVED_WITHIN_S
-    left = [Path(folder) for folder in folders]
-    for folder in left:
-        with contextlib.suppress(OSError):
-            _write(folder / "pids.max", "0")  # stops what forks faster than it is killed
-    while left and time.monotonic() < give_up:
-        left = [folder for folder in left if not _removed(folder)]
-        if left:
-            time.sleep(0.002)
 
 
 def kill_count(counter: Path) -> int:
@@ -222,6 +91,73 @@ def kill_count(counter: Path) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(b"oom_kill ")), 0)
 
 
+def bound(folders: Iterable[str], mib: int) -> None:
+    """Give the control groups of a task another limit; those without one for memory stay as they are."""
+    _set(folders, _MEMORY_LIMITS, str(mib * 2**20))
+
+
+def freeze(folders: Sequence[str]) -> bool:
+    """Ask the kernel to halt what is in these groups; False when it cannot. It takes a moment: see ``is_frozen``.
+
+    Only groups of version 2 can (``cgroup.freeze``): no process in them runs, nor can one be forked past us. What has
+    none is halted process by process (``node.task.runner.freeze``).
+    """
+    return _set(folders, [_FREEZE], "1")
+
+
+def thaw(folders: Sequence[str]) -> None:
+    """Let it go on."""
+    _set(folders, [_FREEZE], "0")
+
+
+def is_frozen(folders: Sequence[str]) -> bool:
+    """Whether all that is in these groups stands."""
+    return any("frozen 1" in read(Path(folder, "cgroup.events")).splitlines() for folder in folders)
+
+
+def remove(folders: Sequence[str]) -> None:
+    """End whatever is left in a task's groups, and remove them; what cannot be removed in time is left behind."""
+    give_up = time.monotonic() + _REMOVED_WITHIN_S
+    _set(folders, ["pids.max"], "0")  # stops what forks faster than it is killed
+    left = [Path(folder) for folder in folders]
+    while left and time.monotonic() < give_up:
+        left = [folder for folder in left if not _removed(folder)]
+        if left:
+            time.sleep(0.002)
+
+
+def write(path: Path, text: str) -> None:
+    """Write to a file of the kernel's, at once.
+
+    Raises:
+        OSError: it refuses.
+    """
+    handle = os.open(path, os.O_WRONLY)
+    try:
+        os.write(handle, text.encode())
+    finally:
+        os.close(handle)
+
+
+def read(path: Path) -> str:
+    """A file of the kernel's; empty where this hierarchy has no such file, or it is not ours to read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _set(folders: Iterable[str], names: Sequence[str], value: str) -> bool:
+    """Write to the files of these names where groups have them; whether one was written."""
+    done = False
+    for path in (Path(folder, name) for folder in folders for name in names):
+        if path.is_file():
+            with contextlib.suppress(OSError):  # the task has just ended, and its group with it
+                path.write_text(value)
+                done = True
+    return done
+
+
 def _removed(folder: Path) -> bool:
     send(processes(folder), signal.SIGKILL)
     try:
@@ -231,109 +167,3 @@ def _removed(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-# ---- inside ---------------------------------------------------------------------------------------------------------
-
-
-def _memory_1(amounts: Amounts) -> dict[str, str]:
-    return {"memory.limit_in_bytes": str(amounts.memory_mib * 2**20)} if amounts.memory_mib else {}
-
-
-def _memory_2(amounts: Amounts) -> dict[str, str]:
-    return {"memory.max": str(amounts.memory_mib * 2**20)} if amounts.memory_mib else {}
-
-
-def _cpu_1(amounts: Amounts) -> dict[str, str]:
-    settings = {"cpu.shares": str(min(max(amounts.cpu_milli * _CPU_SHARES // 1000, 2), 262_144))}
-    if amounts.cpu_is_bound:
-        settings |= {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(_quota_us(amounts))}
-    return settings
-
-
-def _cpu_2(amounts: Amounts) -> dict[str, str]:
-    settings = {"cpu.weight": str(min(max(amounts.cpu_milli * _CPU_WEIGHT // 1000, 1), 10_000))}
-    return settings | ({"cpu.max": f"{_quota_us(amounts)} {_PERIOD_US}"} if amounts.cpu_is_bound else {})
-
-
-def _quota_us(amounts: Amounts) -> int:
-    """CPU time in each period; the kernel takes no less than a millisecond."""
-    return max(amounts.cpu_milli * _PERIOD_US // 1000, 1_000)
-
-
-def _pids(amounts: Amounts) -> dict[str, str]:
-    return {"pids.max": str(amounts.processes)} if amounts.processes else {}
-
-
-_KILLS = {1: "memory.oom_control", 2: "memory.events"}
-_SETTINGS: Mapping[tuple[int, str], Callable[[Amounts], dict[str, str]]] = {
-    (1, "memory"): _memory_1,
-    (2, "memory"): _memory_2,
-    (1, "cpu"): _cpu_1,
-    (2, "cpu"): _cpu_2,
-    (1, "pids"): _pids,
-    (2, "pids"): _pids,
-}
-
-
-def _own_groups(cgroups: Path, membership: Path) -> dict[str, tuple[int, Path]]:
-    """The group below which those of tasks belong, by controller: of their unit, else the one that we are in."""
-    found: dict[str, tuple[int, Path]] = {}
-    for line in _read(membership).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers:
-            for name in set(controllers.split(",")) & set(_CONTROLLERS):
-                folder = _existing(cgroups / name, path)
-                if folder is not None:
-                    found[name] = (1, for_tasks(folder))
-            continue
-        for mount in (cgroups, cgroups / "unified"):
-            folder = _existing(mount, path)
-            if folder is None or not (folder / "cgroup.controllers").is_file():
-                continue
-            folder = for_tasks(folder.parent if folder.name == SERVER_GROUP else folder)
-            for name in set(_read(folder / "cgroup.controllers").split()) & set(_CONTROLLERS):
-                found.setdefault(name, (2, folder))
-    return {name: found[name] for name in _CONTROLLERS if name in found}
-
-
-def _existing(mount: Path, path: str) -> Path | None:
-    """Our group in a mounted hierarchy; a container sees its own group as the root, whatever its path outside."""
-    return next((folder for folder in (mount / path.lstrip("/"), mount) if folder.is_dir()), None)
-
-
-def _is_delegated(folder: Path) -> bool:
-    if folder.name == TASKS_UNIT:
-        return True
-    for name in _DELEGATED:
-        with contextlib.suppress(OSError):
-            if os.getxattr(folder, name) == b"1":
-                return True
-    return False
-
-
-def _is_root(folder: Path) -> bool:
-    return not (folder / "cgroup.type").exists()  # which every group but the root has
-
-
-def _foreign_processes(folder: Path) -> list[int]:
-    """Processes beside us in a group of version 2 that are not our own; in that of the tasks' unit there are none."""
-    if _is_root(folder) or folder.name == TASKS_UNIT:
-        return []
-    own = {os.getpid(), *descendants(os.getpid())}
-    return [pid for pid in processes(folder) if pid not in own]
-
-
-def _write(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY)
-    try:
-        os.write(handle, text.encode())
-    finally:
-        os.close(handle)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""  # no such file in this hierarchy, or not ours to read

@@ -16,7 +16,7 @@ from millpond.node.devices.discovery import FoundVendors, find_vendors
 from millpond.node.devices.fake import VENDOR, FakeVendor, fake_nodes
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesses
-from millpond.node.host import memory_cgroup
+from millpond.node.host import controllers
 
 _MIB = 1024 * 1024
 _BOARD_DEVICES = 8
@@ -125,7 +125,7 @@ def _notes(inventories: Sequence[_VendorInventory], broken: Mapping[str, str]) -
 def _memory_bytes() -> int:
     """Memory of the machine, or of the container we are in when that is less."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = memory_cgroup.limit_bytes()
+    limit = controllers.memory_limit_bytes()
     return physical if limit is None else min(physical, limit)
 
 

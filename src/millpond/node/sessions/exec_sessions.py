@@ -34,7 +34,7 @@ class ExecSessions:
 
     Args:
         path: of the socket; a file ``.home`` beside it says where the task was moved to
-            (``node.task.records.write_home``).
+            (``node.task.records.write_assignment``).
         place: ``env``, ``workdir``, ``node.sandbox.sandbox``, ``network`` and ``identity`` of the task (``session``).
         become: called in each new process before it does anything.
 

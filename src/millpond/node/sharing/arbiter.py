@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 from millpond.model.amounts import memory_text
 from millpond.model.errors import InconsistentStateError
-from millpond.node.sharing.backend import DONE, HAS_ENDED, STAYS, MoveOutcome, Mover, MoveResult
+from millpond.node.sharing.backend import DONE, HAS_ENDED, STAYS, MoveOutcome, MoveResult
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
+from millpond.node.sharing.movers import VendorMover
 from millpond.node.task.records import TaskId
 
 _MOVING = (Residence.LEAVING, Residence.RETURNING)
@@ -43,13 +44,10 @@ class NodeContext:
 class Arbiter:
     """Gives and takes room on devices."""
 
-    def __init__(self, ledger: Ledger, mover: Mover, context: NodeContext) -> None:
+    def __init__(self, ledger: Ledger, mover: VendorMover, context: NodeContext) -> None:
         self.ledger = ledger
-        self._mover = mover
-        self._clock = context.clock
-        self._on_lost = context.on_lost
-        self._on_displaced = context.on_displaced
-        self._available_mib = context.available_mib
+        self.mover = mover
+        self.context = context
         self._changed = threading.Condition()
         self._time_slicing: dict[TaskId, threading.Lock] = {}
 
@@ -125,7 +123,7 @@ class Arbiter:
         while (entry := self._next_to_return(tried)) is not None:
             tried.add(entry.task)
             if self._return(entry.task, deadline).ok:
-                self._on_displaced(entry.task, "")
+                self.context.on_displaced(entry.task, "")
                 came.append(entry.task)
         return came
 
@@ -157,7 +155,7 @@ class Arbiter:
                 if not missing:
                     take()
                     return DONE
-                if self._clock() >= deadline:
+                if self.context.clock() >= deadline:
                     return self._too_late(missing, trouble)
                 victim = self._victim(entry, missing, trouble)
                 if victim is None and not (self._task_leaves(missing) and self._wait(deadline)):
@@ -167,7 +165,7 @@ class Arbiter:
             if victim is not None:
                 answer = self._leave(victim.task, deadline)
                 if answer.ok:
-                    self._on_displaced(victim.task, entry.task.job)
+                    self.context.on_displaced(victim.task, entry.task.job)
                 else:
                     trouble[victim.task] = f"{victim.task.job} could not leave: {answer.reason}"
 
@@ -207,7 +205,7 @@ class Arbiter:
 
     def _shortage_on_host(self, entry: LedgerEntry) -> MoveResult | None:
         """What was set aside is of no use where others have taken it since."""
-        available = self._available_mib.get(entry.node, lambda: entry.total_mib)()
+        available = self.context.available_mib.get(entry.node, lambda: entry.total_mib)()
         if entry.total_mib <= available:
             return None
         reason = (
@@ -221,7 +219,7 @@ class Arbiter:
 
     def _leave(self, task: TaskId, deadline: float) -> MoveResult:
         with self.turn(task):
-            answer = self._mover.swap_out(task, max(0.0, deadline - self._clock()))
+            answer = self.mover.swap_out(task, max(0.0, deadline - self.context.clock()))
         self._book(task, answer, Residence.SWAPPED, Residence.RESIDENT)
         if answer.outcome is MoveOutcome.UNSUPPORTED:
             with self._changed:
@@ -233,7 +231,7 @@ class Arbiter:
         with self.turn(task):
             entry = self.ledger.get(task)
             moves = STAYS if entry is None else entry.moves
-            answer = self._mover.swap_in(task, max(0.0, deadline - self._clock()), moves)
+            answer = self.mover.swap_in(task, max(0.0, deadline - self.context.clock()), moves)
         self._book(task, answer, Residence.RESIDENT, Residence.SWAPPED)
         return answer
 
@@ -250,11 +248,11 @@ class Arbiter:
                 )
             self._changed.notify_all()
         if answer.outcome is MoveOutcome.LOST and not answer.ended:
-            self._on_lost(task, answer.reason)
+            self.context.on_lost(task, answer.reason)
 
     def _wait(self, deadline: float) -> bool:
         """Until something moved; False when the deadline is here."""
-        left = deadline - self._clock()
+        left = deadline - self.context.clock()
         return left > 0 and self._changed.wait(left)
 
     def _too_late(self, missing: dict[str, int], trouble: dict[TaskId, str]) -> MoveResult:

@@ -1,6 +1,6 @@
 """What the core wants of tasks that are not to run, written down before anything is done about it.
 
-A file beside the task's record (``task-0.away``) holds the wish; none means that the task is to run. It says nothing of
+A file beside the task's record (``task-0.away``) holds it; none means that the task is to run. It says nothing of
 what is: that is looked up (``reconciler``).
 """
 
@@ -22,7 +22,7 @@ class DesiredState(StrEnum):
 
 
 class DesiredStates:
-    """Remembers across restarts: wishes as files of a state directory."""
+    """Remembered across restarts, as files of a state directory."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir

@@ -7,16 +7,15 @@ Each step first notes what is wanted, then does it, so that it can be finished a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from millpond.model.decisions import Grant
 from millpond.model.errors import MillpondError
-from millpond.node.sharing.arbiter import Arbiter, NodeContext
+from millpond.node.sharing.arbiter import Arbiter
 from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, MoveOutcome, MoveResult
 from millpond.node.sharing.desired_state import DesiredState, DesiredStates
-from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
-from millpond.node.sharing.movers import VendorMover
+from millpond.node.sharing.ledger import LedgerEntry, Residence
 from millpond.node.sharing.reconciler import Found, Reconciler
 from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task.records import TaskId
@@ -48,51 +47,43 @@ class DeviceAssignments(Protocol):
         """Its memory is where it belongs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResidencyDependencies:
-    """What a residency manager works with."""
-
-    ledger: Ledger
-    mover: VendorMover
-    trees: TaskTrees
-    desired_states: DesiredStates
-    assignments: DeviceAssignments
-
-
 class ResidencyManager:
-    """Looks after all tasks of an engine that hold devices."""
+    """Looks after all tasks of an engine that hold devices.
 
-    def __init__(self, parts: ResidencyDependencies, context: NodeContext) -> None:
-        self._parts = parts
-        self._clock = context.clock
-        self._on_lost = context.on_lost
-        self.arbiter = Arbiter(parts.ledger, parts.mover, context)
+    Attributes:
+        arbiter: of the same devices, with their ledger.
+    """
 
-    @property
-    def ledger(self) -> Ledger:
-        """The node's books."""
-        return self._parts.ledger
+    def __init__(
+        self, arbiter: Arbiter, trees: TaskTrees, desired_states: DesiredStates, assignments: DeviceAssignments
+    ) -> None:
+        self.arbiter = arbiter
+        self.ledger = arbiter.ledger
+        self._context = arbiter.context
+        self._trees = trees
+        self._desired_states = desired_states
+        self._assignments = assignments
 
     def freeze(self, task: TaskId, deadline_s: float) -> MoveResult:
         """Halt a task; its memory stays where it is."""
-        self._parts.desired_states.want(task, DesiredState.FROZEN)
+        self._desired_states.want(task, DesiredState.FROZEN)
         with self.arbiter.turn(task):
-            self._parts.trees.hold_launches(task, True)
-            if self._parts.trees.halt(task, deadline_s):
+            self._trees.hold_launches(task, True)
+            if self._trees.halt(task, deadline_s):
                 return DONE
-            self._parts.desired_states.want(task, DesiredState.RUNNING)
-            self._parts.trees.hold_launches(task, False)
-        if not self._parts.trees.pids(task):
+            self._desired_states.want(task, DesiredState.RUNNING)
+            self._trees.hold_launches(task, False)
+        if not self._trees.pids(task):
             return HAS_ENDED
         return NOT_HALTED
 
     def swap_out(self, task: TaskId, deadline_s: float) -> MoveResult:
         """Move a task's memory to the host and halt it."""
-        was_frozen = self._parts.desired_states.of(task) is DesiredState.FROZEN
-        self._parts.desired_states.want(task, DesiredState.SWAPPED)
-        answer = self.arbiter.swap_out(task, self._clock() + deadline_s)
+        was_frozen = self._desired_states.of(task) is DesiredState.FROZEN
+        self._desired_states.want(task, DesiredState.SWAPPED)
+        answer = self.arbiter.swap_out(task, self._context.clock() + deadline_s)
         if not answer.ok:
-            self._parts.desired_states.want(task, DesiredState.FROZEN if was_frozen else DesiredState.RUNNING)
+            self._desired_states.want(task, DesiredState.FROZEN if was_frozen else DesiredState.RUNNING)
         return answer
 
     def resume(self, task: TaskId, deadline_s: float, grants: Sequence[Grant] = ()) -> MoveResult:
@@ -101,25 +92,25 @@ class ResidencyManager:
         Args:
             grants: on these devices of its node, not necessarily those that it left; none: on those.
         """
-        if self._parts.desired_states.of(task) is DesiredState.FROZEN:
-            self._parts.desired_states.want(task, DesiredState.RUNNING)  # else a return would halt it again
+        if self._desired_states.of(task) is DesiredState.FROZEN:
+            self._desired_states.want(task, DesiredState.RUNNING)  # else a return would halt it again
         entry = self.ledger.get(task)
         moves = entry is not None and bool(grants) and [grant.device for grant in grants] != [*entry.memory_mib]
         if moves and entry is not None and entry.residence is Residence.RESIDENT:
             return self.migrate(task, deadline_s, grants)
-        home = self._home(task)
-        answer = self._rehome(task, grants, deadline_s) if moves else DONE
+        assigned = self._assigned(task)
+        answer = self._reassign(task, grants, deadline_s) if moves else DONE
         if answer.ok:
-            answer = self.arbiter.swap_in(task, self._clock() + deadline_s)
+            answer = self.arbiter.swap_in(task, self._context.clock() + deadline_s)
         if not answer.ok:
             if moves and answer.outcome is not MoveOutcome.LOST:
-                self._rehome(task, home, deadline_s)
+                self._reassign(task, assigned, deadline_s)
             return answer
         with self.arbiter.turn(task):
-            self._parts.assignments.arrived(task)
-            self._parts.desired_states.want(task, DesiredState.RUNNING)
-            self._parts.trees.hold_launches(task, False)
-            self._parts.trees.go_on(task)
+            self._assignments.arrived(task)
+            self._desired_states.want(task, DesiredState.RUNNING)
+            self._trees.hold_launches(task, False)
+            self._trees.go_on(task)
         return DONE
 
     def migrate(self, task: TaskId, deadline_s: float, grants: Sequence[Grant]) -> MoveResult:
@@ -128,9 +119,9 @@ class ResidencyManager:
         Begun again, it is brought to its end.
 
         Args:
-            deadline_s: for each of its ways, out, in, and perhaps home.
+            deadline_s: for each of its ways, out, in, and perhaps back.
         """
-        entry, home = self.ledger.get(task), self._home(task)
+        entry, assigned = self.ledger.get(task), self._assigned(task)
         if entry is None:
             return HAS_ENDED
         is_there = [grant.device for grant in grants] == [*entry.memory_mib]
@@ -142,43 +133,43 @@ class ResidencyManager:
         answer = self.resume(task, deadline_s, grants)
         if answer.ok or answer.outcome is MoveOutcome.LOST:
             return answer
-        if is_there and not (back := self._rehome(task, home, deadline_s)).ok:
+        if is_there and not (back := self._reassign(task, assigned, deadline_s)).ok:
             return back
         back = self.resume(task, deadline_s)
         if back.ok or back.ended:
             return answer if back.ok else back
         reason = f"{answer.reason}; and it cannot come back to where it was: {back.reason}"
         if back.outcome is not MoveOutcome.LOST:
-            self._on_lost(task, reason)
+            self._context.on_lost(task, reason)
         return MoveResult(MoveOutcome.LOST, reason)
 
-    def _home(self, task: TaskId) -> tuple[Grant, ...]:
+    def _assigned(self, task: TaskId) -> tuple[Grant, ...]:
         """What a task has of the devices that its memory is on, or was taken off."""
-        grants, entry = self._parts.assignments.of(task), self.ledger.get(task)
+        grants, entry = self._assignments.of(task), self.ledger.get(task)
         if entry is None or not entry.left:
             return grants
         return tuple(replace(grant, device=device) for grant, device in zip(grants, entry.left, strict=True))
 
-    def _rehome(self, task: TaskId, grants: Sequence[Grant], deadline_s: float) -> MoveResult:
+    def _reassign(self, task: TaskId, grants: Sequence[Grant], deadline_s: float) -> MoveResult:
         """Have a task whose memory is on the host come back on these devices."""
         entry, devices = self.ledger.get(task), [grant.device for grant in grants]
         if entry is None:
             return HAS_ENDED
         came_from = entry.left or tuple(entry.memory_mib)
         try:
-            self._parts.assignments.move(task, grants, () if [*came_from] == devices else came_from)
+            self._assignments.move(task, grants, () if [*came_from] == devices else came_from)
         except MillpondError as error:
             return MoveResult(MoveOutcome.UNSUPPORTED, str(error))
-        return self.arbiter.reassign(task, devices, self._clock() + deadline_s)
+        return self.arbiter.reassign(task, devices, self._context.clock() + deadline_s)
 
     def is_frozen(self, task: TaskId) -> bool:
         """Whether a task is to be halted with its memory on the device."""
-        return self._parts.trees.stays_halted(task)
+        return self._trees.stays_halted(task)
 
     def release(self, task: TaskId) -> None:
         """A task is over, or its start failed."""
         self.arbiter.leave(task)
-        self._parts.desired_states.want(task, DesiredState.RUNNING)
+        self._desired_states.want(task, DesiredState.RUNNING)
 
     def recover(
         self, entries: Iterable[LedgerEntry], unanswered: Callable[[TaskId], bool], deadline_s: float
@@ -189,15 +180,15 @@ class ResidencyManager:
             unanswered: whether a decision to suspend, resume or migrate a task has not been answered; it is repeated.
             deadline_s: for each move.
         """
-        parts = self._parts
-        found = Reconciler(parts.ledger, parts.mover, parts.trees, parts.desired_states, deadline_s).reconcile(entries)
+        reconciler = Reconciler(self.ledger, self.arbiter.mover, self._trees, self._desired_states, deadline_s)
+        found = reconciler.reconcile(entries)
         for each in found:
             if each.lost:
-                self._parts.desired_states.want(each.task, DesiredState.RUNNING)
-                self._on_lost(each.task, each.lost)
+                self._desired_states.want(each.task, DesiredState.RUNNING)
+                self._context.on_lost(each.task, each.lost)
             entry = self.ledger.get(each.task)
             if entry is not None and entry.residence is Residence.RESIDENT:
-                self._parts.assignments.arrived(each.task)
+                self._assignments.arrived(each.task)
         self._settle(found, unanswered, deadline_s)
         return found
 
@@ -208,6 +199,6 @@ class ResidencyManager:
             if entry is None or each.desired is not DesiredState.SWAPPED or unanswered(each.task):
                 continue
             if entry.residence is Residence.RESIDENT:
-                answer = self.arbiter.swap_out(each.task, self._clock() + deadline_s)
+                answer = self.arbiter.swap_out(each.task, self._context.clock() + deadline_s)
                 if not answer.ok and answer.outcome is not MoveOutcome.LOST:
-                    self._on_lost(each.task, f"it holds memory that was given to others: {answer.reason}")
+                    self._context.on_lost(each.task, f"it holds memory that was given to others: {answer.reason}")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from millpond.node.host import freezer, memory_cgroup, procfs
+from millpond.node.host import cgroups, procfs
 from millpond.node.sharing.desired_state import DesiredState, DesiredStates
 from millpond.node.task import runner
 from millpond.node.task.records import RunRecord, TaskId
@@ -61,7 +61,7 @@ class TaskTrees:
         """Halt them all; False, and they go on, when that does not succeed in time."""
         give_up = time.monotonic() + timeout_s
         while (record := self.record_of(task)) is not None and not self.is_ending(task):
-            if not (record.container == "" and freezer.freeze(record.groups)):
+            if not (record.container == "" and cgroups.freeze(record.groups)):
                 runner.freeze(record)
             if self.is_halted(task):
                 break
@@ -78,13 +78,13 @@ class TaskTrees:
         """Let them go on."""
         record = self.record_of(task)
         if record is not None:
-            freezer.thaw(record.groups)
+            cgroups.thaw(record.groups)
             runner.thaw(record)
 
     def is_halted(self, task: TaskId) -> bool:
         """Whether every thread of every process stands."""
         record = self.record_of(task)
-        if record is not None and freezer.is_frozen(record.groups):
+        if record is not None and cgroups.is_frozen(record.groups):
             return True
         pids = self.pids(task)
         return bool(pids) and all(procfs.is_halted(pid) for pid in pids)
@@ -97,7 +97,7 @@ class TaskTrees:
         """Let it have so much host memory beyond its own bound: what leaves a device becomes memory of the process."""
         record = self.record_of(task)
         if record is not None and record.memory_limit_mib:
-            memory_cgroup.bound(record.groups, record.memory_limit_mib + mib)
+            cgroups.bound(record.groups, record.memory_limit_mib + mib)
 
     def stays_halted(self, task: TaskId) -> bool:
         """Whether the core wants it frozen, wherever its memory is."""

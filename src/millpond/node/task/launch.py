@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import LENIENT, ShareClass, SliceRules
 from millpond.node.containers.container_launch import ContainerLaunch
-from millpond.node.host.cgroups import Amounts
+from millpond.node.host.controllers import Amounts
 from millpond.node.host.identities import MachineAccount, SharedAccount
 from millpond.node.task.workspace import Workspace
 
@@ -34,7 +34,7 @@ class ListenMode(Enum):
     """On a Unix socket in a folder of its own."""
 
 
-LONGEST_SHUTDOWN_GRACE_S: Final = 300.0
+LONGEST_SHUTDOWN_S: Final = 300.0
 """Seconds that a task may have at the most when its machine shuts down, whatever its job asks for."""
 
 
@@ -109,7 +109,7 @@ class LaunchSpec:
     @property
     def shutdown_grace_s(self) -> float:
         """The grace of a task that is asked to end from outside, as when the machine shuts down."""
-        return min(self.grace_s, LONGEST_SHUTDOWN_GRACE_S)
+        return min(self.grace_s, LONGEST_SHUTDOWN_S)
 
     @property
     def home(self) -> Path | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.model.confinement import LimitKind
-from millpond.node.host.cgroups import Amounts, Controllers
+from millpond.node.host.controllers import Amounts, Controllers
 from millpond.node.host.files import read_file
 from millpond.node.task.start_plan import ProcessLimits
 

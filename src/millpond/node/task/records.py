@@ -239,7 +239,7 @@ def read_record(files: TaskFiles) -> RunRecord | None:
     return None if plain is None else _record(plain | (read_json(files.home) or {}))
 
 
-def write_home(files: TaskFiles, grants: Sequence[Grant], left: Sequence[str], env: Mapping[str, str]) -> None:
+def write_assignment(files: TaskFiles, grants: Sequence[Grant], left: Sequence[str], env: Mapping[str, str]) -> None:
     """Note where a task belongs from now on; its record, which its supervisor writes, has it too then.
 
     Args:

@@ -18,7 +18,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from millpond.node.host.cgroups import CGROUPS, MEMBERSHIP, SERVER_GROUP, TASKS_UNIT, processes
+from millpond.node.host.cgroups import processes
+from millpond.node.host.controllers import CGROUPS, MEMBERSHIP, SERVER_GROUP, TASKS_UNIT
 from millpond.node.task.forkserver import SUPERVISOR
 
 

@@ -21,8 +21,8 @@ from millpond.node.containers.container import (
     variables_text,
 )
 from millpond.node.containers.container_launch import outer_first
-from millpond.node.host import memory_cgroup
-from millpond.node.host.cgroups import Amounts
+from millpond.node.host import controllers
+from millpond.node.host.controllers import Amounts
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.sandbox.sandbox import Mount, Sandbox, SandboxRequest
 from millpond.node.sessions.task_socket import PROGRAM_SOCKET, program_folder, task_socket_name, task_socket_path
@@ -131,7 +131,7 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
         workdir=str(place.workdir),
         env=place.env,
         wrapped=wrapped,
-        kill_counter=str(memory_cgroup.own_kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
+        kill_counter=str(controllers.own_kill_counter() if container is None else controllers.WHOLE_MACHINE),
         shutdown_grace_s=launch.shutdown_grace_s,
         # Only an account other than root needs a user namespace to make a sandbox.
         limits=start.limits.in_force(apart=container is None and wrapped is not None and os.geteuid() != 0),

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.node.containers import supervision
-from millpond.node.host import cgroups, freezer, procfs
+from millpond.node.host import cgroups, procfs
 from millpond.node.host.files import keep_room, read_all, read_json, room_for, write_json
 from millpond.node.sessions.exec_sessions import ExecSessions
 from millpond.node.task import running_tasks
@@ -255,7 +255,7 @@ class _Supervisor:
             procfs.send(supervision.of_command(below), notice)
         else:
             procfs.send([-self._main], notice)
-        freezer.thaw(self._plan.limits.folders)
+        cgroups.thaw(self._plan.limits.folders)
         procfs.send(below, signal.SIGCONT)  # a frozen task cannot heed the notice
 
     def _reap(self) -> bool:

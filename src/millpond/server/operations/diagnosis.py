@@ -20,8 +20,8 @@ from millpond.node.containers.detection import RuntimeChoice, find_containers
 from millpond.node.containers.trial import trouble_with_start
 from millpond.node.devices.discovery import find_vendors
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.host import memory_cgroup
-from millpond.node.host.cgroups import GroupMode, find_controllers
+from millpond.node.host import controllers
+from millpond.node.host.controllers import GroupMode, find_controllers
 from millpond.node.sandbox import namespaces
 from millpond.node.sandbox.detection import (
     INSTALL,
@@ -206,7 +206,7 @@ def _containers(state_dir: Path) -> Finding:
 
 
 def _memory(server: int) -> Finding:
-    limit = memory_cgroup.limit_bytes(membership=_membership(server))
+    limit = controllers.memory_limit_bytes(membership=_membership(server))
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if limit is not None and limit < physical:
         found = f"{limit / _GIB:.1f} GiB by the control group of {physical / _GIB:.1f} GiB in the machine"

@@ -11,7 +11,7 @@ from pathlib import Path
 from millpond.engines.local.engine import LocalEngine
 from millpond.engines.local.options import EngineOptions
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.host.cgroups import GroupMode
+from millpond.node.host.controllers import GroupMode
 from millpond.node.host.machine import Machine
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.node.sharing.gate_enforcer import GateEnforcer

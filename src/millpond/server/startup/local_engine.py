@@ -12,7 +12,7 @@ from millpond.model.sharing import LENIENT, MigLayout, SliceRules
 from millpond.model.workloads import CheckpointMode
 from millpond.node.devices.fake import VENDOR, FakeVendor, Tenant
 from millpond.node.devices.nvml import Nvml
-from millpond.node.host.cgroups import Amounts, GroupMode, find_controllers, open_for_groups
+from millpond.node.host.controllers import Amounts, GroupMode, find_controllers, open_for_groups
 from millpond.node.host.machine import Machine, describe_machine
 from millpond.node.sandbox import namespaces
 from millpond.node.sharing.mig import divide

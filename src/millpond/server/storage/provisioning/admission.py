@@ -12,7 +12,7 @@ from typing import Any, Final
 from millpond.model.errors import InconsistentStateError, InvalidInputError, UnavailableError
 from millpond.node.containers.container import variables_text
 from millpond.node.containers.container_launch import ContainerLaunch, default_owner
-from millpond.node.host.cgroups import Amounts
+from millpond.node.host.controllers import Amounts
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.host.identities import MachineAccount
 from millpond.server.auth.roles import Caller
