@@ -7,6 +7,7 @@ data. So no path that Millpond gives a program has to be translated. Everything 
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,24 @@ class Runtime(ABC):
     def ended(self, state: str) -> list[str]:
         """Prints the names of the containers with this mark that do not run; empty where none is left behind."""
         return []
+
+
+def ask(command: Sequence[str], env: Mapping[str, str], within_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a program of a runtime that answers soon, and collect what it prints.
+
+    Raises:
+        OSError, subprocess.TimeoutExpired: it does not run, or does not answer in time.
+    """
+    return subprocess.run(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=within_s,
+        check=False,
+    )
 
 
 def container_name(record: Path, decision: int) -> str:

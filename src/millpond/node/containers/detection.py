@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.apptainer import Apptainer
-from millpond.node.containers.container import Runtime
+from millpond.node.containers.container import Runtime, ask
 from millpond.node.containers.images import OciImages, PodmanImages, RuntimeImages, SifImages
 from millpond.node.containers.oci import Docker, Podman
 
@@ -148,15 +148,7 @@ def _answer(command: list[str], env: Mapping[str, str]) -> str:
         _AbsentError: it fails, or does not answer.
     """
     try:
-        done = subprocess.run(
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER_WITHIN_S,
-            check=False,
-        )
+        done = ask(command, env, _ANSWER_WITHIN_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _AbsentError(f"does not run ({error})") from error
     if done.returncode != 0:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
+from millpond.node.containers.container import ask
 from millpond.node.containers.logins import RegistryLogin, login_file
 from millpond.node.containers.pull_errors import pull_error, push_error
 from millpond.specs.job.images import CATALOGUE_PREFIX, DEFAULT_TAG, repository_of, whole
@@ -248,15 +249,7 @@ class OciImages:
 
     def _printed(self, *order: str) -> list[str]:
         """The lines that the program prints; none when it fails."""
-        done = subprocess.run(
-            [self._program, *order],
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_QUICK_S,
-            check=False,
-        )
+        done = ask([self._program, *order], self._env, _QUICK_S)
         return done.stdout.splitlines() if done.returncode == 0 else []
 
     def _found(self, reference: str) -> LocalImage:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from millpond.node.containers.container import ask
 from millpond.node.containers.detection import Containers
 
 _WITHIN_S: Final = 60.0
@@ -34,15 +34,7 @@ def drop_ended(containers: Containers, state: str, before: float) -> int:
 
 def _printed(containers: Containers, command: Sequence[str]) -> list[str]:
     """The lines that a command prints; none when it fails, as when the container went meanwhile."""
-    done = subprocess.run(
-        command,
-        env=containers.env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_WITHIN_S,
-        check=False,
-    )
+    done = ask(command, containers.env, _WITHIN_S)
     return done.stdout.split("\n")[:-1] if done.returncode == 0 else []
 
 

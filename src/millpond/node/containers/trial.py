@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from millpond.node.containers.container import ask
 from millpond.node.containers.detection import Containers
 
 _WITHIN_S: Final = 60.0
@@ -68,16 +69,7 @@ def _lay_out(root: Path) -> Iterator[Path]:
 
 
 def _run(found: Containers, command: Sequence[str]) -> str:
-    done = subprocess.run(
-        command,
-        env={**found.env, "PATH": found.env.get("PATH", os.defpath)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_WITHIN_S,
-        check=False,
-    )
+    done = ask(command, {**found.env, "PATH": found.env.get("PATH", os.defpath)}, _WITHIN_S)
     if done.returncode == 0:
         return ""
     said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

@@ -1,4 +1,4 @@
-"""The way off a device: the driver's for a real one that has it, the books alone for a pretended one."""
+"""The way off a device: the driver's for a real one that has it, the ledger alone for a pretended one."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ INSTANCES = "MIG"
 _HALT_S = 15.0
 
 
-class BooksMover:
-    """For tasks with pretended devices or none: halted is all they can be. The books do the rest, which is how swapping
-    can be tried without a card (``backend.Mover``)."""
+class LedgerMover:
+    """For tasks with pretended devices or none: halted is all they can be (``backend.Mover``).
+
+    The ledger does the rest, which is how swapping can be tried without a card.
+    """
 
     def __init__(self, trees: TaskTrees) -> None:
         self._trees = trees
@@ -56,7 +58,7 @@ class VendorMover:
     def __init__(self, trees: TaskTrees, checkpoints: CheckpointMover, vendor_of: Callable[[TaskId], str]) -> None:
         self._trees = trees
         self._checkpoints = checkpoints
-        self._books = BooksMover(trees)
+        self._in_ledger = LedgerMover(trees)
         self._vendor_of = vendor_of
 
     def swap_out(self, task: TaskId, deadline_s: float) -> MoveResult:
@@ -86,7 +88,7 @@ class VendorMover:
             case "nvidia":
                 return self._checkpoints
             case "fake" | "":
-                return self._books
+                return self._in_ledger
             case vendor:
                 return _Immovable(vendor)
 

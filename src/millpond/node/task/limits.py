@@ -86,7 +86,7 @@ class Limiter:
 
         Args:
             name: of its control group; no other task has it.
-            said_memory: the bound on memory is its own wish, and it uses no cards.
+            said_memory: the bound on memory is its own request, and it uses no cards.
             pinned: the CPUs that running tasks are pinned to.
         """
         shares = self.controllers is not None and "cpu" in self.controllers.folders

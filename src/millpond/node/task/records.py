@@ -68,7 +68,7 @@ class TaskFiles:
 
     @property
     def stop(self) -> Path:
-        """The wish that it end."""
+        """The request that it end."""
         return self.record.with_suffix(".stop")
 
     @property

@@ -3,11 +3,11 @@
 It outlives the server. It starts the command in a session of its own, adopts whatever the command leaves behind, waits,
 and writes how it ended. It is asked to end the task by SIGTERM: it then gives notice to the command's process group
 and, when the grace is over, kills everything below itself. Beside the task's record (``task-0.json``) lie its output
-(``.log``) with an index of it (``.index``, see ``capture``), the wish to stop it (``.stop``: ``{"grace_s": 30}``, see
+(``.log``) with an index of it (``.index``, see ``output``), the request to stop it (``.stop``: ``{"grace_s": 30}``, see
 ``runner.StopRequest``), a lock (``.lock``) that is held while the task lives, and a socket (``.sock``) for commands to
 be run beside it (``node.sessions.exec_sessions``); record and lock together make sure that one decision never starts a
-task twice. Room for the wish, and for the end of the record, is kept from the start on (``.room``), so that a task can
-be ended on a full disk.
+task twice. Room for the request, and for the end of the record, is kept from the start on (``.room``), so that a task
+can be ended on a full disk.
 
 Forked by ``node.task.forkserver`` with a plan on standard input (``start_plan``). Standard output is closed as soon as
 the record says whether the command runs. Standard library only.
