@@ -179,7 +179,7 @@ def test_a_fault_of_a_program_stands_in_the_history_of_the_jobs_on_the_card(benc
 def test_what_a_driver_reports_is_heard_while_the_watch_is_open() -> None:
     watched, reports = Watched(), Reports()
     watched.vendor.watch = lambda: reports  # type: ignore[attr-defined]
-    watched.watch.start(3600.0)
+    watched.watch.start()
     reports.put(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 79"))
     assert eventually(lambda: watched.reports == [("box", DeviceHealth.FAULTY)])
     watched.watch.close()
@@ -193,7 +193,7 @@ def test_a_driver_that_will_report_no_more_leaves_the_regular_looks() -> None:
 
     watched, ended = Watched(), threading.Event()
     watched.vendor.watch = Ending  # type: ignore[attr-defined]
-    watched.watch.start(3600.0)
+    watched.watch.start()
     assert ended.wait(60.0)
     assert watched.look(None) == [("box", DeviceHealth.FAULTY)]
     watched.watch.close()

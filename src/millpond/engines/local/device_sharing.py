@@ -5,6 +5,7 @@ What keeps tasks to their slices (``slices``) and the watch for escapes (``escap
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -117,7 +118,8 @@ class DeviceSharing:
         self._arbiter = Arbiter(self._ledger, mover, context)
         self.residency = ResidencyManager(self._arbiter, self._trees, desired_states, assignments)
         self._watcher = EscapeWatcher(machine, live, self._slices, self._trees, background, callbacks.on_escape)
-        self._is_returning = self._returns_later = False
+        self._is_returning = False
+        self._next_return: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
         """End what runs beside the engine; moves that are under way are finished by the next engine."""
@@ -260,19 +262,14 @@ class DeviceSharing:
         if self._is_returning or not self._arbiter.anybody_displaced:
             return
         self._is_returning = True
+        self.background.run(lambda: self._arbiter.bring_back(time.monotonic() + LEAST_MOVE_S), self._returned)
 
-        def settled(_: list[TaskId]) -> None:
-            self._is_returning = False
-            if self._arbiter.anybody_displaced and not self._returns_later:
-                # A foreign process may be in the way, whose end is not announced.
-                self._returns_later = True
-                self.background.loop.call_later(_RETURN_AGAIN_S, self._try_again)
-
-        self.background.run(lambda: self._arbiter.bring_back(time.monotonic() + LEAST_MOVE_S), settled)
-
-    def _try_again(self) -> None:
-        self._returns_later = False
-        self._let_return()
+    def _returned(self, _: list[TaskId]) -> None:
+        self._is_returning = False
+        if self._next_return is not None:
+            self._next_return.cancel()
+        if self._arbiter.anybody_displaced:  # a foreign process may be in the way, whose end is not announced
+            self._next_return = self.background.loop.call_later(_RETURN_AGAIN_S, self._let_return)
 
 
 class _NoRoomError(MillpondError):

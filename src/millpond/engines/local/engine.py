@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from millpond.engines.local.executor import Executor
 from millpond.engines.local.health import HealthListener, HealthWatch
@@ -25,8 +25,6 @@ from millpond.node.task import runner
 from millpond.node.task import running_tasks as running
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskId
-
-_HEALTH_INTERVAL_S: Final = 10.0
 
 
 class LocalEngine:
@@ -71,7 +69,7 @@ class LocalEngine:
         )
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-engine", daemon=True)
         self._thread.start()
-        self._health.start(_HEALTH_INTERVAL_S)
+        self._health.start()
 
     def apply(self, decisions: Sequence[Decision]) -> None:
         """Take decisions on, in the order of their ids. Returns at once; one that was applied before is let be."""

@@ -66,9 +66,7 @@ class Executor:
         self._suspension = Suspension(self.live, self.sharing, outbox, self._dispatch_all, on_unmappable)
         self.forkserver = ForkserverClient(options.limiter.supervisors)
         self._servers = frozenset(options.servers)
-        self._context = StartContext(
-            machine, state_dir, self.live, self.forkserver, loop, options.sandbox, options.limiter, options.servers[0]
-        )
+        self._context = StartContext(machine, state_dir, self.live, self.forkserver, loop, options)
         self._launch_of = launch_of
         self._outbox = outbox
         self._pending: dict[str, tuple[PendingStart, int]] = {}
@@ -195,11 +193,10 @@ class Executor:
         for task in pending.tasks:  # of a repeated start, some may be over that no engine saw alive
             if self.live.get(task) is None:
                 self.sharing.release(task)
-        if pending.keeps_places:
+        if pending.launch.keep_s:
             for live in self.live.of_run(pending.decision.job, pending.decision.attempt):
                 self._task_kept(live.record.id)
-        for decision in pending.deferred:
-            self._dispatch(decision)
+        self._dispatch_all(pending.deferred)
 
     def _stop(self, decision: Stop) -> None:
         for live in self.live.of_run(decision.job, decision.attempt):

@@ -24,6 +24,7 @@ from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker
 
 log = logging.getLogger(__name__)
 
+_LOOK_EVERY_S: Final = 10.0
 _LISTENS_FOR_S: Final = 1.0
 """How long a closed watch may go on listening."""
 _SAID_AGAIN_AFTER_S: Final = 60.0
@@ -74,20 +75,18 @@ class HealthWatch:
         self._faults: dict[str, str] = {}
         self._said: dict[tuple[str, str], float] = {}
         self._trouble: dict[str, str] = {}
-        self._interval_s = UNTIL_WOKEN
-        self._worker = PeriodicWorker("device-health", self._pass, UNTIL_WOKEN, "devices are not looked at any more")
+        self._worker = PeriodicWorker("device-health", self._pass, _LOOK_EVERY_S, "devices are not looked at any more")
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes with the health last seen."""
         return tuple(self._nodes.values())
 
-    def start(self, interval_s: float) -> None:
-        """Look every so many seconds and listen, when there are devices that can fail at all."""
+    def start(self) -> None:
+        """Look regularly and listen, when there are devices that can fail at all."""
         if all(device.fake for node in self._machine.nodes for device in node.devices):
             return
-        self._interval_s = interval_s
-        self._worker.start(interval_s)
+        self._worker.start(_LOOK_EVERY_S)
         for vendor in self._machine.vendors.values():
             stream = vendor.watch()
             if stream is not None:
@@ -193,13 +192,13 @@ class HealthWatch:
             if device.health is not before.health:
                 self._listener.changed(node.name, device)
 
-    def _pass(self) -> float:
+    def _pass(self) -> float | None:
         try:
             self.look()
         except Exception as error:  # handed on to the engine's caller
             self._listener.failed(error)
             return UNTIL_WOKEN
-        return self._interval_s
+        return None
 
     def _listen(self, stream: HealthStream) -> None:
         while not self._worker.closing:

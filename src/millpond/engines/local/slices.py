@@ -33,7 +33,7 @@ class Slices:
 
     def concern(self, grants: Sequence[Grant]) -> bool:
         """Whether these are less than whole cards."""
-        return bool(self._cut(grants)) or self._are_instances(grants)
+        return bool(self._cut(grants)) or self._on_instances(grants)
 
     def prepare(self, task: TaskId, grants: Sequence[Grant], launch: LaunchSpec) -> TaskEnv | None:
         """What holds a task to its slices; None when it has none. Blocks, the first time for seconds.
@@ -42,11 +42,9 @@ class Slices:
             InvalidInputError: nothing could run in such a slice.
             UnavailableError: nothing holds it, and its pool requires that something does.
         """
-        if self._are_instances(grants):
-            return TaskEnv(SliceHold.MIG)
         cut = self._cut(grants)
         if not cut:
-            return None
+            return TaskEnv(SliceHold.MIG) if self._on_instances(grants) else None
         for grant in cut:
             self._require_room(grant)
         env = self._held(task, cut, launch)
@@ -131,11 +129,10 @@ class Slices:
     def _cut(self, grants: Sequence[Grant]) -> tuple[Grant, ...]:
         return tuple(grant for grant in grants if self._is_cut(grant))
 
-    def _are_instances(self, grants: Sequence[Grant]) -> bool:
-        """Whole instances are cut by the card itself; a part of one is a slice like any other."""
-        devices = [self._devices.get(grant.device) for grant in grants]
-        cut_by_card = any(device is not None and device.parent for device in devices)
-        return cut_by_card and not self._cut(grants)
+    def _on_instances(self, grants: Sequence[Grant]) -> bool:
+        """Whether the card itself has cut these out; a part of an instance is a slice like any other."""
+        devices = (self._devices.get(grant.device) for grant in grants)
+        return any(device is not None and device.parent for device in devices)
 
     def _is_cut(self, grant: Grant) -> bool:
         device = self._devices.get(grant.device)

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from millpond.engines.local.live_tasks import LiveTasks
+from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.ports import Rendezvous, free_port
 from millpond.engines.local.verdicts import Refusal, refusal_of
 from millpond.model.confinement import Confinement, loosest
@@ -19,11 +20,10 @@ from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import Device
 from millpond.model.errors import UnavailableError
 from millpond.node.host.machine import Machine
-from millpond.node.sandbox.sandbox import Sandbox
 from millpond.node.sharing.backend import UNSLICED, TaskEnv
 from millpond.node.task.forkserver_client import ForkserverClient, Spawned
 from millpond.node.task.launch import LaunchSpec, ListenMode
-from millpond.node.task.limits import NO_LIMITS, Limiter, TaskLimits
+from millpond.node.task.limits import NO_LIMITS, TaskLimits
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.task.runner import StopRequest
 from millpond.node.task.start_planner import TaskStart, plan_start
@@ -39,9 +39,7 @@ class StartContext:
     """Where starts take place.
 
     Attributes:
-        sandbox: what tasks are kept apart with; None where they are not.
-        limiter: what keeps tasks to their amounts.
-        server: identity of the server that starts them.
+        options: of the engine; what is started carries the first of its servers.
     """
 
     machine: Machine
@@ -49,9 +47,7 @@ class StartContext:
     live: LiveTasks
     forkserver: ForkserverClient
     loop: asyncio.AbstractEventLoop
-    sandbox: Sandbox | None = None
-    limiter: Limiter = Limiter()
-    server: str = ""
+    options: EngineOptions
 
 
 class StartState(Enum):
@@ -71,6 +67,7 @@ class PendingStart:
     """A start on its way.
 
     Attributes:
+        launch: what they execute.
         tasks: all that it is to start, each with its place.
         refusal: why it fails, as soon as it does.
         ended: records of tasks that were over before the start was answered.
@@ -92,7 +89,7 @@ class PendingStart:
         self.ports: dict[int, int] = {}
         self._pinned: list[tuple[int, ...]] = []
         self._confinements: list[Confinement] = []
-        self._launch = launch
+        self.launch = launch
         self._context = context
         self._on_answer = on_answer
         self._on_settled: Callable[[], None] = lambda: None
@@ -110,11 +107,6 @@ class PendingStart:
         return StartState.UNDOING if self._context.live.of_start(self.decision.id) else StartState.REFUSED
 
     @property
-    def keeps_places(self) -> bool:
-        """Whether the place of a task that fails is kept."""
-        return self._launch.keep_s > 0
-
-    @property
     def confinement(self) -> Confinement:
         """That of its tasks: of several, what holds for all of them."""
         return loosest(self._confinements)
@@ -128,7 +120,7 @@ class PendingStart:
         Raises:
             UnavailableError: the machine has no free one.
         """
-        if self._launch.serves:
+        if self.launch.serves:
             for placed in self.decision.placements:
                 self.ports[placed.task] = free_port({*taken, *self.ports.values()})
 
@@ -150,9 +142,9 @@ class PendingStart:
         for task, placed in self.tasks.items():
             try:
                 start = self._task_start(task, placed, meeting, envs.get(task, UNSLICED))
-                plan = plan_start(self._site.state_dir, start, self._launch, self._site.sandbox)
-                record = TaskFiles.of(self._site.state_dir, task).record
-                spawned = self._site.forkserver.spawn(self._site.state_dir, record, plan)
+                plan = plan_start(self._context.state_dir, start, self.launch, self._context.options.sandbox)
+                record = TaskFiles.of(self._context.state_dir, task).record
+                spawned = self._context.forkserver.spawn(self._context.state_dir, record, plan)
             except OSError as error:
                 self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
             else:
@@ -167,8 +159,8 @@ class PendingStart:
     def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous, sliced: TaskEnv) -> TaskStart:
         devices = [self._devices[grant.device] for grant in placed.grants]
         env = {
-            **self._launch.inherited,
-            **self._launch.env,
+            **self.launch.inherited,
+            **self.launch.env,
             **meeting.environment(task.task),
             **self._context.machine.environment(devices),
             "MILLPOND_JOB_ID": task.job,
@@ -182,7 +174,7 @@ class PendingStart:
         if port is not None:
             key = secrets.token_urlsafe(24)
             env |= {"MILLPOND_ACCESS_KEY": key, "MILLPOND_BASE_PATH": base_path(service_of(task.job))}
-            if self._launch.listening is not ListenMode.SOCKET:
+            if self.launch.listening is not ListenMode.SOCKET:
                 env["MILLPOND_PORT"] = str(port)
         env |= sliced.env
         if sliced.preload:
@@ -196,19 +188,19 @@ class PendingStart:
             self._limits(task, placed.role),
             port,
             key,
-            self._context.server,
+            self._context.options.servers[0],
             meeting.private,
         )
 
     def _limits(self, task: TaskId, role: str) -> TaskLimits:
         """What the task is kept to, and by what."""
-        amounts = self._launch.role_amounts.get(role)
-        if amounts is None or self._launch.container is not None:  # which its runtime keeps to them
+        amounts = self.launch.role_amounts.get(role)
+        if amounts is None or self.launch.container is not None:  # which its runtime keeps to them
             return NO_LIMITS
         mark = hashlib.sha256(f"{self._context.state_dir}\0{task.job}".encode()).hexdigest()[:12]
         name = f"millpond-{mark}-{task.attempt}-{task.task}"
-        limits = self._context.limiter.limits(
-            name, amounts, role in self._launch.said_memory, (*self._context.live.pinned(), *self._pinned)
+        limits = self._context.options.limiter.limits(
+            name, amounts, role in self.launch.said_memory, (*self._context.live.pinned(), *self._pinned)
         )
         self._pinned.append(limits.process.cpus)
         return limits
@@ -222,16 +214,17 @@ class PendingStart:
     def _take_charge(self, task: TaskId, spawned: Spawned) -> Refusal | None:
         """Watch a task whose start is settled; says what is wrong when it did not start."""
         record = read_record(TaskFiles.of(self._context.state_dir, task))
-        is_own = record is not None and record.decision == self.decision.id
-        if record is not None and is_own:
+        if record is not None and record.decision != self.decision.id:
+            record = None
+        if record is not None:
             self._confinements.append(record.confinement)
-        if record is not None and is_own and record.error is None and record.supervisor_pid == spawned.pid:
-            self._context.live.watch(record, spawned.handle, self._port)
-            return None
+            if record.error is None and record.supervisor_pid == spawned.pid:
+                self._context.live.watch(record, spawned.handle, self._port)
+                return None
         self._context.loop.add_reader(spawned.handle, self._collect, spawned.handle)
-        if record is None or not is_own:
+        if record is None:
             return _CRASHED
-        refusal = refusal_of(record, self._launch)
+        refusal = refusal_of(record, self.launch)
         if refusal is None and self._context.live.attach(record) is None:
             # An earlier engine carried this decision out, and the task is over.
             record = self._context.live.final_record(record)
@@ -240,7 +233,7 @@ class PendingStart:
         return refusal
 
     def _collect(self, handle: int) -> None:
-        self._site.loop.remove_reader(handle)
+        self._context.loop.remove_reader(handle)
         os.close(handle)
 
     def _settle(self, task: TaskId, refusal: Refusal | None) -> None:
@@ -249,8 +242,8 @@ class PendingStart:
         if not self._settling:
             self._on_settled()
         if self.state is StartState.UNDOING:
-            for live in self._site.live.of_start(self.decision.id):
-                self._site.live.request_stop(live, StopRequest(0.0))
+            for live in self._context.live.of_start(self.decision.id):
+                self._context.live.request_stop(live, StopRequest(0.0))
         elif self.state is not StartState.SETTLING:
             self._on_answer(self)
 

@@ -122,20 +122,13 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
         where = f" ({error.path})" if error.path else ""
         reason = f"the job's files cannot be laid out on node {node}: {error.text}{where}"
         return Refusal(reason, error.errno in _BY_DISK)
-    if error.path == workdir and error.errno == errno.EACCES:
-        return Refusal(
-            f"working directory {workdir!r} on node {node}: {error.text}; send it with the job (--ship), or let the "
-            "account that the job runs as enter it",
-            False,
-        )
+    if error.path == workdir:
+        remedy = "create it, or submit from a directory that exists there"
+        if error.errno == errno.EACCES:
+            remedy = "send it with the job (--ship), or let the account that the job runs as enter it"
+        return Refusal(f"working directory {workdir!r} on node {node}: {error.text}; {remedy}", False)
     if error.errno == errno.ESPIPE:
         return Refusal(f"{error.text}; submit it again", False)
-    if error.path == workdir:
-        return Refusal(
-            f"working directory {workdir!r} on node {node}: {error.text}; "
-            "create it, or submit from a directory that exists there",
-            False,
-        )
     if error.errno == errno.ENOENT:
         return Refusal(
             f"command {program!r} was not found on node {node}; check its spelling and PATH, or give its whole path "
