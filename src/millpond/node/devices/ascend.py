@@ -9,7 +9,7 @@ from itertools import combinations
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceLink, DeviceSample, ProcessSample
 from millpond.model.topology import Link
-from millpond.node.devices.tool import ToolReading, ToolVendor, cells_of, local_uuid
+from millpond.node.devices.tool import ToolReading, ToolVendor, cells_of, figure, local_uuid
 from millpond.node.devices.vendor import Fact
 
 _OF = re.compile(r"(\d+)\s*/\s*(\d+)")
@@ -51,8 +51,8 @@ class AscendVendor(ToolVendor):
                 use_milli=int(chip[2].split()[0]) * 10 if chip[2].split()[0].isdecimal() else None,
                 memory_used_mib=int(used) if int(total) else None,
                 memory_mib=int(total) or None,
-                power_w=_number(power),
-                temperature_c=None if (degrees := _number(temperature)) is None else round(degrees),
+                power_w=figure(power),
+                temperature_c=None if (degrees := figure(temperature)) is None else round(degrees),
                 processes=tuple(processes.get((npu, chip_id), ())),
             )
             trouble = "" if card[1] in _WELL else f"health is {card[1]}"
@@ -111,10 +111,3 @@ def _processes(text: str) -> dict[tuple[str, str], list[ProcessSample]]:
 def _link(rows: dict[str, list[str]], one: int, other: int) -> Link | None:
     row = rows.get(f"NPU{one}", [])
     return _LINKS.get(row[other]) if other < len(row) else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None  # NA, -

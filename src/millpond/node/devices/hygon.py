@@ -6,10 +6,9 @@ import re
 
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceSample
-from millpond.node.devices.tool import ToolReading, ToolVendor, local_uuid
+from millpond.node.devices.tool import ToolReading, ToolVendor, figure, local_uuid
 from millpond.node.devices.vendor import Fact
 
-_UNITS = re.compile(r"[CW%]$")
 _MEMORY = re.compile(r"\[(\d+)\]\s*:\s*vram Total (Used )?Memory \(MiB\):\s*(\d+)", re.IGNORECASE)
 _SERIES = re.compile(r"\[(\d+)\]\s*:\s*Card Series:\s*(\S+)", re.IGNORECASE)
 _DRIVER = re.compile(r"Driver Version:\s*(\S+)", re.IGNORECASE)
@@ -39,7 +38,7 @@ class HygonVendor(ToolVendor):
                     use_milli=_scaled(row.get("HCU%", row.get("DCU%")), 10),
                     memory_used_mib=used.get(index),
                     memory_mib=total.get(index),
-                    power_w=_figure(row.get("AvgPwr")),
+                    power_w=figure(row.get("AvgPwr")),
                     temperature_c=_scaled(row.get("Temp"), 1),
                 ),
             )
@@ -73,13 +72,6 @@ def _rows(text: str) -> dict[int, dict[str, str]]:
     return rows
 
 
-def _figure(cell: str | None) -> float | None:
-    try:
-        return None if cell is None else float(_UNITS.sub("", cell))
-    except ValueError:
-        return None  # N/A
-
-
 def _scaled(cell: str | None, factor: int) -> int | None:
-    figure = _figure(cell)
-    return None if figure is None else round(figure * factor)
+    found = figure(cell)
+    return None if found is None else round(found * factor)

@@ -167,6 +167,14 @@ def parse_json(text: str) -> Any:
     return json.loads(text[begin:])
 
 
+def figure(text: str | None) -> float | None:
+    """The number in a cell, with its unit or bare; None for ``N/A``, ``-`` and the like."""
+    try:
+        return None if text is None else float(text.rstrip("CW%"))
+    except ValueError:
+        return None
+
+
 def cells_of(line: str) -> list[str]:
     """The cells of a line of a table drawn with ``|``; none when it is a rule or no table."""
     stripped = line.strip()

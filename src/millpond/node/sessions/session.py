@@ -87,7 +87,11 @@ def main(argv: list[str]) -> int:
 
 
 class _Command:
-    """The command with its ends of pipes or of a pseudo-terminal."""
+    """The command with its ends of pipes or of a pseudo-terminal.
+
+    Attributes:
+        outputs: what the command writes to, with the byte that names it.
+    """
 
     def __init__(self, order: dict[str, Any], place: dict[str, Any]) -> None:
         self.input: int | None
@@ -149,10 +153,6 @@ class _Command:
             rows, columns = (min(max(int(window.get(name) or 0), 0), 9_999) for name in ("rows", "columns"))
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self.input, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def stream_of(self, output: int) -> bytes:
-        """The byte that names an output."""
-        return self.outputs[output]
 
     def close_input(self) -> None:
         """Nothing more comes in."""
@@ -298,7 +298,7 @@ class _Relay:
             self._command.close_output(output)
             return False
         if self._client_there:
-            self.to_client = self._command.stream_of(output) + data
+            self.to_client = self._command.outputs[output] + data
             self._write_to_client()
         return True
 

@@ -167,25 +167,16 @@ def _serve(client: socket.socket, plan: TaskSocketPlan, behind: int) -> None:
     """Carry one connection both ways; see ``_program``."""
     with client:
         try:
-            program = _program(_asked(client), plan, behind)
+            (port,) = _PORT.unpack(client.recv(_PORT.size, socket.MSG_WAITALL))
+            program = _program(port, plan, behind)
         except (OSError, struct.error):
-            return  # no program listens: the connection ends without a word
+            return  # it left before it named a port, or no program listens: the connection ends without a word
         with program, contextlib.suppress(OSError):
             client.sendall(OPEN)
             back = threading.Thread(target=_carry, args=(program, client), daemon=True)
             back.start()
             _carry(client, program)
             back.join()
-
-
-def _asked(client: socket.socket) -> int:
-    """The port that the client names.
-
-    Raises:
-        OSError, struct.error: it leaves before it does.
-    """
-    port: int = _PORT.unpack(client.recv(_PORT.size, socket.MSG_WAITALL))[0]
-    return port
 
 
 def _program(port: int, plan: TaskSocketPlan, behind: int) -> socket.socket:

@@ -158,7 +158,8 @@ class Arbiter:
                 if self.context.clock() >= deadline:
                     return self._too_late(missing, trouble)
                 victim = self._victim(entry, missing, trouble)
-                if victim is None and not (self._task_leaves(missing) and self._wait(deadline)):
+                somebody_leaves = any(other.residence in _MOVING for other in self.ledger.on(missing))
+                if victim is None and not (somebody_leaves and self._wait(deadline)):
                     return self._too_late(missing, trouble)
                 if victim is not None:
                     self.ledger.move(victim.task, Residence.LEAVING, True)
@@ -213,9 +214,6 @@ class Arbiter:
             f"{memory_text(available)} of node {entry.node} are available at this moment"
         )
         return MoveResult(MoveOutcome.TIMEOUT, reason)
-
-    def _task_leaves(self, devices: dict[str, int]) -> bool:
-        return any(entry.residence in _MOVING for entry in self.ledger.on(devices))
 
     def _leave(self, task: TaskId, deadline: float) -> MoveResult:
         with self.turn(task):

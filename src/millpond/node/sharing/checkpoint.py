@@ -11,7 +11,7 @@ Source: CUDA driver API, section "CUDA Checkpointing"; CRIU, plugins/cuda/README
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, STAYS, MoveOutcome, MoveResult, Whereabouts
@@ -245,7 +245,7 @@ class CheckpointMover:
         """Of its processes that use a device."""
         if self._clock() >= deadline:
             raise _GaveUpError(MoveResult(MoveOutcome.TIMEOUT, "the deadline passed"))
-        return _known((pid, self._state(pid)) for pid in self._trees.pids(task))
+        return {pid: state for pid in self._trees.pids(task) if (state := self._state(pid)) is not None}
 
     def _state(self, pid: int) -> ProcessState | None:
         """Looking is quick, so it has a time of its own; a driver that cannot even do that has lost the process."""
@@ -257,7 +257,3 @@ class CheckpointMover:
             except DriverHungError:
                 continue  # the helper is replaced
         raise _GaveUpError(MoveResult(MoveOutcome.LOST, "the driver does not even say where its memory is"))
-
-
-def _known(states: Iterable[tuple[int, ProcessState | None]]) -> dict[int, ProcessState]:
-    return {pid: state for pid, state in states if state is not None}

@@ -19,8 +19,8 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from typing import IO, Any
+from collections.abc import Collection, Mapping
+from typing import Any
 
 _CALLS = {
     "state": "cuCheckpointProcessGetState",
@@ -48,19 +48,18 @@ def main() -> int:
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
 
+    def carry_out(driver: Any, order: dict[str, Any]) -> None:
+        say({"number": order["number"], **_answer(driver, order)})
+
     try:
         driver = _open_driver()
     except RuntimeError as error:
         say({"number": 0, "error": str(error)})
         return 1
     say({"number": 0})
-    _serve(sys.stdin, lambda order: say({"number": order["number"], **_answer(driver, order)}))
+    for line in sys.stdin:
+        threading.Thread(target=carry_out, args=(driver, json.loads(line)), daemon=True).start()
     os._exit(0)  # a thread that hangs in the driver is not waited for
-
-
-def _serve(orders: IO[str], carry_out: Callable[[dict[str, Any]], None]) -> None:
-    for line in orders:
-        threading.Thread(target=carry_out, args=(json.loads(line),), daemon=True).start()
 
 
 def _open_driver() -> Any:

@@ -121,12 +121,8 @@ def _offered(nvml: Nvml, card: Any) -> Iterator[Profile]:
         starts = tuple(places[index].start for index in range(count.value))
         if starts:
             name = text(info.name).removeprefix("MIG ")
-            yield Profile(name, info.id, _compute_profile(nvml, info.sliceCount), places[0].size, starts)
-
-
-def _compute_profile(nvml: Nvml, slices: int) -> int:
-    """NVML's number of the compute instance that takes all slices of an instance."""
-    return int(getattr(nvml.module, f"NVML_COMPUTE_INSTANCE_PROFILE_{slices}_SLICE"))
+            whole = int(getattr(nvml.module, f"NVML_COMPUTE_INSTANCE_PROFILE_{info.sliceCount}_SLICE"))
+            yield Profile(name, info.id, whole, places[0].size, starts)
 
 
 def _create(nvml: Nvml, card: Any, placed: Sequence[Placed]) -> None:
