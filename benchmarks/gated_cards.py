@@ -17,7 +17,7 @@ from fake_driver.building import build, what_is_missing
 from fake_driver.driver import FakeDriver
 from fake_driver.program import Program
 from millpond.model.errors import InvalidInputError
-from millpond.node.sharing.gate.building import environment, library
+from millpond.node.sharing.gate.building import library
 from millpond.node.sharing.gate.region import GateRegion, GateSettings
 
 
@@ -45,7 +45,8 @@ class Cards:
         self._count += 1
         folder = self._folder / f"slice-{self._count}"
         region = GateRegion.create(folder, self._folder / "card", settings)
-        return Slice(region, self.driver.env() | environment(self._library, folder))
+        env = {"LD_PRELOAD": str(self._library), "MILLPOND_GATE": str(folder)}
+        return Slice(region, self.driver.env() | env)
 
     def compile(self, source: str) -> Path:
         """A C program linked against the pretended driver."""

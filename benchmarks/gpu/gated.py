@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu.bench import Bench
-from millpond.node.sharing.gate.building import environment, library
+from millpond.node.sharing.gate.building import library
 from millpond.node.sharing.gate.region import GateRegion, GateSettings
 
 
@@ -31,4 +31,5 @@ def cut(bench: Bench, name: str, **settings: Any) -> Slice:
     built = library(bench.folder / "library")
     folder = bench.folder / name
     wanted = GateSettings(**{"cap_mib": 0, "uuid": bench.device.uuid, **settings})
-    return Slice(GateRegion.create(folder, bench.folder / "card", wanted), environment(built, folder))
+    env = {"LD_PRELOAD": str(built), "MILLPOND_GATE": str(folder)}
+    return Slice(GateRegion.create(folder, bench.folder / "card", wanted), env)

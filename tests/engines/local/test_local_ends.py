@@ -19,7 +19,7 @@ from millpond.model.states import Outcome
 from millpond.node.host import controllers
 from millpond.node.host.procfs import start_ticks
 from millpond.node.task import supervisor
-from millpond.node.task.launch import LONGEST_SHUTDOWN_S, LaunchSpec
+from millpond.node.task.launch import LONGEST_SHUTDOWN_GRACE_S, LaunchSpec
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 
 pytestmark = pytest.mark.end_to_end
@@ -255,7 +255,7 @@ def test_that_grace_has_a_bound_as_the_machine_waits_for_it(bench: Bench) -> Non
     graces = [
         LaunchSpec(("true",), bench.workdir, grace_s=grace_s).shutdown_grace_s for grace_s in (5.0, 120.0, 3_600.0)
     ]
-    assert graces == [5.0, 120.0, LONGEST_SHUTDOWN_S]
+    assert graces == [5.0, 120.0, LONGEST_SHUTDOWN_GRACE_S]
 
 
 def test_a_task_that_fell_just_before_its_supervisor_was_told_is_not_blamed(bench: Bench) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.controllers import TASKS_UNIT
-from millpond.node.task.launch import LONGEST_SHUTDOWN_S
+from millpond.node.task.launch import LONGEST_SHUTDOWN_GRACE_S
 from millpond.server.operations.unit import UNIT, require_systemd, unit_folder, unit_texts, write_units
 from millpond.server.options import parse_options
 
@@ -51,7 +51,9 @@ def test_jobs_are_not_ended_with_the_service_and_a_wrong_configuration_is_not_re
 
 
 def test_the_machine_waits_longer_for_tasks_than_the_longest_grace_that_they_may_have():
-    assert float(section(unit_texts([], STATE, for_user=False)[TASKS_UNIT])["TimeoutStopSec"]) > LONGEST_SHUTDOWN_S
+    assert (
+        float(section(unit_texts([], STATE, for_user=False)[TASKS_UNIT])["TimeoutStopSec"]) > LONGEST_SHUTDOWN_GRACE_S
+    )
 
 
 def test_the_group_that_is_divided_among_tasks_is_not_the_servers_own():

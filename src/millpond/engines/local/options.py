@@ -11,10 +11,6 @@ from millpond.node.sharing.backend import SliceEnforcer
 from millpond.node.task.limits import Limiter
 
 
-def _ignore() -> None:
-    """The default of ``wake``."""
-
-
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """Settings of an engine.
@@ -28,7 +24,7 @@ class EngineOptions:
         servers: identities of the servers whose tasks are its own; what it starts carries the first.
     """
 
-    wake: Callable[[], None] = _ignore
+    wake: Callable[[], None] = field(default=lambda: None)
     sandbox: Sandbox | None = None
     limiter: Limiter = Limiter()
     holds: Mapping[str, Sequence[SliceEnforcer]] = field(default_factory=dict)

@@ -18,8 +18,8 @@ class ContainerLaunch:
     """That a job's tasks run in containers.
 
     Attributes:
-        containers: with what.
-        image: of what.
+        containers: the runtime.
+        image: the image of the containers.
         state_dir: the server's, in which no container finds anything but what is its own.
         amounts: by role, what its containers are kept to.
         owner: whom they run as; None: as the runtime's own way is.

@@ -103,7 +103,7 @@ def find_controllers(
     if mode is GroupMode.AUTO and not any(_is_delegated(folder) for _, folder in places.values()):
         return None, "the server's own control group was not handed to it"
     usable = {name: (version, folder) for name, (version, folder) in places.items() if os.access(folder, os.W_OK)}
-    crowded = next((folder for version, folder in usable.values() if version == 2 and _strangers(folder)), None)
+    crowded = next((folder for version, folder in usable.values() if version == 2 and _foreign_processes(folder)), None)
     if crowded is not None:
         return None, f"the server shares its control group {crowded} with other programs"
     if "memory" not in usable:
@@ -255,7 +255,7 @@ def _is_root(folder: Path) -> bool:
     return not (folder / "cgroup.type").exists()  # which every group but the root has
 
 
-def _strangers(folder: Path) -> list[int]:
+def _foreign_processes(folder: Path) -> list[int]:
     """Processes beside us in a group of version 2 that are not our own; in that of the tasks' unit there are none."""
     if _is_root(folder) or folder.name == TASKS_UNIT:
         return []

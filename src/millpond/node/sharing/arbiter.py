@@ -158,8 +158,8 @@ class Arbiter:
                 if self.context.clock() >= deadline:
                     return self._too_late(missing, trouble)
                 victim = self._victim(entry, missing, trouble)
-                somebody_leaves = any(other.residence in _MOVING for other in self.ledger.on(missing))
-                if victim is None and not (somebody_leaves and self._wait(deadline)):
+                task_leaves = any(other.residence in _MOVING for other in self.ledger.on(missing))
+                if victim is None and not (task_leaves and self._wait(deadline)):
                     return self._too_late(missing, trouble)
                 if victim is not None:
                     self.ledger.move(victim.task, Residence.LEAVING, True)

@@ -34,7 +34,7 @@ class ListenMode(Enum):
     """On a Unix socket in a folder of its own."""
 
 
-LONGEST_SHUTDOWN_S: Final = 300.0
+LONGEST_SHUTDOWN_GRACE_S: Final = 300.0
 """Seconds that a task may have at the most when its machine shuts down, whatever its job asks for."""
 
 
@@ -109,7 +109,7 @@ class LaunchSpec:
     @property
     def shutdown_grace_s(self) -> float:
         """The grace of a task that is asked to end from outside, as when the machine shuts down."""
-        return min(self.grace_s, LONGEST_SHUTDOWN_S)
+        return min(self.grace_s, LONGEST_SHUTDOWN_GRACE_S)
 
     @property
     def home(self) -> Path | None:

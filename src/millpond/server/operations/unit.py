@@ -15,14 +15,14 @@ from typing import Final
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.controllers import TASKS_UNIT
 from millpond.node.task import shutdown_hook
-from millpond.node.task.launch import LONGEST_SHUTDOWN_S
+from millpond.node.task.launch import LONGEST_SHUTDOWN_GRACE_S
 
 UNIT: Final = "millpond.service"
 
 BOOTED_MARK: Final = Path("/run/systemd/system")
 """Is there where systemd runs the machine (sd_booted(3))."""
 
-_LONGEST_STOP_S: Final = round(LONGEST_SHUTDOWN_S) + 15
+_LONGEST_STOP_S: Final = round(LONGEST_SHUTDOWN_GRACE_S) + 15
 """What is left after the longest grace is for killing those who do not heed it, and for writing how they ended."""
 
 _TEXT: Final = """\

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from fake_driver.driver import FakeDriver
 from fake_driver.program import Program
-from millpond.node.sharing.gate.building import environment
 from millpond.node.sharing.gate.region import GateRegion, GateSettings
 
 PATIENCE_S = 60
@@ -48,7 +47,7 @@ class GatedCard:
         self.timed = timed
         if timed:
             driver.take_time()
-        self.library = library
+        self.gate_library = library
         self.folder = folder
         self.card_folder = folder / "card-0"
         self.tasks: list[Task] = []
@@ -57,8 +56,9 @@ class GatedCard:
         """A slice, without a process yet."""
         folder = self.folder / f"slice-{len(self.tasks)}"
         region = GateRegion.create(folder, self.card_folder, GateSettings(cap_mib, **settings))  # type: ignore[arg-type]
-        preload = str(self.driver.clock) if self.timed else ""
-        task = Task(region, self.driver.env() | environment(self.library, folder, preload))
+        preloaded = [self.gate_library, self.driver.clock] if self.timed else [self.gate_library]
+        env = {"LD_PRELOAD": os.pathsep.join(map(str, preloaded)), "MILLPOND_GATE": str(folder)}
+        task = Task(region, self.driver.env() | env)
         self.tasks.append(task)
         return task
 

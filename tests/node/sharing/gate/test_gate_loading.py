@@ -83,7 +83,7 @@ def test_whoever_asks_for_the_next_library_still_gets_it(card: GatedCard, tmp_pa
     other = compile_c(NEXT, tmp_path / "libnext.so", "-shared", "-fPIC", "-D_GNU_SOURCE")
     task = card.slice()
     source = "import ctypes, os; print(ctypes.CDLL(None).getpagesize() - os.sysconf('SC_PAGESIZE'))"
-    assert card.python(task, source, LD_PRELOAD=f"{card.library}:{other}") == "1\n"
+    assert card.python(task, source, LD_PRELOAD=f"{card.gate_library}:{other}") == "1\n"
 
 
 def test_every_hook_stands_before_a_function_of_the_same_name(gate_library: Path) -> None:

@@ -126,8 +126,3 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with pytest.raises(UnavailableError, match=r"no header stdio\.h; see that"):
         building.library(tmp_path / "cache")
-
-
-def test_the_environment_keeps_what_the_job_wants_loaded() -> None:
-    env = building.environment(Path("/gate.so"), Path("/slice"), preload="/own.so")
-    assert env == {"LD_PRELOAD": "/gate.so:/own.so", "MILLPOND_GATE": "/slice"}

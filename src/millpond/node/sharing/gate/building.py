@@ -46,16 +46,6 @@ def library(cache: Path) -> Path:
     return built
 
 
-def environment(library: Path, folder: Path, preload: str = "") -> dict[str, str]:
-    """What a gated task finds in its environment.
-
-    Args:
-        folder: with the slice's files, as the task sees it.
-        preload: the libraries that the job itself wants loaded.
-    """
-    return {"LD_PRELOAD": f"{library}:{preload}" if preload else str(library), "MILLPOND_GATE": str(folder)}
-
-
 def _build(sources: list[Path], target: Path) -> None:
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
