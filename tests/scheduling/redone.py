@@ -14,6 +14,7 @@ from millpond.scheduling.scheduler import Scheduler
 
 FOUND_ANEW = {
     "deadlines",
+    "next_change",
     "ordering",
     "reservations",
     "rounds",

@@ -69,6 +69,10 @@ def test_a_scheduler_restored_anywhere_goes_on_as_if_it_had_not_been(kind: str) 
     assert play(kind, 1, 80, 0.1) > 20
 
 
+def test_a_reservation_that_was_found_in_a_trial_is_not_taken_for_fresh_once_that_is_rolled_back() -> None:
+    assert play("nothing-preempted", 3, 40, 0.2) > 20
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_logs_of_bursts_are_gone_on_with_from_anywhere(kind: str) -> None:

@@ -216,14 +216,18 @@ class Scheduler:
 
     def _next_change(self, now: float) -> float | None:
         """When running work changes its place in the order by itself; looked for anew only if something changed."""
-        state = self._state
-        lowest = state.waiting.lowest_displacing()
-        stamp = (state.roster.version, lowest, state.ordering.version)
+        state, stamp = self._state, self._work_stamp()
         if stamp != self._change_stamp or (self._change_at is not None and self._change_at <= now):
+            _, lowest, _ = stamp
             slots = state.roster.live
             self._change_at = state.ordering.next_change_of_any(state.running.values(), slots, lowest, now)
             self._change_stamp = stamp
         return self._change_at
+
+    def _work_stamp(self) -> tuple[int, float, int]:
+        """What changes whenever the next change of running work has to be looked for anew."""
+        state = self._state
+        return state.roster.version, state.waiting.lowest_displacing(), state.ordering.version
 
     # ---- what was decided before, from a log ----------------------------------------------------------------------
 
@@ -332,7 +336,9 @@ class Scheduler:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that decisions depend on, as JSON-able data."""
-        return snapshots.take(self._state, self._placer, self._claims, self._event_handlers)
+        plain = snapshots.take(self._state, self._placer, self._claims, self._event_handlers)
+        plain["next_change"] = [self._change_at] if self._change_stamp == self._work_stamp() else []
+        return plain
 
     @classmethod
     def restore(cls, plain: dict[str, Any]) -> Scheduler:
@@ -340,6 +346,8 @@ class Scheduler:
         scheduler = cls(snapshots.settings_of(plain))
         snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims, scheduler._event_handlers)
         scheduler._claims_seen = scheduler._claims.version
+        if known := plain.get("next_change"):
+            scheduler._change_stamp, (scheduler._change_at,) = scheduler._work_stamp(), known
         return scheduler
 
     def fork(self) -> Scheduler:

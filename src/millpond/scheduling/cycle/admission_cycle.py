@@ -113,6 +113,7 @@ class AdmissionCycle:
             self._time_slicing.share(outcome.blocked)
             return
         journal.rollback(mark)
+        self._claims.forget_trial()
         self._carry_out(outcome)
 
     # ---- claims -------------------------------------------------------------------------------------------------

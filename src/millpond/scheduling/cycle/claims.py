@@ -146,6 +146,11 @@ class Claims:
         """Whether no room has appeared since the reservation of the pool was looked for."""
         return self._found_at.get(pool) == self._state.cluster.releases
 
+    def forget_trial(self) -> None:
+        """The trial of the walk was rolled back: what was found in it after room had appeared there is not fresh."""
+        releases = self._state.cluster.releases
+        self._found_at = {pool: found_at if found_at <= releases else -1 for pool, found_at in self._found_at.items()}
+
     def begin_walk(self) -> None:
         """A walk begins: a reservation binds only those who come after its holder, so none does yet."""
         self._not_reached = set(self.reservations)
