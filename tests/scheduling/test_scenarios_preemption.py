@@ -231,3 +231,23 @@ def test_a_victim_that_reaches_its_end_within_the_grace_has_succeeded() -> None:
     world.end("low", Outcome.SUCCESS, 0, exit_code=0)
     assert world.state("low") is JobState.SUCCEEDED
     assert world.running() == {"high"}
+
+
+@pytest.mark.parametrize(("mode", "running"), [(CheckpointMode.SIGNAL, {"short"}), (CheckpointMode.NONE, {"long"})])
+def test_the_ordering_counts_all_that_a_job_loses_that_saves_nothing(mode: CheckpointMode, running: set[str]) -> None:
+    world = World(*ONE, settings=Settings(preempt=True))
+    world.submit(single("long", 4, checkpoint=Checkpoint(mode)), lasting=36_000, known=True)
+    world.go_to(32_000)
+    world.submit(single("short", 4), lasting=600, known=True)
+    assert world.running() == running
+
+
+def test_a_job_that_lost_hours_of_work_is_not_taken_for_a_new_one() -> None:
+    world = World(*ONE)
+    world.submit(single("low", 4, priority=LOW))
+    world.go_to(36_000)
+    world.submit(single("high", 4, priority=HIGH))
+    world.submit(single("new", 4, priority=LOW))
+    low, new = (world.core.jobs[job] for job in ("low", "new"))
+    assert (low.attained_s, low.reached_s) == (0, 36_000)
+    assert low.key[0] > 36_000 > new.key[0], "it is known to take longer than that"

@@ -30,7 +30,7 @@ from millpond.model.reasons import Reason
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
 from millpond.model.states import JobState, Outcome
 from millpond.model.tenants import Queue
-from millpond.model.workloads import Job, Role
+from millpond.model.workloads import CheckpointMode, Job, Role
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -235,8 +235,11 @@ class World:
         return self.settle()
 
     def _end_stopped(self, stop: Stop) -> None:
+        record = self.core.jobs[stop.job]
+        saves = record.job.checkpoint.mode is CheckpointMode.SIGNAL
+        service_s = record.service_s(self.now) - record.attained_before_s if saves else None
         for task in stop.tasks or (-1,):
-            self.tell(Ended(self.now, stop.job, stop.attempt, Outcome.STOPPED, task))
+            self.tell(Ended(self.now, stop.job, stop.attempt, Outcome.STOPPED, task, service_s=service_s))
 
     # ---- what a user sees ---------------------------------------------------------------------------------------
 

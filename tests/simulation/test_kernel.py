@@ -15,7 +15,7 @@ from millpond.model.events import Confirmed, DurationPredicted, Ended, JobSubmit
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import Outcome
-from millpond.model.workloads import Job, Priority, Role
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
@@ -143,7 +143,8 @@ def test_without_durations_nothing_but_submission_and_gpu_count_reaches_the_sche
         logs.append(simulation.log)
     assert logs[0] == logs[1]
     jobs = [event.job for event in logs[0] if isinstance(event, JobSubmitted)]
-    assert jobs == [Job(f"job-{number}", job.roles) for number, job in enumerate(jobs)]
+    saves = Checkpoint(CheckpointMode.SIGNAL)  # of the world, not of the trace
+    assert jobs == [Job(f"job-{number}", job.roles, checkpoint=saves) for number, job in enumerate(jobs)]
 
 
 def test_a_recorded_log_gives_the_same_decisions_again() -> None:

@@ -107,6 +107,7 @@ class JobRecord:
         started_at: confirmed start of the current run; None while it does not run.
         attained_s: seconds of service kept from earlier runs.
         attained_before_s: the same when the current run began.
+        reached_s: the most service it has come to in any run, also where that was lost: it takes longer than this.
         failed_starts: starts in a row that the engine refused.
         debt_s: seconds that the next or present run needs to catch up after a preemption.
         expected_s, cautious_s: forecast of the whole run; None when there is none.
@@ -147,6 +148,7 @@ class JobRecord:
     ended_at: float | None = None
     attained_s: float = 0.0
     attained_before_s: float = 0.0
+    reached_s: float = 0.0
     failed_starts: int = 0
     debt_s: float = 0.0
     expected_s: float | None = None

@@ -26,7 +26,7 @@ from millpond.model.events import (
 )
 from millpond.model.nodes import Node
 from millpond.model.states import Outcome
-from millpond.model.workloads import Job
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import NEVER, SimulatedEngine, Work
 from millpond.simulation.trace import Workload, anonymous
@@ -109,6 +109,8 @@ class Simulation:
         self._scheduler = scheduler
         self._record = record
         self._jobs: list[Job] = anonymous(entries) if world.durations == "none" else [entry.job for entry in entries]
+        if world.costs.lost_work_s < NEVER:
+            self._jobs = [replace(job, checkpoint=Checkpoint(CheckpointMode.SIGNAL)) for job in self._jobs]
         lengths = (entry.duration_s for entry in entries)
         self.engine = SimulatedEngine(world.nodes, zip(self._jobs, lengths, strict=True), world.costs)
         self._predictor = DurationPredictor() if world.durations == "predicted" else None

@@ -233,6 +233,7 @@ class TaskCompletion:
 
     def _keep_service(self, record: JobRecord, service_s: float | None) -> None:
         """Count the service of the run that is over."""
+        record.reached_s = max(record.reached_s, record.service_s(self._state.now))
         if service_s is not None:
             record.attained_s = record.attained_before_s + service_s
         elif all(task.surplus or task.state is TaskState.SUCCEEDED for task in record.tasks):

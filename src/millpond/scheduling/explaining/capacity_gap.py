@@ -21,7 +21,7 @@ from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.displacement import Entitlement, may_displace
+from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 
 _FILTERS = {
     KernelFilter.FITS: Filter.FITS,
@@ -199,8 +199,9 @@ class CapacityGap:
             if other.slot >= 0 and other.job.priority < record.job.priority and other.job.pool == record.job.pool
         ]
         until = self._state.roster.slots[SLOT_PROTECTED_UNTIL]
+        rule = Displacement(self._state)
         if any(
-            until[other.slot] <= self._state.now and may_displace(self._state, record, other, Entitlement.PRIORITY)
+            until[other.slot] <= self._state.now and rule.may_displace(record, other, Entitlement.PRIORITY)
             for other in lower
         ):
             return []

@@ -114,14 +114,14 @@ class Ordering:
         """Whether a job that fits should wait a little all the same; asked only where nothing is preempted."""
         return False
 
-    def sizes(self, record: JobRecord) -> tuple[float, float, float, float]:
+    def sizes(self, record: JobRecord) -> tuple[float, float, float, float, float]:
         """What the roster keeps of a running job, beside its public figures.
 
         Its length as the ordering knows it (``NEVER`` when it has to guess); 1.0 if that is certain, else 0.0; by what
         its seconds are multiplied in ``slot_keys``; by how much more than the newcomer's its key must exceed it, for
-        the cost of its preemption.
+        the cost of its preemption; and by how much more for each second of its run.
         """
-        return whole_s(record), float(is_exact(record)), 1.0, 0.0
+        return whole_s(record), float(is_exact(record)), 1.0, 0.0, 0.0
 
     def next_release(self, now: float) -> float | None:
         """When the first job that ``holds_back`` kept waiting may be kept no longer; None when there is none."""
@@ -133,12 +133,12 @@ class Ordering:
         return keys, float(keys.max(initial=0.0))
 
     def victims(
-        self, record: JobRecord, slots: FloatArray, keys: FloatArray, open_to_it: BoolArray
+        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray
     ) -> Displaceable | None:
         """Which work a waiting job may displace; None for none.
 
         Args:
-            slots: (16, slots), see ``reclaiming.roster``.
+            slots: (18, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
             open_to_it: (slots,) who may be asked at all.
         """

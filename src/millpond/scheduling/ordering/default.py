@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from millpond.model.states import JobState
+from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.ordering.base import (
     NEVER,
     BoolArray,
@@ -105,7 +106,8 @@ class Default(Ordering):
         attained = record.attained_s
         left, margin = NEVER if record.expected_s is None else self._known_left(record, now), MARGIN_KNOWN
         if left == NEVER:
-            left, margin = self.survival.rank(record.size_class, attained), MARGIN_GUESSED
+            reached = max(record.reached_s, attained)
+            left, margin = self.survival.rank(record.size_class, reached) + reached - attained, MARGIN_GUESSED
         left = max(left + record.debt_s, 1.0)
         waited = max(now - record.submitted_at - attained, 0.0)
         patience = PATIENCE * (attained + left)
@@ -142,7 +144,7 @@ class Default(Ordering):
     def next_change(self, record: JobRecord, now: float) -> float:
         if record.started_at is None or self._known_left(record, now) < NEVER:
             return NEVER
-        at = self.survival.next_rise(record.size_class, record.service_s(now), RANK_RISE)
+        at = self.survival.next_rise(record.size_class, _reached_s(record, now), RANK_RISE)
         return now + at - record.service_s(now) + debt_s(record, now)
 
     def next_change_of_any(
@@ -156,7 +158,7 @@ class Default(Ordering):
     def expected_end(self, record: JobRecord, now: float) -> float:
         left = self._known_left(record, now)
         if left == NEVER:
-            left = self.survival.half_life_s(record.size_class, record.service_s(now))
+            left = self.survival.half_ended_s(record.size_class, _reached_s(record, now)) - record.service_s(now)
         return now + min(left, _until_limit(record, now)) + debt_s(record, now)
 
     def cautious_end(self, record: JobRecord, now: float) -> float:
@@ -164,7 +166,7 @@ class Default(Ordering):
         if self._known_left(record, now) < NEVER and record.cautious_s is not None:
             left = max(record.cautious_s - service, 0.0)
         else:
-            left = self.survival.long_life_s(record.size_class, service)
+            left = self.survival.mostly_ended_s(record.size_class, _reached_s(record, now)) - service
         return now + min(left, _until_limit(record, now)) + debt_s(record, now)
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
@@ -173,9 +175,11 @@ class Default(Ordering):
         self._fill_ends(slots, now, self.survival.edges, self.survival.half_ended_at, ends)
         return ends
 
-    def sizes(self, record: JobRecord) -> tuple[float, float, float, float]:
-        charge = COST_WEIGHT * self.settings.preemption_cost.of(record.gpu_milli) * cards(record)
-        return forecast_s(record), float(is_exact(record)), _weight(record.gpu_milli), charge
+    def sizes(self, record: JobRecord) -> tuple[float, float, float, float, float]:
+        per_second = COST_WEIGHT * cards(record)
+        charge = per_second * self.settings.preemption_cost.of(record.gpu_milli)
+        loss = per_second if record.job.checkpoint.mode is CheckpointMode.NONE else 0.0
+        return forecast_s(record), float(is_exact(record)), _weight(record.gpu_milli), charge, loss
 
     def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
         highest, _ = self._fill_keys(slots, now)
@@ -192,12 +196,12 @@ class Default(Ordering):
         return float(highest), left
 
     def victims(
-        self, record: JobRecord, slots: FloatArray, keys: FloatArray, open_to_it: BoolArray
+        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray
     ) -> Displaceable | None:
         gate = COST_WEIGHT * MOVE_GATE * record.key[0] / cards(record) if record.gpu_milli >= 2000 else NOBODY_MOVES
         harm, move_harm = np.empty(len(keys)), np.empty(len(keys))
         ended, moved = self._displaceable(
-            slots, keys, open_to_it, record.displaces_above, gate, MOVE_HARM, harm, move_harm
+            slots, now, keys, open_to_it, record.displaces_above, gate, MOVE_HARM, harm, move_harm
         )
         return Displaceable(harm, keys, move_harm if moved else move_harm[:0]) if ended else None
 
@@ -224,6 +228,11 @@ class Default(Ordering):
     def restore(self, plain: dict[str, Any]) -> None:
         self.survival.restore(plain["survival"])
         self.guard.restore(plain["guard"])
+
+
+def _reached_s(record: JobRecord, now: float) -> float:
+    """Seconds of service that a job is known to outlast."""
+    return max(record.reached_s, record.service_s(now))
 
 
 @cache

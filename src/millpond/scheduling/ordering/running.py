@@ -17,6 +17,8 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_DEBT,
     SLOT_EXACT,
     SLOT_LIMIT,
+    SLOT_LOSS,
+    SLOT_REACHED,
     SLOT_STARTED,
     SLOT_WAITED,
     SLOT_WEIGHT,
@@ -70,7 +72,7 @@ def running_keys(
 ) -> float:
     """Fill ``keys`` and ``left`` (slots,) for running work as if it waited now; returns the highest key.
 
-    ``slots``: (16, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
+    ``slots``: (18, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
     """
     highest = 0.0
     for slot in range(slots.shape[1]):
@@ -85,7 +87,8 @@ def running_keys(
         if whole < np.inf and (slots[SLOT_EXACT, slot] > 0.0 or service < whole):
             seconds = max(whole - service, 0.0)
         else:
-            seconds = ranks[int(slots[SLOT_CLASS, slot]), bin_at(edges, service)]
+            reached = max(service, slots[SLOT_REACHED, slot])
+            seconds = ranks[int(slots[SLOT_CLASS, slot]), bin_at(edges, reached)] + reached - service
         seconds = max(seconds + debt, 1.0)
         left[slot] = seconds
         keys[slot] = (
@@ -113,13 +116,23 @@ def expected_ends(
         if service < slots[SLOT_WHOLE, slot] < np.inf:
             left = slots[SLOT_WHOLE, slot] - service
         else:
-            left = max(half_ended_at[int(slots[SLOT_CLASS, slot]), bin_at(edges, service)] - service, 0.0)
+            reached = max(service, slots[SLOT_REACHED, slot])
+            left = max(half_ended_at[int(slots[SLOT_CLASS, slot]), bin_at(edges, reached)] - service, 0.0)
         ends[slot] = now + min(left, max(slots[SLOT_LIMIT, slot] - service, 0.0)) + debt
+
+
+@lean_kernel
+def charge_of(slots: FloatArray, slot: int, now: float) -> float:
+    """By how much more than the newcomer's the key of running work must exceed it, for what its preemption costs."""
+    service = max(now - slots[SLOT_STARTED, slot] - slots[SLOT_DEBT, slot], 0.0)
+    charge: float = slots[SLOT_CHARGE, slot] + slots[SLOT_LOSS, slot] * service
+    return charge
 
 
 @lean_kernel
 def displaceable(
     slots: FloatArray,
+    now: float,
     keys: FloatArray,
     open_to_it: NDArray[np.bool_],
     above: float,
@@ -144,7 +157,7 @@ def displaceable(
         if not open_to_it[slot]:
             continue
         size = slots[SLOT_CARDS, slot]
-        charge = slots[SLOT_CHARGE, slot]
+        charge = charge_of(slots, slot, now)
         if keys[slot] > above + charge:
             harm[slot] = size / max(keys[slot], 1e-9)
             ended = True
@@ -181,10 +194,11 @@ def soonest_displaceable(
             soonest = min(soonest, slots[SLOT_WHOLE, slot] - service + debt)
             continue
         size = int(slots[SLOT_CLASS, slot])
-        here = bin_at(edges, service)
-        seconds = ranks[size, here]
+        reached = max(service, slots[SLOT_REACHED, slot])
+        here = bin_at(edges, reached)
+        seconds = ranks[size, here] + reached - service
         ageing = 1.0 + slots[SLOT_WAITED, slot] / (patience * (service + seconds))
-        limit = max((threshold + slots[SLOT_CHARGE, slot]) * ageing / slots[SLOT_WEIGHT, slot], rise * seconds)
+        limit = max((threshold + charge_of(slots, slot, now)) * ageing / slots[SLOT_WEIGHT, slot], rise * seconds)
         later = here + 1
         while later < bins and ranks[size, later] <= limit:
             later += 1

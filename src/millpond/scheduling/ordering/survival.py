@@ -198,9 +198,9 @@ class SurvivalTable:
         """Seconds: how far the job is, in expectation, from the best moment to have stopped giving it service."""
         return self.ranks[size][bin_of(service_s)]
 
-    def half_life_s(self, size: int, service_s: float) -> float:
-        """Seconds of further service after which half of such jobs have ended."""
-        return max(self._ends[0][size][bin_of(service_s)] - service_s, 0.0)
+    def half_ended_s(self, size: int, service_s: float) -> float:
+        """Seconds of service after which half of the jobs that have come so far have ended."""
+        return max(self._ends[0][size][bin_of(service_s)], service_s)
 
     @property
     def half_ended_at(self) -> FloatArray:
@@ -208,9 +208,9 @@ class SurvivalTable:
         table: FloatArray = self._end_table[0]
         return table
 
-    def long_life_s(self, size: int, service_s: float) -> float:
-        """Seconds of further service after which all but a tenth of such jobs have ended."""
-        return max(self._ends[1][size][bin_of(service_s)] - service_s, 0.0)
+    def mostly_ended_s(self, size: int, service_s: float) -> float:
+        """Seconds of service after which all but a tenth of the jobs that have come so far have ended."""
+        return max(self._ends[1][size][bin_of(service_s)], service_s)
 
     def next_rise(self, size: int, service_s: float, factor: float) -> float:
         """Service at which the rank will have risen by ``factor``; infinite when it never does."""

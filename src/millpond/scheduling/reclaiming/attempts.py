@@ -28,7 +28,8 @@ class Rule:
         move_harm: (slots,) cost of moving each aside; infinite for those that may not be moved; or empty.
         parts: what others can give up without ending running work, the dearest first.
         under: the queue whose limit is in the way; those below it can help wherever they run; empty when none is.
-        still: asked of each victim when its turn comes; earlier victims may have changed the answer.
+        is_open: whether work of a job's queue and class may leave; asked of each part when its turn comes.
+        still: asked of each victim when its turn comes, with those that leave before it.
         may_grow: whether an elastic job may take so many tasks into the room that was made.
     """
 
@@ -40,7 +41,8 @@ class Rule:
     move_harm: FloatArray = field(default_factory=lambda: NO_MOVES)
     parts: Sequence[ShrinkPart] = ()
     under: str = ""
-    still: Callable[[JobRecord], bool] = lambda victim: True
+    is_open: Callable[[JobRecord], bool] = lambda job: True
+    still: Callable[[JobRecord, Sequence[JobRecord]], bool] = lambda victim, before: True
     by_ordering: bool = False
 
 
@@ -67,7 +69,7 @@ class Attempt:
         self.harm[slot] = np.inf
         if is_moved:
             self.move_harm[slot] = np.inf
-        if victim is None or not self.rule.still(victim):
+        if victim is None or not self.rule.still(victim, self.victims):
             return False
         (self.moved if is_moved else self.victims).append(victim)
         self._hold(victim, HoldState.NOTHING)

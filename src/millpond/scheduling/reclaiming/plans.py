@@ -8,7 +8,7 @@ size only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +28,7 @@ from millpond.scheduling.reclaiming.victims import unprotected
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_admitted, limit_in_the_way
-from millpond.scheduling.tenancy.displacement import Entitlement, may_displace
+from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 
 BoolArray = NDArray[np.bool_]
 
@@ -44,6 +44,7 @@ class Planner:
         self._highest_key = 0.0
         self._keys_at = (-1.0, -1)
         self._leaving: dict[str, JobRecord] = {}
+        self._displacement = Displacement(state)
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -54,6 +55,7 @@ class Planner:
     def begin(self) -> None:
         """A cycle begins: no work has been asked to leave in it yet."""
         self._leaving.clear()
+        self._displacement.begin()
 
     def has_asked(self, record: JobRecord) -> bool:
         """Whether the job, or some of its tasks, was asked to leave in this walk."""
@@ -65,9 +67,9 @@ class Planner:
         """Take back borrowed room for a queue that is within its guarantee."""
         state = self.state
         slots = state.roster.live
-        may_ask = self._may_ask(record, Entitlement.GUARANTEE)
-        allowed = self._displaceable(slots, (Priority.LOW, Priority.CRITICAL), may_ask)
-        parts = self._parts(may_ask)
+        is_open, still = self._entitled(record, Entitlement.GUARANTEE)
+        allowed = self._displaceable(slots, (Priority.LOW, Priority.CRITICAL), is_open)
+        parts = self._parts(is_open)
         if not parts and not allowed.any():
             return None
         harm, preference = self._lost_work(slots)
@@ -77,7 +79,7 @@ class Planner:
             return not borrows and is_admitted(state, record, tasks)
 
         harm = np.where(allowed, harm, np.inf)
-        rule = Rule(Cause.RECLAIMED, harm, preference, mask, may_grow, parts=parts, still=may_ask)
+        rule = Rule(Cause.RECLAIMED, harm, preference, mask, may_grow, parts=parts, is_open=is_open, still=still)
         limiting = limit_in_the_way(state, record)
         if limiting is None:
             return self._find(record, rule)
@@ -93,9 +95,9 @@ class Planner:
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
         slots = self.state.roster.live
-        may_ask = self._may_ask(record, Entitlement.PRIORITY)
-        allowed = self._displaceable(slots, (Priority.LOW, record.job.priority - 1), may_ask)
-        parts = self._parts(may_ask)
+        is_open, still = self._entitled(record, Entitlement.PRIORITY)
+        allowed = self._displaceable(slots, (Priority.LOW, record.job.priority - 1), is_open)
+        parts = self._parts(is_open)
         if not parts and not allowed.any():
             return None
         harm, preference = self._lost_work(slots)
@@ -108,7 +110,8 @@ class Planner:
             mask,
             partial(is_admitted, self.state, record),
             parts=parts,
-            still=may_ask,
+            is_open=is_open,
+            still=still,
         )
         return self._find(record, rule)
 
@@ -118,8 +121,9 @@ class Planner:
         slots = state.roster.live
         keys = self._running_keys(slots)
         priority = record.job.priority
-        may_ask = self._may_ask(record, Entitlement.ORDERING)
-        judged = state.ordering.victims(record, slots, keys, self._displaceable(slots, (priority, priority), may_ask))
+        is_open, still = self._entitled(record, Entitlement.ORDERING)
+        allowed = self._displaceable(slots, (priority, priority), is_open)
+        judged = state.ordering.victims(record, slots, state.now, keys, allowed)
         if judged is None:
             return None
         rule = Rule(
@@ -129,7 +133,7 @@ class Planner:
             mask,
             partial(is_admitted, state, record),
             judged.move_harm,
-            still=may_ask,
+            still=still,
             by_ordering=True,
         )
         plan = self._find(record, rule)
@@ -159,12 +163,19 @@ class Planner:
             self._keys_at = stamp
         return self._keys
 
-    def _may_ask(self, record: JobRecord, by: Entitlement) -> Callable[[JobRecord], bool]:
-        """What says of running work whether a job may displace it."""
-        return partial(may_displace, self.state, record, by=by)
+    def _entitled(
+        self, record: JobRecord, by: Entitlement
+    ) -> tuple[Callable[[JobRecord], bool], Callable[[JobRecord, Sequence[JobRecord]], bool]]:
+        """What says of running work whether its queue and class may leave for a job, and whether it may itself."""
+        displacement, leaving = self._displacement, self._leaving
+
+        def still(victim: JobRecord, before: Sequence[JobRecord]) -> bool:
+            return displacement.may_displace(record, victim, by, (*before, *leaving.values()))
+
+        return partial(displacement.is_open, record, by=by), still
 
     def _displaceable(
-        self, slots: FloatArray, classes: tuple[int, int], may_ask: Callable[[JobRecord], bool]
+        self, slots: FloatArray, classes: tuple[int, int], is_open: Callable[[JobRecord], bool]
     ) -> BoolArray:
         """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
         free = np.empty(slots.shape[1], dtype=np.bool_)
@@ -178,7 +189,7 @@ class Planner:
                 victim = self.state.roster.records[slot]
                 assert victim is not None, "a slot that is alive has a job"
                 if victim.queue not in by_queue:
-                    by_queue[victim.queue] = may_ask(victim)
+                    by_queue[victim.queue] = is_open(victim)
                 free[slot] = by_queue[victim.queue]
         return free
 

@@ -19,7 +19,7 @@ from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave, soften
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_retake, is_suspending
-from millpond.scheduling.tenancy.displacement import Entitlement, may_displace
+from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 
 
 def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
@@ -61,21 +61,21 @@ def _make_way(state: State, claims: Claims, record: JobRecord) -> None:
 
 def _holders(state: State, record: JobRecord, devices: set[int]) -> list[JobRecord]:
     """Running work on these devices; empty if one of them does not rank below the job, or is protected."""
-    found = []
+    found: list[JobRecord] = []
     for other in state.running.values():
         if other is record or other.id in state.suspended:
             continue
         if any(task.holding is not None and devices & set(task.holding.devices) for task in other.tasks):
-            if not _may_ask(state, record, other):
+            if not _may_ask(state, record, other, found):
                 return []
             found.append(other)
     return found
 
 
-def _may_ask(state: State, record: JobRecord, other: JobRecord) -> bool:
-    is_below = may_displace(state, record, other, Entitlement.PRIORITY) or (
-        may_displace(state, record, other, Entitlement.ORDERING)
-        and other.job.share_class.rank > record.job.share_class.rank
+def _may_ask(state: State, record: JobRecord, other: JobRecord, before: Sequence[JobRecord]) -> bool:
+    rule, is_less_urgent = Displacement(state), other.job.share_class.rank > record.job.share_class.rank
+    is_below = rule.may_displace(record, other, Entitlement.PRIORITY, before) or (
+        is_less_urgent and rule.may_displace(record, other, Entitlement.ORDERING, before)
     )
     if not is_below or other.state is not JobState.RUNNING or other.slot < 0:
         return False

@@ -48,8 +48,10 @@ _NO_EXTRAS = (0,) * EXTRA_LIMIT
     SLOT_LIMIT,  # time limit in seconds of service; infinite when there is none
     SLOT_SEQUENCE,  # order of arrival: breaks ties
     SLOT_BIN,  # up to which bin of service it has been counted, see ordering.survival
-) = range(16)
-_SLOT_FIELDS = 16
+    SLOT_LOSS,  # what each second of its run adds to that charge, where a preemption loses them
+    SLOT_REACHED,  # the most service that an earlier run came to
+) = range(18)
+_SLOT_FIELDS = 18
 
 
 MOST_MOVED_CARDS = 7
@@ -62,7 +64,7 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (16, slots); live: those that were ever used.
+        slots: float64 (18, slots); live: those that were ever used.
         records: the job of each slot, None where it is free.
     """
 
@@ -81,7 +83,7 @@ class Roster:
         self._free_rows = list(range(63, -1, -1))
         self._free_slots = list(range(63, -1, -1))
 
-    def add(self, record: JobRecord, now: float, sizes: tuple[float, float, float, float]) -> None:
+    def add(self, record: JobRecord, now: float, sizes: tuple[float, float, float, float, float]) -> None:
         """Enter a job that runs, with all its holdings.
 
         Args:
@@ -95,7 +97,7 @@ class Roster:
         if slot >= self.width:
             self.live = self.slots[:, : slot + 1]
         self.records[slot] = record
-        whole_s, exact, weight, charge = sizes
+        whole_s, exact, weight, charge, loss = sizes
         started = now if record.started_at is None else record.started_at
         job = record.job
         exempt = not job.preemptible or record.preemptions >= job.preemption_budget
@@ -116,6 +118,8 @@ class Roster:
             float("inf") if job.time_limit_s is None else job.time_limit_s,
             float(record.sequence),
             float(record.bins_outlived),
+            loss,
+            record.reached_s,
         )
         self._slot_cells[slot :: self.slots.shape[1]] = array("d", values)
         self.version += 1

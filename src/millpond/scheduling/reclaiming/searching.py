@@ -217,7 +217,7 @@ class VictimSearch:
         placed = None
         if shrink:
             attempt.parts = self._shrink.release(
-                list(rule.parts), rule.still, record.job.pool, attempt.mask, under=rule.under
+                list(rule.parts), rule.is_open, record.job.pool, attempt.mask, under=rule.under
             )
             placed = self._placer.place(record, attempt.mask, tasks=tasks) if attempt.parts else None
             for part in attempt.parts:

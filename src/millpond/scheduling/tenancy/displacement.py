@@ -1,24 +1,30 @@
 """Which running work a waiting job may displace: the one rule that every plan asks.
 
 1. A job within the guarantee of its queue displaces what other queues have borrowed, of whatever class.
-2. Work within its guarantee is displaced by no job that lives on another promise.
+2. Work within its guarantee is displaced by no job that lives on another promise. If a queue holds more than it is
+   promised, that is the work that has run longest.
 3. Between the rest the class of priority decides, and between equals the ordering.
+4. What leaves stays borrowed: no eviction lets a job that it ends come within its guarantee; nor, where the newcomer
+   borrows and would have to give the room back, one that waits.
 
 Protections come before all of this and are kept with the work itself: its minimum run time, its budget of preemptions,
 and whether it is preemptible (``reclaiming.roster``).
 
-That evictions end follows: where one job displaces another, either work within a guarantee takes the place of borrowed
-work, and no borrower takes it back (2), or both live on the same promise or both borrow, and a higher class, or a key
-that is lower by a margin, takes the place of a lower one. The classes and promises of running work rise with each
-eviction, and there are finitely many. Time, too, changes keys; how often it does is bounded by the margin.
+So evictions end. Where one job displaces another, either work within a guarantee takes the place of borrowed work, and
+no borrower takes it back; or both live on the same promise or both borrow, and a higher class, or a key that is lower
+by a margin, takes the place of a lower one. Neither can go on for ever among finitely many jobs at one instant; and as
+time changes keys, preempted work has saved what it did, or all of it is the price (``ordering.default``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import is_guaranteed
+from millpond.scheduling.tenancy.queues import QueueNode
 
 
 class Entitlement(Enum):
@@ -30,12 +36,78 @@ class Entitlement(Enum):
     ORDERING = "ordering"
 
 
-def may_displace(state: State, record: JobRecord, victim: JobRecord, by: Entitlement) -> bool:
-    """Whether a job may displace running work by this entitlement, going by what their queues use now."""
-    queues = state.queues
-    if by is Entitlement.GUARANTEE:
-        return victim.queue != record.queue and queues.may_take_back(record.queue, victim.queue)
-    newcomer, holder = record.job.priority, victim.job.priority
-    if holder >= newcomer if by is Entitlement.PRIORITY else holder != newcomer:
-        return False
-    return not queues.shields(victim.queue, record.queue)
+class Displacement:
+    """The rule on one state, for as long as its lines of waiting jobs stay as they are."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._least_waiting: dict[QueueNode, float] = {}
+
+    def begin(self) -> None:
+        """The lines may have changed."""
+        self._least_waiting.clear()
+
+    def is_open(self, record: JobRecord, victim: JobRecord, by: Entitlement) -> bool:
+        """Rules 1 to 3: whether work of the victim's queue and class may leave for a job, by what queues use now."""
+        queues = self._state.queues
+        if by is Entitlement.GUARANTEE:
+            return victim.queue != record.queue and queues.may_take_back(record.queue, victim.queue)
+        newcomer, holder = record.job.priority, victim.job.priority
+        if holder >= newcomer if by is Entitlement.PRIORITY else holder != newcomer:
+            return False
+        return not queues.shields(victim.queue, record.queue)
+
+    def may_displace(
+        self, record: JobRecord, victim: JobRecord, by: Entitlement, beside: Iterable[JobRecord] = ()
+    ) -> bool:
+        """Whether a job may have a running one end, by what queues use now.
+
+        Args:
+            beside: jobs that were asked to leave before it, and count as gone already.
+        """
+        if not self.is_open(record, victim, by):
+            return False
+        queues = self._state.queues
+        promise = queues.promise(victim.queue)
+        if promise is None or queues.is_below(record.queue, promise.queue.name):
+            return True  # what leaves one child of a promise, another one takes
+        if by is not Entitlement.GUARANTEE and self._is_promised(victim, promise):
+            return False
+        spare = promise.queue.guarantee.gpu_milli - (promise.gpu_milli - _held_milli(victim))
+        leaving = (victim, *(job for job in beside if queues.promise(job.queue) is promise))
+        if any(job.demand.least_amount.gpu_milli <= spare for job in leaving):
+            return False
+        return is_guaranteed(self._state, record) or self._smallest_waiting(promise) > spare
+
+    def _is_promised(self, victim: JobRecord, promise: QueueNode) -> bool:
+        """Whether running work fits in the guarantee beside all that has run on it for longer."""
+        queues, before = self._state.queues, _age(victim)
+        older = sum(
+            _held_milli(job)
+            for job in self._state.running.values()
+            if _age(job) < before and queues.promise(job.queue) is promise
+        )
+        return older + victim.demand.least_amount.gpu_milli <= promise.queue.guarantee.gpu_milli
+
+    def _smallest_waiting(self, promise: QueueNode) -> float:
+        """The fewest cards (milli) with which a job that waits and lives on a promise could start; or infinity."""
+        if promise not in self._least_waiting:
+            heads = (line[0][2] for line in self._state.waiting.lines.values())
+            self._least_waiting[promise] = min(
+                (
+                    float(head.demand.least_amount.gpu_milli)
+                    for head in heads
+                    if self._state.queues.promise(head.queue) is promise
+                ),
+                default=float("inf"),
+            )
+        return self._least_waiting[promise]
+
+
+def _held_milli(record: JobRecord) -> int:
+    return record.held_by([task for task in record.tasks if task.holding is not None]).gpu_milli
+
+
+def _age(record: JobRecord) -> tuple[float, int]:
+    """Lower for what has run longer; work that is yet to be confirmed comes last."""
+    return (float("inf") if record.started_at is None else record.started_at, record.sequence)

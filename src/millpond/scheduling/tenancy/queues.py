@@ -127,17 +127,17 @@ class QueueTree:
 
         A leaf without a guarantee of its own lives on its parent's, and so on up; the root guarantees nothing.
         """
-        promise = self._promise(name)
+        promise = self.promise(name)
         return promise is None or not promise.within_guarantee(amount)
 
-    def _promise(self, name: str) -> QueueNode | None:
+    def promise(self, name: str) -> QueueNode | None:
         """The queue whose guarantee a leaf lives on: its own, or the nearest above it; None if there is none."""
         return next((node for node in self.by_name[name].path if node.queue.guarantee.gpu_milli > 0), None)
 
     def shields(self, name: str, newcomer: str) -> bool:
         """Whether a leaf is within a guarantee on which another leaf does not live."""
-        promise = self._promise(name) if self.has_guarantees else None
-        return promise is not None and promise is not self._promise(newcomer) and promise.within_guarantee(Amount())
+        promise = self.promise(name) if self.has_guarantees else None
+        return promise is not None and promise is not self.promise(newcomer) and promise.within_guarantee(Amount())
 
     def may_borrow(self, name: str) -> bool:
         """Whether the leaf and every queue above it may run beyond their guarantees."""

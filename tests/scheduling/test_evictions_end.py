@@ -1,0 +1,97 @@
+"""Between two events from outside, evictions end, and no job is evicted for one that was evicted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import World, asks, elastic, gang, machine, queue, single
+
+from millpond.model.decisions import Stop, Suspend
+from millpond.model.nodes import Pool
+from millpond.model.tenants import Queue
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
+from millpond.scheduling.settings import PreemptionCost, Settings
+
+LEAVES = ("red", "blue", "guest", "free", "default")
+SAVES = Checkpoint(CheckpointMode.SIGNAL)
+A_WEEK_S = 7 * 86_400.0
+
+sizes = st.integers(0, 4)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[Queue, ...]:
+    """Guarantees on two floors; together they may be more than there is."""
+    return (
+        queue("team", guarantee=draw(sizes)),
+        queue("red", parent="team", guarantee=draw(st.integers(0, 2))),
+        queue("blue", parent="team", guarantee=draw(st.integers(0, 1))),
+        queue("guest", guarantee=draw(sizes)),
+        queue("free"),
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn, preempt: st.SearchStrategy[bool]) -> World:
+    policy = Settings(
+        ordering=draw(st.sampled_from(("default", "fair", "fifo"))),
+        preempt=draw(preempt),
+        preemption_cost=draw(st.sampled_from((PreemptionCost(), PreemptionCost(0.0, 0.0)))),
+    )
+    cards = draw(st.lists(st.sampled_from((1, 2, 4, 8)), min_size=1, max_size=3))
+    nodes = [machine(f"n{number}", count, swap_mib=64_000) for number, count in enumerate(cards)]
+    return World(*nodes, settings=policy, queues=draw(trees()), pools=(Pool(suspends=draw(st.booleans()), turn_s=0.0),))
+
+
+@st.composite
+def jobs(draw: st.DrawFn, id_: str) -> Job:
+    fields = {
+        "queue": draw(st.sampled_from(LEAVES)),
+        "priority": draw(st.sampled_from((Priority.LOW, Priority.NORMAL, Priority.HIGH))),
+        "checkpoint": draw(st.sampled_from((SAVES, Checkpoint()))),
+    }
+    match draw(st.sampled_from(("single", "gang", "elastic"))):
+        case "single":
+            return single(id_, draw(st.sampled_from((0, 0.5, 1, 2, 4))), **fields)
+        case "gang":
+            return gang(id_, draw(st.integers(2, 3)), asks(draw(st.integers(1, 2))), **fields)
+        case _:
+            least = draw(st.integers(1, 2))
+            return elastic(id_, (least, least + draw(st.integers(0, 2)), least + 3), asks(1), **fields)
+
+
+batches = st.lists(st.integers(1, 3), min_size=2, max_size=5)
+
+
+def evictions(world: World, since: int) -> Sequence[Stop | Suspend]:
+    """Who was asked to leave for another job."""
+    found = [each for each in world.decisions[since:] if isinstance(each, Stop | Suspend)]
+    return [each for each in found if each.for_job]
+
+
+@given(st.data())
+@settings(max_examples=60, derandomize=True, deadline=None)
+def test_no_job_is_evicted_for_one_that_was_evicted_for_it(data: st.DataObject) -> None:
+    world, count = data.draw(worlds(st.just(False))), 0
+    for size in data.draw(batches):
+        seen = len(world.decisions)
+        world.submit(*(data.draw(jobs(f"j{count + each}")) for each in range(size)))
+        count += size
+        world.go_to(world.now + A_WEEK_S)
+        pairs = {(each.job, each.for_job) for each in evictions(world, seen)}
+        assert not {(one, other) for one, other in pairs if (other, one) in pairs}
+
+
+@given(st.data())
+@settings(max_examples=30, derandomize=True, deadline=None)
+def test_where_the_ordering_preempts_a_week_of_fixed_work_sees_few_evictions(data: st.DataObject) -> None:
+    world, count = data.draw(worlds(st.just(True))), 0
+    for size in data.draw(batches):
+        seen = len(world.decisions)
+        world.submit(*(data.draw(jobs(f"j{count + each}")) for each in range(size)))
+        count += size
+        world.go_to(world.now + A_WEEK_S)
+        # Keys of unknown lengths rise with the service attained, each time by a margin: a week has few such steps.
+        assert len(evictions(world, seen)) <= 10 * count
