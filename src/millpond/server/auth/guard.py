@@ -1,7 +1,7 @@
 """In front of everything: who asks, whether the request may have been forged by a web page, and the audit log.
 
 It is a plain ASGI layer, so that it also covers streams and unknown paths. What the caller may do is decided behind it,
-by the permit that each route declares.
+by the permit that each route declares. The cookie of a browser's session is set and removed here as well.
 """
 
 from __future__ import annotations
