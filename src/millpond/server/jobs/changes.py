@@ -25,8 +25,8 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.serving.services import Services
 from millpond.server.startup.server_components import ServerComponents
-from millpond.specs.api.job_requests import MigrateRequest, ResizeRequest
 from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.requests import MigrateRequest, ResizeRequest
 
 LongestDev = Callable[[str, str], float | None]
 

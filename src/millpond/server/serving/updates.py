@@ -20,7 +20,7 @@ from millpond.server.serving.revisions import Phase
 from millpond.server.serving.rollouts import Rollouts
 from millpond.server.serving.services import Services
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.service_requests import RevisionRequest, RolloutRequest
+from millpond.specs.api.requests import RevisionRequest, RolloutRequest
 from millpond.specs.api.services import FieldChange, RevisionPlan, ServiceInfo
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import service_of

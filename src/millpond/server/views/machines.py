@@ -20,8 +20,8 @@ from millpond.server.startup.isolation import Isolation
 from millpond.server.views.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.devices import DeviceStatus
-from millpond.specs.api.node_requests import CloseRequest, OpenRequest
 from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.requests import CloseRequest, OpenRequest
 
 
 class Machines:

@@ -22,10 +22,10 @@ from millpond.server.views.visibility import reader_of
 from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
 from millpond.specs.api.events import EventList
-from millpond.specs.api.job_requests import ExtendRequest, MigrateRequest, ResizeRequest
 from millpond.specs.api.jobs import MOST_TOGETHER, JobInfo, JobList
 from millpond.specs.api.logs import LogChunk
 from millpond.specs.api.reasons import PlanInfo, ReasonInfo
+from millpond.specs.api.requests import ExtendRequest, MigrateRequest, ResizeRequest
 from millpond.specs.api.trials import TrialList
 from millpond.specs.errors import Problem, SpecError
 

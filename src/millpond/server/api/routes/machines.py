@@ -30,9 +30,9 @@ from millpond.specs.api.base import LATEST
 from millpond.specs.api.devices import DeviceList
 from millpond.specs.api.events import DeliveryList, EventList
 from millpond.specs.api.history import HistoryPage
-from millpond.specs.api.node_requests import CloseRequest, OpenRequest
 from millpond.specs.api.nodes import NodeInfo, NodeList
 from millpond.specs.api.queues import QueueList
+from millpond.specs.api.requests import CloseRequest, OpenRequest
 from millpond.specs.api.server import HealthInfo, ServerInfo
 from millpond.specs.api.usage import Grouping, UsageList
 

@@ -1,0 +1,98 @@
+"""Bodies that ask something of jobs, services and nodes that are there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from millpond.specs.api.base import LATEST, LONGEST_REASON, ONE_LINE
+from millpond.specs.api.models import Body, CanaryPercent
+from millpond.specs.job.fields import MOST_TASKS
+
+
+class ResizeRequest(Body):
+    """Another number of tasks for an elastic job.
+
+    Attributes:
+        tasks: how many the role should have, within its bounds; 0 for a service that may go without replicas.
+        role: which; empty where the job has one only.
+    """
+
+    tasks: Annotated[int, Field(ge=0, le=MOST_TASKS, strict=True)]
+    role: str = ""
+
+
+class MigrateRequest(Body):
+    """Other cards for a running job.
+
+    Attributes:
+        to: names of cards (``NODE/CARD`` or UUIDs), as many as it has, or of one node; empty: wherever there is room.
+        restart: it may be ended and started anew there, although it does not save its work on notice.
+    """
+
+    to: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=MOST_TASKS)] = ()
+    restart: bool = False
+
+
+class InputInfo(Body):
+    """How far a task's standard input is.
+
+    Attributes:
+        received: bytes that were taken so far.
+        open: it takes more; not, once it got the end, has closed it, or has ended.
+    """
+
+    received: int
+    open: bool
+
+
+class ExtendRequest(Body):
+    """More time for a job with a time limit: so many seconds beyond its present limit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    by_s: float = Field(gt=0, le=366 * 86_400, allow_inf_nan=False)
+
+
+class RevisionRequest(Body):
+    """Another job file for a service.
+
+    Attributes:
+        canary: percentage of the requests that it gets first; left out: as its file says.
+    """
+
+    document: dict[str, Any]
+    canary: CanaryPercent | None = None
+
+
+class RolloutRequest(Body):
+    """What is to become of the revision of a service that is on its way; ``undo`` without one goes back by one."""
+
+    act: Literal["pause", "resume", "promote", "undo"]
+
+
+class CloseRequest(Body):
+    """A machine should take no new work: from now on, or from ``begin`` on.
+
+    Attributes:
+        reason: for people.
+        until: when it opens by itself, in seconds since 1970; None: when it is opened.
+        drain: preemptible work there is asked to leave when the span begins.
+        begin: plans it for then: work that is known to run into it does not start there, and it always drains.
+    """
+
+    reason: Annotated[str, Field(max_length=LONGEST_REASON, pattern=ONE_LINE)] = ""
+    until: Annotated[float, Field(ge=0, le=LATEST, strict=True)] | None = None
+    drain: bool = False
+    begin: Annotated[float, Field(ge=0, le=LATEST, strict=True)] | None = None
+
+
+class OpenRequest(Body):
+    """A machine should take new work again.
+
+    Attributes:
+        planned: what is planned for it is given up too.
+    """
+
+    planned: bool = False
