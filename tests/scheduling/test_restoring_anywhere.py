@@ -76,4 +76,4 @@ def test_a_reservation_that_was_found_in_a_trial_is_not_taken_for_fresh_once_tha
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_logs_of_bursts_are_gone_on_with_from_anywhere(kind: str) -> None:
-    assert sum(play(kind, seed, 100, 0.2) for seed in range(2, 6)) > 100
+    assert sum(play(kind, seed, 100, 0.2) for seed in (2, 3)) > 100
