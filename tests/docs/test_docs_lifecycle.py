@@ -65,7 +65,7 @@ def test_a_task_holds_what_the_table_says(row):
         ]
 
     before = free()
-    with cluster.journal.transaction():
+    with cluster.journal:
         cluster.change(holding, HOLDS[row[0]])
 
     assert tuple("yes" if now < then else "no" for now, then in zip(free(), before, strict=True)) == row[1:]

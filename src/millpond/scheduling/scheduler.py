@@ -114,7 +114,7 @@ class Scheduler:
     def decide(self, now: float) -> list[Decision]:
         """Everything that should happen next, as of ``now`` (seconds; never earlier than the last event)."""
         state = self._state
-        with state.journal.transaction():
+        with state.journal:
             state.now = max(state.now, now)
             # 1. What is due: cordons, windows and lending hours, stale claims, time limits, pauses.
             follow_cordons(state)

@@ -141,7 +141,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, ev
     state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
     _give_places(plain, state, event_handlers)
     _give_experience(plain, state, placer)
-    with state.journal.transaction():
+    with state.journal:
         _give_jobs(plain, state)
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}

@@ -106,7 +106,6 @@ class State:
             InvalidInputError: it names more kinds of extra resources than the ledger has room to count.
         """
         self.journal.require_no_trial()
-        self.cluster.words.enter_extras(name for role in job.roles for name, _ in role.request.extras)
         record = self.new_record(job, self.next_sequence, self.now)
         self.cluster.words.shapes_of(record.demand)
         self.next_sequence += 1

@@ -46,7 +46,7 @@ class Redo:
             InconsistentStateError: a decision is about what is not there.
         """
         state = self._state
-        with state.journal.transaction():
+        with state.journal:
             state.now = max(state.now, now)
             state.cordons.follow_clock(state.now)
             follow_hours(state, _is_decided)

@@ -75,7 +75,7 @@ class EventHandlers:
             InvalidInputError: the event contradicts the model (an unknown queue, a duplicate id); nothing has changed.
         """
         state = self.state
-        with state.journal.transaction():
+        with state.journal:
             state.now = max(state.now, event.at)
             self._by_type[type(event)](event)
 

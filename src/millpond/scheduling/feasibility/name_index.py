@@ -115,8 +115,13 @@ class NameIndex:
         return shape
 
     def shapes_of(self, demand: RequestClass) -> tuple[Shape, ...]:
-        """What one task of each role of a demand asks of a node."""
+        """What one task of each role of a demand asks of a node.
+
+        Raises:
+            InvalidInputError: it names more kinds of extra resources than a cluster can have; none has got a number.
+        """
         if demand.shapes_at != self._shapes_version:
+            self.enter_extras(name for role in demand.roles for name, _ in role.request.extras)
             demand.shapes = tuple(self.shape_of(role.request, demand.pool) for role in demand.roles)
             demand.shapes_at = self._shapes_version
         return demand.shapes

@@ -11,8 +11,7 @@ so that a plan can try and drop parts of itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVarTuple
 
 from millpond.model.errors import InconsistentStateError
@@ -21,7 +20,10 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class Journal:
-    """A stack of undo actions shared by everything that a trial changes."""
+    """A stack of undo actions shared by everything that a trial changes.
+
+    ``with journal:`` is a transaction. Trials that an exception leaves open in it are rolled back.
+    """
 
     __slots__ = ("_in_transaction", "_trials", "_undo")
 
@@ -30,21 +32,19 @@ class Journal:
         self._trials = 0
         self._in_transaction = False
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Allow changes that stay: one event, or one cycle. Trials that an exception left open are rolled back.
+    def __enter__(self) -> None:
+        """Begin a transaction: one event, or one cycle, whose changes stay.
 
         Raises:
             InconsistentStateError: a trial is open.
         """
         self.require_no_trial()
         self._in_transaction = True
-        try:
-            yield
-        finally:
-            self._in_transaction = False
-            while self._trials:
-                self.rollback(0)
+
+    def __exit__(self, *_: object) -> None:
+        self._in_transaction = False
+        while self._trials:
+            self.rollback(0)
 
     def require_no_trial(self) -> None:
         """Refuse a change that has no inverse.
