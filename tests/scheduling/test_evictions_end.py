@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,10 +34,10 @@ def trees(draw: st.DrawFn) -> tuple[Queue, ...]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, preempt: st.SearchStrategy[bool]) -> World:
+def worlds(draw: st.DrawFn, preempt: bool) -> World:
     policy = Settings(
         ordering=draw(st.sampled_from(("default", "fair", "fifo"))),
-        preempt=draw(preempt),
+        preempt=preempt,
         preemption_cost=draw(st.sampled_from((PreemptionCost(), PreemptionCost(0.0, 0.0)))),
     )
     cards = draw(st.lists(st.sampled_from((1, 2, 4, 8)), min_size=1, max_size=3))
@@ -65,33 +65,29 @@ def jobs(draw: st.DrawFn, id_: str) -> Job:
 batches = st.lists(st.integers(1, 3), min_size=2, max_size=5)
 
 
-def evictions(world: World, since: int) -> Sequence[Stop | Suspend]:
-    """Who was asked to leave for another job."""
-    found = [each for each in world.decisions[since:] if isinstance(each, Stop | Suspend)]
-    return [each for each in found if each.for_job]
-
-
-@given(st.data())
-@settings(max_examples=60, derandomize=True, deadline=None)
-def test_no_job_is_evicted_for_one_that_was_evicted_for_it(data: st.DataObject) -> None:
-    world, count = data.draw(worlds(st.just(False))), 0
+def evictions(data: st.DataObject, preempt: bool) -> Iterator[tuple[int, Sequence[Stop | Suspend]]]:
+    """Jobs that run until they are ended come in batches, a week apart: how many so far, and who left for another."""
+    world, count = data.draw(worlds(preempt)), 0
     for size in data.draw(batches):
         seen = len(world.decisions)
         world.submit(*(data.draw(jobs(f"j{count + each}")) for each in range(size)))
         count += size
         world.go_to(world.now + A_WEEK_S)
-        pairs = {(each.job, each.for_job) for each in evictions(world, seen)}
+        found = [each for each in world.decisions[seen:] if isinstance(each, Stop | Suspend)]
+        yield count, [each for each in found if each.for_job]
+
+
+@given(st.data())
+@settings(max_examples=60, derandomize=True, deadline=None)
+def test_no_job_is_evicted_for_one_that_was_evicted_for_it(data: st.DataObject) -> None:
+    for _, found in evictions(data, preempt=False):
+        pairs = {(each.job, each.for_job) for each in found}
         assert not {(one, other) for one, other in pairs if (other, one) in pairs}
 
 
 @given(st.data())
 @settings(max_examples=30, derandomize=True, deadline=None)
 def test_where_the_ordering_preempts_a_week_of_fixed_work_sees_few_evictions(data: st.DataObject) -> None:
-    world, count = data.draw(worlds(st.just(True))), 0
-    for size in data.draw(batches):
-        seen = len(world.decisions)
-        world.submit(*(data.draw(jobs(f"j{count + each}")) for each in range(size)))
-        count += size
-        world.go_to(world.now + A_WEEK_S)
-        # Keys of unknown lengths rise with the service attained, each time by a margin: a week has few such steps.
-        assert len(evictions(world, seen)) <= 10 * count
+    # Keys of unknown lengths rise with the service attained, each time by a margin: a week has few such steps.
+    for count, found in evictions(data, preempt=True):
+        assert len(found) <= 10 * count

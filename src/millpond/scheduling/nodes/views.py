@@ -121,8 +121,8 @@ def queue_view(state: State, name: str) -> QueueView:
     path = state.queues.by_name[name].path
     unpromised = None
     if state.queues.has_guarantees:
-        promised = next((node for node in path if node.queue.guarantee.gpu_milli > 0), path[0])
-        unpromised = promised.gpu_milli - promised.queue.guarantee.gpu_milli
+        guarantor = state.queues.guarantor(name) or path[0]
+        unpromised = guarantor.gpu_milli - guarantor.queue.guarantee.gpu_milli
     limits = [node.queue.limit.gpu_milli for node in path[:1] if node.queue.limit is not None]
     return QueueView(path[0].gpu_milli, unpromised, limits[0] if limits else None)
 

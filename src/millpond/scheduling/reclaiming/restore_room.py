@@ -41,8 +41,11 @@ def _make_way(state: State, claims: Claims, record: JobRecord) -> None:
     victims = _holders(state, record, devices)
     if not victims:
         return
-    mark = state.journal.begin()
-    for victim in victims:
+    mark, rule = state.journal.begin(), Displacement(state)
+    for number, victim in enumerate(victims):
+        if not _may_ask(state, rule, record, victim, victims[:number]):
+            state.journal.rollback(mark)
+            return
         held = [task for task in victim.tasks if task.holding is not None]
         for task in held:
             if task.holding is not None:
@@ -60,20 +63,21 @@ def _make_way(state: State, claims: Claims, record: JobRecord) -> None:
 
 
 def _holders(state: State, record: JobRecord, devices: set[int]) -> list[JobRecord]:
-    """Running work on these devices; empty if one of them does not rank below the job, or is protected."""
-    found: list[JobRecord] = []
-    for other in state.running.values():
-        if other is record or other.id in state.suspended:
-            continue
-        if any(task.holding is not None and devices & set(task.holding.devices) for task in other.tasks):
-            if not _may_ask(state, record, other, found):
-                return []
-            found.append(other)
-    return found
+    """Running work on these devices."""
+    return [
+        other
+        for other in state.running.values()
+        if other is not record
+        and other.id not in state.suspended
+        and any(task.holding is not None and devices & set(task.holding.devices) for task in other.tasks)
+    ]
 
 
-def _may_ask(state: State, record: JobRecord, other: JobRecord, before: Sequence[JobRecord]) -> bool:
-    rule, is_less_urgent = Displacement(state), other.job.share_class.rank > record.job.share_class.rank
+def _may_ask(
+    state: State, rule: Displacement, record: JobRecord, other: JobRecord, before: Sequence[JobRecord]
+) -> bool:
+    """Whether work ranks below the job and is not protected, those before it having been released."""
+    is_less_urgent = other.job.share_class.rank > record.job.share_class.rank
     is_below = rule.may_displace(record, other, Entitlement.PRIORITY, before) or (
         is_less_urgent and rule.may_displace(record, other, Entitlement.ORDERING, before)
     )

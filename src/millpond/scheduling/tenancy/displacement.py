@@ -1,8 +1,8 @@
 """Which running work a waiting job may displace: the one rule that every plan asks.
 
 1. A job within the guarantee of its queue displaces what other queues have borrowed, of whatever class.
-2. Work within its guarantee is displaced by no job that lives on another promise. If a queue holds more than it is
-   promised, that is the work that has run longest.
+2. Work within its guarantee is displaced by no job that lives on another guarantee. If a queue holds more than its
+   guarantee, that is the work that has run longest.
 3. Between the rest the class of priority decides, and between equals the ordering.
 4. What leaves stays borrowed: no eviction lets a job that it ends come within its guarantee; nor, where the newcomer
    borrows and would have to give the room back, one that waits.
@@ -11,7 +11,7 @@ Protections come before all of this and are kept with the work itself: its minim
 and whether it is preemptible (``reclaiming.roster``).
 
 So evictions end. Where one job displaces another, either work within a guarantee takes the place of borrowed work, and
-no borrower takes it back; or both live on the same promise or both borrow, and a higher class, or a key that is lower
+no borrower takes it back; or both live on the same guarantee or both borrow, and a higher class, or a key that is lower
 by a margin, takes the place of a lower one. Neither can go on for ever among finitely many jobs at one instant; and as
 time changes keys, preempted work has saved what it did, or all of it is the price (``ordering.default``).
 """
@@ -68,40 +68,40 @@ class Displacement:
         if not self.is_open(record, victim, by):
             return False
         queues = self._state.queues
-        promise = queues.promise(victim.queue)
-        if promise is None or queues.is_below(record.queue, promise.queue.name):
-            return True  # what leaves one child of a promise, another one takes
-        if by is not Entitlement.GUARANTEE and self._is_promised(victim, promise):
+        guarantor = queues.guarantor(victim.queue)
+        if guarantor is None or queues.is_below(record.queue, guarantor.queue.name):
+            return True  # what leaves one child of a guarantee, another one takes
+        if by is not Entitlement.GUARANTEE and self._is_owed(victim, guarantor):
             return False
-        spare = promise.queue.guarantee.gpu_milli - (promise.gpu_milli - _held_milli(victim))
-        leaving = (victim, *(job for job in beside if queues.promise(job.queue) is promise))
+        spare = guarantor.queue.guarantee.gpu_milli - (guarantor.gpu_milli - _held_milli(victim))
+        leaving = (victim, *(job for job in beside if queues.guarantor(job.queue) is guarantor))
         if any(job.demand.least_amount.gpu_milli <= spare for job in leaving):
             return False
-        return is_guaranteed(self._state, record) or self._smallest_waiting(promise) > spare
+        return is_guaranteed(self._state, record) or self._smallest_waiting(guarantor) > spare
 
-    def _is_promised(self, victim: JobRecord, promise: QueueNode) -> bool:
+    def _is_owed(self, victim: JobRecord, guarantor: QueueNode) -> bool:
         """Whether running work fits in the guarantee beside all that has run on it for longer."""
         queues, before = self._state.queues, _age(victim)
         older = sum(
             _held_milli(job)
             for job in self._state.running.values()
-            if _age(job) < before and queues.promise(job.queue) is promise
+            if _age(job) < before and queues.guarantor(job.queue) is guarantor
         )
-        return older + victim.demand.least_amount.gpu_milli <= promise.queue.guarantee.gpu_milli
+        return older + victim.demand.least_amount.gpu_milli <= guarantor.queue.guarantee.gpu_milli
 
-    def _smallest_waiting(self, promise: QueueNode) -> float:
-        """The fewest cards (milli) with which a job that waits and lives on a promise could start; or infinity."""
-        if promise not in self._least_waiting:
+    def _smallest_waiting(self, guarantor: QueueNode) -> float:
+        """The fewest cards (milli) with which a job that waits and lives on a guarantee could start; or infinity."""
+        if guarantor not in self._least_waiting:
             heads = (line[0][2] for line in self._state.waiting.lines.values())
-            self._least_waiting[promise] = min(
+            self._least_waiting[guarantor] = min(
                 (
                     float(head.demand.least_amount.gpu_milli)
                     for head in heads
-                    if self._state.queues.promise(head.queue) is promise
+                    if self._state.queues.guarantor(head.queue) is guarantor
                 ),
                 default=float("inf"),
             )
-        return self._least_waiting[promise]
+        return self._least_waiting[guarantor]
 
 
 def _held_milli(record: JobRecord) -> int:

@@ -1,4 +1,4 @@
-"""The queue tree: what each queue is promised, what it may not exceed, and what it uses.
+"""The queue tree: what each queue is guaranteed, what it may not exceed, and what it uses.
 
 Usage is charged along the path from a leaf to the root, and recorded in the journal, so a trial placement is charged
 and uncharged with the ledger.
@@ -127,17 +127,19 @@ class QueueTree:
 
         A leaf without a guarantee of its own lives on its parent's, and so on up; the root guarantees nothing.
         """
-        promise = self.promise(name)
-        return promise is None or not promise.within_guarantee(amount)
+        guarantor = self.guarantor(name)
+        return guarantor is None or not guarantor.within_guarantee(amount)
 
-    def promise(self, name: str) -> QueueNode | None:
+    def guarantor(self, name: str) -> QueueNode | None:
         """The queue whose guarantee a leaf lives on: its own, or the nearest above it; None if there is none."""
         return next((node for node in self.by_name[name].path if node.queue.guarantee.gpu_milli > 0), None)
 
     def shields(self, name: str, newcomer: str) -> bool:
         """Whether a leaf is within a guarantee on which another leaf does not live."""
-        promise = self.promise(name) if self.has_guarantees else None
-        return promise is not None and promise is not self.promise(newcomer) and promise.within_guarantee(Amount())
+        guarantor = self.guarantor(name) if self.has_guarantees else None
+        return (
+            guarantor is not None and guarantor is not self.guarantor(newcomer) and guarantor.within_guarantee(Amount())
+        )
 
     def may_borrow(self, name: str) -> bool:
         """Whether the leaf and every queue above it may run beyond their guarantees."""
