@@ -12,17 +12,31 @@ from millpond.model import decisions, events
 
 PAGE = DOCS / "architecture.md"
 CORE = DOCS / "architecture" / "core.md"
+SERVER = DOCS / "architecture" / "server.md"
+
+
+def layers_of(container):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (contract,) = [each for each in contracts if each.get("containers") == [container]]
+    return contract["layers"]
 
 
 @pytest.fixture
 def layers():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    (contract,) = [each for each in settings["tool"]["importlinter"]["contracts"] if each["type"] == "layers"]
-    return contract["layers"]
+    return layers_of("millpond")
 
 
 def test_the_layers_are_those_of_the_import_contract(layers):
     assert block(PAGE, "Layers") == layers
+
+
+def test_the_floors_of_the_server_are_those_of_the_import_contract_and_are_all_its_rooms():
+    floors = layers_of("millpond.server")
+    rooms = [path for path in (PACKAGE / "server").iterdir() if not path.name.startswith("__")]
+
+    assert block(SERVER, "Floors") == floors
+    assert sorted(room for floor in floors for room in floor.split(" | ")) == sorted(path.stem for path in rooms)
 
 
 def test_every_part_of_the_package_is_a_layer_and_explained(layers):

@@ -12,26 +12,26 @@ from server_world import Clock, World, WorldEngine, cheap_passwords
 
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.server.api.app import make_app
+from millpond.server.api.service import Service
 from millpond.server.auth.components import open_security
+from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
-from millpond.server.jobs.forecasts import Forecaster
-from millpond.server.jobs.job_files import JobFiles
-from millpond.server.monitoring.metrics.instruments import Instruments
+from millpond.server.monitoring.instruments import Instruments
+from millpond.server.runtime.active_jobs.job_cache import JobCache
+from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.tenants import Tenants
 from millpond.server.runtime.turn_processor import TurnProcessor
-from millpond.server.service import Service
-from millpond.server.startup.isolation import Isolation, IsolationLevel
-from millpond.server.startup.server_components import ServerComponents
+from millpond.server.server_components import ServerComponents
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning, ProvisioningDependencies
 from millpond.server.store.store import Store
 from millpond.server.views.about import ServerFacts
-from millpond.server.views.job_cache import JobCache
 from millpond.specs.api.base import ErrorBody, ErrorInfo
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs import JobInfo

@@ -20,6 +20,7 @@ from millpond.model.nodes import Node
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.auth.secrets import Passwords
+from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
@@ -28,7 +29,6 @@ from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.store.store import Store
-from millpond.server.views.job_cache import JobCache
 from millpond.specs.job.job_spec import check_job
 
 

@@ -27,7 +27,7 @@ from millpond.node.task.start_plan import TaskStartPlan
 from millpond.node.task.start_planner import TaskStart, plan_start
 from millpond.node.task.task_start import TaskStartup
 from millpond.node.task.workspace import DataMount, Workspace
-from millpond.server.startup.isolation import Isolation, IsolationLevel
+from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.storage.files.mounts import MountRules
 
 CANARY: Final = "canary-5d1f"

@@ -14,8 +14,8 @@ from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableE
 from millpond.node.host import identities
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.node.sandbox.sandbox import Sandbox
+from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.auth.records import User
-from millpond.server.startup.isolation import Isolation, IsolationLevel
 from millpond.specs.config.tasks import RunAs, UserKind
 from millpond.specs.job.job_file import JobFile
 
@@ -132,7 +132,7 @@ def test_everybody_but_the_owner_runs_under_a_number_of_their_own_for_good(api: 
 def test_the_number_of_an_account_of_the_machine_is_never_given(
     api: Api, chowned: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millpond.server.startup.isolation.is_taken", lambda number: number == 300_001)
+    monkeypatch.setattr("millpond.server.auth.isolation.is_taken", lambda number: number == 300_001)
     bob = isolation_of(api, RunAs(UserKind.RANGE, 300_001, 300_002)).identity_of("bob")
     assert bob is not None
     assert bob.uid == 300_002

@@ -7,6 +7,7 @@ from auth_world import API, AuthWorld, error_of
 from test_roles_and_routes import put_photos
 
 from millpond.server.auth import group_invitations
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.group_invitations import VALID_S, GroupInvitations
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import UserRole
@@ -101,7 +102,7 @@ def test_open_invitations_are_kept_over_a_restart_and_have_a_bound(
     for name, status in (("a1", 200), ("a2", 200), ("a3", 422)):
         answer = world.client("sue").put(f"{API}/groups/speech/invitations/{name}", json={})
         assert answer.status_code == status
-    again = GroupInvitations(world.store.accounts, world.accounts, world.clock)
+    again = GroupInvitations(AccountStore(world.store.database), world.accounts, world.clock)
     assert [each.user for each in again.of_group("speech")] == ["a1", "a2"]
     assert again.of_group("speech")[0].role is UserRole.MEMBER
 

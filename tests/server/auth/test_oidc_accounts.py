@@ -10,6 +10,7 @@ import pytest
 from auth_world import API, error_of
 from oidc_world import OidcWorld, heading
 
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.oidc.identities import Identities
 from millpond.server.auth.records import User
 from millpond.server.auth.roles import UserRole
@@ -160,7 +161,9 @@ def test_claims_that_are_told_only_when_asked_for_are_asked_for(oidc: OidcWorld,
 def test_what_was_bound_is_so_after_a_restart(oidc: OidcWorld, person: dict[str, Any]) -> None:
     oidc.rules = rules(groups={"cv": ("vision", "lead")}, admins=frozenset({"cv"}))
     oidc.log_in(**person | {"groups": ["cv"]})
-    again = Identities(oidc.store.accounts, oidc.accounts, oidc.clock)
+    again = Identities(AccountStore(oidc.store.database), oidc.accounts, oidc.clock)
     assert again.of(person["preferred_username"]) == oidc.security.sign_on.identities.of(person["preferred_username"])
-    (kept,) = [member for member in oidc.store.accounts.members() if member.user == person["preferred_username"]]
+    (kept,) = [
+        member for member in AccountStore(oidc.store.database).members() if member.user == person["preferred_username"]
+    ]
     assert (kept.issuer, kept.role) == (ISSUER, UserRole.LEAD)

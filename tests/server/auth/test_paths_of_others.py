@@ -13,7 +13,7 @@ from auth_world import API, AuthWorld, error_of
 from millpond.model.errors import InvalidInputError
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.sandbox.sandbox import Sandbox
-from millpond.server.startup.isolation import IsolationLevel, SandboxMode
+from millpond.server.auth.isolation import IsolationLevel, SandboxMode
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can look at files as others")
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from auth_world import API, AuthWorld, error_of
 
-from millpond.server.jobs.arrays.arrays import Arrays
-from millpond.server.jobs.dependencies import Dependents
-from millpond.server.views.job_cache import JobCache
-from millpond.server.views.job_lookup import JobLookup
+from millpond.server.runtime.active_jobs.arrays import Arrays
+from millpond.server.runtime.active_jobs.dependencies import Dependents
+from millpond.server.runtime.active_jobs.job_cache import JobCache
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 
 
 def submit(world: AuthWorld, user: str, **fields: Any) -> Any:

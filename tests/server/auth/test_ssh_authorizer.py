@@ -20,7 +20,14 @@ class Gate:
     def __init__(self, world: AuthWorld) -> None:
         self.ends: list[socket.socket] = []
         self.entered: list[TaskId] = []
-        self.keeper = SshAuthorizer(world.service, world.security, lambda _state, task: self._connection(task))
+        service = world.service
+        self.keeper = SshAuthorizer(
+            service.state_dir,
+            service.lookup,
+            service.activity,
+            world.security,
+            lambda _state, task: self._connection(task),
+        )
         self.world = world
 
     def _connection(self, task: TaskId) -> socket.socket:

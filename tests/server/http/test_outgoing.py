@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,6 @@ from millpond.server.http import outgoing
 from millpond.server.http.outgoing import AddressScope, reach_of
 from millpond.server.operations.webhooks import delivery_worker
 from millpond.server.operations.webhooks.delivery_worker import WebhookDeliveryWorker
-from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.specs.config.oidc import OidcRules
 from millpond.specs.config.webhooks import Webhook
@@ -32,7 +32,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def provider_at(port: int) -> OidcProvider:
-    return OidcProvider(OidcRules(f"http://127.0.0.1:{port}", "us", "secret", "http://testserver"), wall_clock)
+    return OidcProvider(OidcRules(f"http://127.0.0.1:{port}", "us", "secret", "http://testserver"), time.time)
 
 
 @pytest.mark.parametrize(
@@ -97,26 +97,26 @@ def test_a_hostile_provider_is_given_up_in_time_and_in_words(pieces) -> None:
 @pytest.mark.parametrize("value", [None, 1, [], {}, "x", "https://", "http://169.254.169.254/", "file:///etc/passwd"])
 @pytest.mark.parametrize("name", ["jwks_uri", "token_endpoint", "authorization_endpoint", "issuer"])
 def test_a_provider_that_describes_itself_wrongly_is_refused(name: str, value: object) -> None:
-    fake = FakeProvider(wall_clock)
+    fake = FakeProvider(time.time)
     fake.described = lambda said: said.update({name: value})
-    asked = OidcProvider(OidcRules(fake.issuer, "us", "secret", "http://testserver"), wall_clock, fake)
+    asked = OidcProvider(OidcRules(fake.issuer, "us", "secret", "http://testserver"), time.time, fake)
     with pytest.raises(UnavailableError):
         asked.description()
 
 
 def test_a_provider_out_in_the_world_sends_the_server_to_no_inner_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeProvider(wall_clock)
+    fake = FakeProvider(time.time)
     where = {"127.0.0.1": AddressScope.MACHINE}
     monkeypatch.setattr(outgoing, "reach_of", where.__getitem__)
     with served(fake):
         rules = OidcRules(fake.issuer, "us", "secret", "http://testserver")
         inner = fake.issuer.replace("127.0.0.1", "localhost")
         fake.described = lambda said: said.update({"jwks_uri": f"{inner}/keys"})
-        beside = OidcProvider(rules, wall_clock)
+        beside = OidcProvider(rules, time.time)
         where["127.0.0.1"] = AddressScope.LINK
         with pytest.raises(UnavailableError, match="answers with 404"):
             beside.keys()  # as near as the issuer, so it is asked: it knows nothing of that name
-        far = OidcProvider(rules, wall_clock)
+        far = OidcProvider(rules, time.time)
         where["127.0.0.1"] = AddressScope.WORLD
         far.description()
         where["127.0.0.1"] = AddressScope.MACHINE
@@ -133,7 +133,7 @@ def test_a_hostile_receiver_of_webhooks_is_given_up_in_time(
     if pieces in (endless_head, silence):
         monkeypatch.setattr(delivery_worker, "ANSWER_WITHIN_S", 0.2)
     clock = Clock()
-    outbox = SimpleNamespace(address=lambda notices: worker.address(notices) if notices else [], wake=lambda: None)
+    outbox = SimpleNamespace(address=lambda turn: worker.address(turn), wake=lambda: None)
     server = Server(tmp_path, World(), clock, dependencies=LoopDependencies(clock=clock, webhooks=outbox))
     vault = Vault(server.store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, server.clock)
     with answering(pieces) as port:

@@ -12,8 +12,8 @@ from sqlalchemy.exc import OperationalError
 
 from millpond.model.states import JobState, Outcome
 from millpond.node.task.records import TaskId
-from millpond.server.jobs.arrays.array import FEWEST_WAITING
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
+from millpond.server.runtime.active_jobs.array import FEWEST_WAITING
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs import ArrayInfo, JobInfo
 

@@ -9,8 +9,8 @@ from api_world import JOBS, Api, error_of
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.auth.records import Group, User
 from millpond.server.auth.roles import UserRole
-from millpond.server.operations.disk_use import DiskBooks
 from millpond.server.operations.disk_watch import DiskWatch
+from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.specs.api.accounts import AccountLimits
 from millpond.specs.api.codec import from_json

@@ -55,9 +55,7 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         clock = Clock()
-        outbox = SimpleNamespace(
-            address=lambda notices: self.delivery_worker.address(notices) if notices else [], wake=lambda: None
-        )
+        outbox = SimpleNamespace(address=lambda turn: self.delivery_worker.address(turn), wake=lambda: None)
         self.server = Server(directory, World(), clock, dependencies=LoopDependencies(clock=clock, webhooks=outbox))
         self.receiver = Receiver()
         self.hooks: dict[str, Webhook] = {}

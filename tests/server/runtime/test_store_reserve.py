@@ -13,8 +13,8 @@ from sqlalchemy.exc import OperationalError
 
 from millpond.model.events import Ended, StopRequested
 from millpond.model.states import Outcome
-from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES
 from millpond.server.operations.disk_watch import DiskWatch
+from millpond.server.storage.disk_use import KEPT_FOR_ENDS_BYTES
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.reserve import RESERVE_BYTES, Reserve

@@ -14,8 +14,8 @@ import pytest
 from server_world import Clock
 from starlette.types import Message
 
-from millpond.server.jobs.activity import Activity
 from millpond.server.serving.proxy.presence import POLLS_WITHIN_S, Conversation, Doing, Polls, doing_of
+from millpond.server.sessions.activity import Activity
 
 RECORDED = Path(__file__).parent / "recorded"
 VS_CODE = b"/stable-53c2f32?reconnectionToken=527ec2c1&reconnection=false&skipWebSocketFrames=false"

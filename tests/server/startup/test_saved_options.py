@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import UnavailableError
-from millpond.server.options import ServerOptions, parse_options, remember, with_remembered
+from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
 
 
 def started(state_dir: Path, *arguments: str) -> tuple[ServerOptions, str]:

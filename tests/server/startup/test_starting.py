@@ -18,19 +18,20 @@ from millpond.node.host.controllers import Amounts
 from millpond.node.sandbox import namespaces
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.server import state_dir
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.auth.owner import token_in
 from millpond.server.auth.records import User
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.http.server import listen, url_of
-from millpond.server.jobs.job_files import JobFiles
-from millpond.server.options import ServerOptions, parse_options
-from millpond.server.startup.isolation import Isolation, IsolationLevel
 from millpond.server.startup.local_engine import Launcher, Rules, describe
+from millpond.server.startup.options import ServerOptions, parse_options
 from millpond.server.startup.process import run
 from millpond.server.state_dir import StateDir
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
@@ -184,7 +185,7 @@ def test_a_member_of_an_array_is_launched_as_its_array_says_and_for_its_user(tmp
 
 
 def launcher_on(store: Store, state_dir: Path, vault: Vault | None = None, network: str = "auto") -> Launcher:
-    accounts = Accounts(store.accounts, "ada", "token", lambda: 1.0)
+    accounts = Accounts(AccountStore(store.database), "ada", "token", lambda: 1.0)
     isolation = Isolation(IsolationLevel(SandboxMode.AUTO), accounts, "ada", state_dir)
     vault = vault or Vault(store.secrets, state_dir, lambda: Cipher.AES_256_GCM, lambda: 1.0)
     provisioning = Provisioning(store, state_dir, vault)
@@ -218,7 +219,7 @@ def test_the_network_of_a_job_is_private_from_the_second_person_on_unless_file_o
     store = Store(fresh_sqlite(tmp_path))
     store.append([], [NewJob("j", "ada", 1.0, {"command": "work", **document})])
     assert launcher_on(store, tmp_path, network=rule).launch_of("j").private_network is alone
-    store.accounts.save(User("bob"))
+    AccountStore(store.database).save(User("bob"))
     monkeypatch.setattr(Isolation, "hindrance", "")
     assert launcher_on(store, tmp_path, network=rule).launch_of("j").private_network is among_people
 
@@ -229,7 +230,7 @@ def test_a_kernel_without_private_networks_is_refused_only_where_the_configurati
     monkeypatch.setattr(namespaces, "network_trouble", lambda: "no user namespaces")
     store = Store(fresh_sqlite(tmp_path))
     store.append([], [NewJob("j", "ada", 1.0, {"command": "work"})])
-    store.accounts.save(User("bob"))
+    AccountStore(store.database).save(User("bob"))
     monkeypatch.setattr(Isolation, "hindrance", "")
     assert not launcher_on(store, tmp_path).launch_of("j").private_network
     with pytest.raises(UnavailableError, match="no private networks here: no user namespaces"):

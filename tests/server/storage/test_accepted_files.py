@@ -9,7 +9,7 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import NotFoundError
-from millpond.server.jobs.job_files import Accepted, JobFiles
+from millpond.server.storage.job_files import Accepted, JobFiles
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
 from millpond.specs.job.job_ids import member_id

@@ -19,8 +19,8 @@ from millpond.node.containers.images import LocalImage, Notify
 from millpond.node.containers.logins import RegistryLogin
 from millpond.node.containers.oci import Podman
 from millpond.server.auth.roles import Caller
-from millpond.server.jobs.job_files import JobFiles
 from millpond.server.startup.local_engine import Launcher
+from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning import copying, host
 from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
 from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as

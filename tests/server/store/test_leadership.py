@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from millpond.model import events
 from millpond.model.errors import UnavailableError
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import User
 from millpond.server.store import leadership
 from millpond.server.store.histories import LogEntry
@@ -105,9 +106,9 @@ def test_a_server_that_was_replaced_writes_nothing_more(leads: list[Lead], postg
     with pytest.raises(NotLeadingError, match="another server leads"):
         former.append(3)
     with pytest.raises(NotLeadingError):
-        former.store.accounts.save(User("eve"))
+        AccountStore(former.store.database).save(User("eve"))
     assert seqs(leads[1]) == [1, 2]
-    assert leads[1].store.accounts.users() == []
+    assert AccountStore(leads[1].store.database).users() == []
     assert not former.leadership.show()
     assert former.leadership.lost
     assert leads[1].leadership.show()

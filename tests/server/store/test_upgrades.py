@@ -20,15 +20,16 @@ from server_world import Clock, World, WorldEngine
 
 from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId
+from millpond.server.auth.account_store import AccountStore
+from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.turn_processor import TurnProcessor
-from millpond.server.store import database
+from millpond.server.store import migrations
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.store import Store
-from millpond.server.views.job_cache import JobCache
 
 ROWS = json.loads((Path(__file__).parents[2] / "data" / "rows_of_first_release.json").read_text())
 FIRST = "first_release"
@@ -58,9 +59,9 @@ def database_url(empty_database_url: str) -> str:
 def next_step(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
     """The revision of a version to come, which adds a column and a table."""
     folder = tmp_path_factory.mktemp("version") / "migrations"
-    shutil.copytree(database.MIGRATIONS, folder)
+    shutil.copytree(migrations.FOLDER, folder)
     (folder / "versions" / "9999_labels.py").write_text(NEXT_STEP)
-    monkeypatch.setattr(database, "MIGRATIONS", folder)
+    monkeypatch.setattr(migrations, "FOLDER", folder)
     return "labels"
 
 
@@ -69,7 +70,7 @@ def write_earlier(url: str) -> None:
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         config = Config()
-        config.set_main_option("script_location", str(database.MIGRATIONS))
+        config.set_main_option("script_location", str(migrations.FOLDER))
         config.attributes["connection"] = connection
         command.upgrade(config, FIRST)
         found = sa.MetaData()
@@ -94,7 +95,7 @@ def test_a_database_of_an_earlier_revision_is_upgraded_and_gone_on_with(database
     store = Store(database_url)
     assert {info.id: info.state for info in store.jobs.ended_jobs(10)} == {"done": "succeeded", "failed": "failed"}
     assert store.jobs.repeated("done") is not None
-    assert [user.name for user in store.accounts.users()] == ["ada", "bob"]
+    assert [user.name for user in AccountStore(store.database).users()] == ["ada", "bob"]
     clock, world = Clock(2_000_000.0), World()
     world.tasks[TaskId("running", 1, 0)] = None
     world.starts[TaskId("running", 1, 0)] = 1

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from millpond.model.events import NodeClosed
 from millpond.model.nodes import Cordon
-from millpond.server.views.wording import local_time
+from millpond.server.wording import local_time
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.nodes import NodeInfo
 

@@ -1,1 +1,1 @@
-"""The REST API: HTTP in, ``server.service`` behind it, HTTP out."""
+"""The REST API: HTTP in, ``server.api.service`` behind it, HTTP out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -33,16 +34,16 @@ from millpond.server.api.routes import (
     oidc,
     users,
 )
+from millpond.server.api.service import Service
 from millpond.server.auth.components import Security
 from millpond.server.auth.guard import RequestGuard
 from millpond.server.http.error_responses import refusal_of
 from millpond.server.http.security_headers import PLAIN_PAGE, SecurityHeaders
-from millpond.server.monitoring.metrics.instruments import RequestMetrics
-from millpond.server.runtime.inbox import wall_clock
+from millpond.server.monitoring.instruments import RequestMetrics
 from millpond.server.runtime.tenants import Tenants
-from millpond.server.service import Service
 from millpond.server.serving.proxy.access_tokens import AccessTokens
 from millpond.server.serving.proxy.app import Proxy
+from millpond.server.serving.proxy.dispatcher import ProxyDependencies
 from millpond.server.version import VERSION
 from millpond.specs.api.base import ErrorBody, ErrorDetail, ErrorInfo
 from millpond.specs.validation import MOST_REPORTED
@@ -63,9 +64,12 @@ def make_app(
         secret: what passes to the programs of jobs are signed with.
         names: under which people outside know the server.
     """
-    passes = AccessTokens(secret, wall_clock)
+    passes = AccessTokens(secret, time.time)
     routes = make_routes(service, security, tenants, passes)
-    proxy = Proxy(service, passes, security.accounts, SecurityHeaders(BodyLimits(FastPath(routes))))
+    proxied = ProxyDependencies(
+        service.lookup, service.job_files, service.front, service.activity, service.origins, service.state_dir
+    )
+    proxy = Proxy(proxied, passes, security.accounts, SecurityHeaders(BodyLimits(FastPath(routes))))
     guarded = RequestGuard(proxy, security, bound_to, names, service.origins)
     return RequestMetrics(guarded, service.instruments)
 

@@ -21,12 +21,12 @@ from starlette.requests import HTTPConnection
 from starlette.status import WS_1008_POLICY_VIOLATION
 
 from millpond.model.errors import InconsistentStateError, MillpondError, NotFoundError, NotLoggedInError
+from millpond.server.api.service import Service
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand, job_target
 from millpond.server.auth.vault.secrets import GROUP, USER
 from millpond.server.runtime.tenants import Tenants
-from millpond.server.service import Service
 from millpond.server.serving.proxy.access_tokens import AccessTokens
 
 DeclaredRoute = APIRoute | APIWebSocketRoute

@@ -1,1 +1,1 @@
-"""Authentication and rights: accounts, roles, secrets, the guard of the routes, and the audit log."""
+"""Authentication and rights: accounts, roles, secrets, isolation of users, the guard of the routes, the audit log."""

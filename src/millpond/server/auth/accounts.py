@@ -14,11 +14,11 @@ from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.server.auth import secrets
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import Group, GroupMember, OidcIdentity, Token, TokenKind, User
 from millpond.server.auth.roles import AccessTarget, Caller, UserRole, Verb, absent, allows
 from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.auth.user_numbers import UserNumbers
-from millpond.server.store.accounts import AccountStore
 from millpond.specs.api.accounts import AccountLimits
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import AuditLog
 from millpond.server.auth.group_invitations import GroupInvitations
@@ -13,7 +14,7 @@ from millpond.server.auth.logins import Logins
 from millpond.server.auth.oidc.identities import Identities
 from millpond.server.auth.oidc.sign_on import SignOn
 from millpond.server.auth.secrets import Passwords
-from millpond.server.auth.ssh_keys import SshKeys
+from millpond.server.auth.ssh_keys import SshKeys, SshKeyStore
 from millpond.server.store.store import Store
 from millpond.specs.config.oidc import OidcRules
 
@@ -70,10 +71,11 @@ def open_security(
         clock: seconds since 1970.
         oidc: at which provider people may log in besides.
     """
-    accounts = Accounts(store.accounts, owner, owner_token, clock)
-    identities = Identities(store.accounts, accounts, clock)
+    account_store = AccountStore(store.database)
+    accounts = Accounts(account_store, owner, owner_token, clock)
+    identities = Identities(account_store, accounts, clock)
     sign_on = SignOn(oidc.rules, accounts, identities, clock, oidc.transport)
     logins = Logins(accounts, passwords or Passwords(), clock)
-    invitations = GroupInvitations(store.accounts, accounts, clock)
-    keys, audit = SshKeys(store.ssh_keys, clock), AuditLog(store.audit)
+    invitations = GroupInvitations(account_store, accounts, clock)
+    keys, audit = SshKeys(SshKeyStore(store.database), clock), AuditLog(store.audit)
     return Security(accounts, keys, logins, audit, invitations, sign_on, clock)

@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import GroupInvitation, GroupMember
 from millpond.server.auth.roles import UserRole, Verb, allows
-from millpond.server.store.accounts import AccountStore
 
 VALID_S: Final = 14 * 86_400.0
 MOST_PER_GROUP: Final = 200

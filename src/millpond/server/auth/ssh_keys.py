@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
+
+import sqlalchemy as sa
 
 from millpond.model.errors import ConflictError
 from millpond.server.auth.records import SshKey
 from millpond.server.auth.roles import AccessTarget, absent
-from millpond.server.store.ssh_keys import SshKeyStore
+from millpond.server.store import schema
+from millpond.server.store.tables import TableStore
 from millpond.specs.api.ssh import PublicKey
 
 MOST_KEYS: Final = 50
 """One user may have."""
+
+
+class SshKeyStore(TableStore):
+    """The keys' table of one open database."""
+
+    def all(self) -> list[SshKey]:
+        """All keys, the oldest first."""
+        table = schema.ssh_keys
+        return [SshKey(**row._mapping) for row in self._rows(sa.select(table).order_by(table.c.created_at, table.c.id))]
+
+    def save(self, key: SshKey) -> None:
+        """Keep a key as it is now."""
+        self._save((schema.ssh_keys, dataclasses.asdict(key)))
+
+    def drop(self, key_id: str) -> None:
+        """Forget a key."""
+        table = schema.ssh_keys
+        self._execute(table.delete().where(table.c.id == key_id))
 
 
 class SshKeys:
@@ -92,6 +113,6 @@ class SshKeys:
         with self._lock:
             known = self._keys.get(key_id)
             if known is not None:
-                used = replace(known, used_at=self._clock())
+                used = dataclasses.replace(known, used_at=self._clock())
                 self._store.save(used)
                 self._keys[key_id] = used

@@ -6,7 +6,6 @@ is reported, not slept: a request that comes too early is refused and costs noth
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import threading
 from collections import OrderedDict
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.model.errors import TooManyTriesError
+from millpond.server.http.origins import network_of
 
 FREE_PER_ACCOUNT: Final = 5
 FREE_PER_ADDRESS: Final = 20
@@ -104,17 +104,3 @@ class Throttle:
 def _keys(user: str, address: str) -> dict[tuple[str, str], int]:
     """What is counted, and how many failures of it are free."""
     return {("account", user): FREE_PER_ACCOUNT, ("address", network_of(address)): FREE_PER_ADDRESS}
-
-
-def network_of(address: str) -> str:
-    """The address as what is counted: of an IPv6 one its /64, which is what one machine is given.
-
-    A socket that takes both shows an IPv4 address inside of an IPv6 one, all of them in one /64.
-    """
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))

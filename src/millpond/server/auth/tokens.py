@@ -12,9 +12,9 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import ConflictError
 from millpond.server.auth import secrets
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import Token, TokenKind
 from millpond.server.auth.roles import AccessTarget, Verb, absent
-from millpond.server.store.accounts import AccountStore
 
 log = logging.getLogger(__name__)
 

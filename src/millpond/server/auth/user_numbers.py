@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from millpond.model.errors import UnavailableError
-from millpond.server.store.accounts import AccountStore
+from millpond.server.auth.account_store import AccountStore
 
 
 class UserNumbers:

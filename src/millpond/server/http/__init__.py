@@ -1,1 +1,1 @@
-"""The HTTP server: connections, TLS, proxies in front, headers, error responses, and requests of its own."""
+"""The HTTP server: connections, TLS, proxies in front, origins and headers, error responses, requests of its own."""

@@ -14,7 +14,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Protocol
 
 from millpond.node.host import open_files
-from millpond.server.auth.throttle import network_of
+from millpond.server.http.origins import network_of
 
 HEAD_WITHIN_S: Final = 10.0
 """The head of a request is complete within this time, and before it the TLS handshake."""

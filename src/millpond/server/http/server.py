@@ -20,10 +20,11 @@ from starlette.types import ASGIApp
 from millpond.model.errors import UnavailableError
 from millpond.server.http.connections import ConnectionLimits, Connections
 from millpond.server.http.protocol import protocol_factory
-from millpond.server.serving.proxy.sockets import LARGEST_MESSAGE
 
 END_WITHIN_S: Final = 5
 """Requests under way at the end of the server get so long."""
+LARGEST_MESSAGE: Final = 64 * 2**20
+"""Bytes of a message of a WebSocket; notebooks send whole pictures and tables as one."""
 _BACKLOG: Final = 512
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from millpond.model.amounts import seconds_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
@@ -18,30 +19,43 @@ from millpond.model.events import (
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Kind, Role
 from millpond.scheduling.records import JobRecord
-from millpond.server.jobs.job_files import JobFiles
 from millpond.server.operations.retention import remove_folder
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.serving.services import Services
-from millpond.server.startup.server_components import ServerComponents
+from millpond.server.server_components import ServerComponents
+from millpond.server.storage.job_files import JobFiles
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.requests import MigrateRequest, ResizeRequest
 
 LongestDev = Callable[[str, str], float | None]
 
 
+class ServiceRevisions(Protocol):
+    """Which jobs stand for a service that was updated; see ``server.serving.services``."""
+
+    def live_jobs(self, job: str) -> list[str]:
+        """The jobs behind its address that have not ended; the job itself where it is no service's."""
+
+    def standing_for(self, job: str) -> str:
+        """The revision that stands for it now; else the job itself."""
+
+
 class Changes:
     """Passes on what is asked of jobs.
 
     Args:
-        services: knows which jobs stand for a service that was updated.
         longest_dev_s: how far the time limit of a dev job of a user and a group can be extended; None: without
             bound.
     """
 
     def __init__(
-        self, loop: Loop, queries: CoreQueries, services: Services, job_files: JobFiles, longest_dev_s: LongestDev
+        self,
+        loop: Loop,
+        queries: CoreQueries,
+        services: ServiceRevisions,
+        job_files: JobFiles,
+        longest_dev_s: LongestDev,
     ) -> None:
         self._loop = loop
         self._queries = queries

@@ -12,10 +12,10 @@ from graphlib import CycleError, TopologicalSorter
 from millpond.model.errors import InvalidInputError
 from millpond.model.states import JobState
 from millpond.server.auth.roles import Caller
-from millpond.server.jobs.dependencies import no_job_to_wait_for
+from millpond.server.runtime.active_jobs.dependencies import no_job_to_wait_for
+from millpond.server.runtime.active_jobs.job_cache import JobCache
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.store.jobs import JobStore
-from millpond.server.views.job_cache import JobCache
-from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.job_ids import member_id, split_member

@@ -23,10 +23,10 @@ from millpond.node.host import procfs
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.task.runner import detached_processes
-from millpond.server.jobs.activity import Activity
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
-from millpond.server.views.wording import lasting
+from millpond.server.sessions.activity import Activity
+from millpond.server.wording import lasting
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.config.tasks import DevRules
 

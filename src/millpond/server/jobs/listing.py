@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from millpond.model.sharing import SliceHold
 from millpond.model.states import JobState
 from millpond.server.auth.roles import absent
 from millpond.server.jobs.reasons import Reasons, last_word
-from millpond.server.serving.front import ServiceFront
+from millpond.server.runtime.active_jobs.job_cache import JobCache
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.store.jobs import ALL_JOBS, JobFilter, JobStore
-from millpond.server.views.job_cache import JobCache
-from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs import JobInfo, JobList
 from millpond.specs.api.reasons import ReasonInfo
@@ -39,23 +39,28 @@ class JobListing:
     """Shows jobs, each reader as much as they may see.
 
     Args:
-        front: knows which requests wait for a job.
+        with_deadline: adds to a job the deadline of the requests that wait for it.
     """
 
     def __init__(
-        self, job_cache: JobCache, job_store: JobStore, lookup: JobLookup, reasons: Reasons, front: ServiceFront
+        self,
+        job_cache: JobCache,
+        job_store: JobStore,
+        lookup: JobLookup,
+        reasons: Reasons,
+        with_deadline: Callable[[JobInfo], JobInfo],
     ) -> None:
         self._job_cache = job_cache
         self._job_store = job_store
         self._lookup = lookup
         self._reasons = reasons
-        self._front = front
+        self._with_deadline = with_deadline
 
     async def show(self, job: str, reader: Reader) -> JobInfo:
         """A job with the reason why it waits."""
         info = await self._lookup.soon(job)
         explained = await self._reasons.explained(info, reader) if info.state == JobState.QUEUED else info
-        return self._front.look(explained)
+        return self._with_deadline(explained)
 
     async def listed(self, request: ListRequest, reader: Reader) -> JobList:
         """Jobs, the newest first, or the members of an array, the first first.
@@ -83,7 +88,7 @@ class JobListing:
         if request.members_of:
             newest.sort(key=lambda info: info.index or 0)
         shown = await self._reasons.added_to(newest[:limit], reader)
-        jobs = [self._front.look(info) for info in shown if wanted.matches(info)]
+        jobs = [self._with_deadline(info) for info in shown if wanted.matches(info)]
         return JobList(jobs=jobs, truncated=len(newest) > limit)
 
     def encoded(self, found: JobList) -> bytes:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any, Final
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.what_if import plan_apart
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.reasons import PlanInfo
 from millpond.specs.job.job_spec import check_job
@@ -54,5 +54,5 @@ class Plans:
 
         async with self._planning:
             snapshot, at = await self._queries.query(copy)
-            plan = await plan_apart(snapshot, job, max(at, wall_clock()))
+            plan = await plan_apart(snapshot, job, max(at, time.time()))
         return await asyncio.to_thread(reader_of(caller).plan, plan, self._lookup.find)

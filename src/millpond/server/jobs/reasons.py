@@ -9,11 +9,11 @@ from functools import partial
 from typing import Final
 
 from millpond.model.states import JobState
+from millpond.server.runtime.active_jobs.job_cache import read_only_view
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.views.job_cache import read_only_view
-from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.nodes import reason_info
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs import JobInfo

@@ -9,11 +9,11 @@ from millpond.model.workloads import Job
 from millpond.server.auth.queues import QueuePlace
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.dependency_names import AwaitedJobs
-from millpond.server.operations.disk_use import DiskBooks
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.queries import CoreQueries
+from millpond.server.server_components import ServerComponents
 from millpond.server.sessions.task_sockets import require_listening
-from millpond.server.startup.server_components import ServerComponents
+from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.provisioning.admission import Settled
 from millpond.specs.job.job_file import JobFile
 

@@ -15,12 +15,12 @@ from millpond.model.workloads import Job
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.dependency_names import check_order, with_ids
-from millpond.server.jobs.job_files import Accepted
 from millpond.server.jobs.requirements import Requirements
 from millpond.server.runtime.batch import numbered
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.startup.server_components import ServerComponents
+from millpond.server.server_components import ServerComponents
+from millpond.server.storage.job_files import Accepted
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.config.origins import LONGEST_JOB_NAME, slug_of
 from millpond.specs.errors import Problem, SpecError

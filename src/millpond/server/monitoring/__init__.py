@@ -1,1 +1,1 @@
-"""What is measured: metrics for Prometheus, figures of devices, power, and the health of the server."""
+"""What is measured: requests, jobs and cycles as they happen, figures of devices, power."""

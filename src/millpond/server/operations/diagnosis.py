@@ -35,9 +35,9 @@ from millpond.node.task.limits import REMEDY
 from millpond.node.task.runner import running_under
 from millpond.server.auth.vault.ciphers import Cipher, require_ciphers
 from millpond.server.operations.devices import device_findings, failed_devices, sharing
-from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES
 from millpond.server.operations.findings import Finding, Grade
 from millpond.server.state_dir import DATABASE_FILE
+from millpond.server.storage.disk_use import KEPT_FOR_ENDS_BYTES
 from millpond.server.store.reserve import kept_within
 from millpond.specs.quantities import size_text
 

@@ -19,8 +19,8 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.events import Noted, SchedulingPaused, SchedulingResumed
 from millpond.model.reasons import Cause
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
-from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES, MAKE_ROOM, DiskBooks
 from millpond.server.runtime.loop import Loop
+from millpond.server.storage.disk_use import KEPT_FOR_ENDS_BYTES, MAKE_ROOM, DiskBooks
 from millpond.server.store.reserve import RESERVE_BYTES
 from millpond.server.store.store import Store
 from millpond.specs.quantities import size_text

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.node.task.records import job_dir, note_of_removal
 from millpond.node.task.workspace import unprotect
-from millpond.server.operations.disk_use import size_of
+from millpond.server.storage.disk_use import size_of
 from millpond.server.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -13,15 +13,15 @@ from millpond.model.errors import ConflictError, InvalidInputError, MillpondErro
 from millpond.model.reasons import Reason
 from millpond.model.workloads import Job
 from millpond.server.auth.roles import absent
-from millpond.server.jobs.arrays.array import Array
-from millpond.server.jobs.arrays.arrays import array_of
-from millpond.server.jobs.dependencies import Dependent, Dependents
+from millpond.server.runtime.active_jobs.array import Array
+from millpond.server.runtime.active_jobs.arrays import array_of
+from millpond.server.runtime.active_jobs.dependencies import Dependent, Dependents
+from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import ChangeJob, ChangeNode, Submission
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import DEPENDENT, LIVE, NewJob
 from millpond.server.store.store import Store
-from millpond.server.views.job_cache import JobCache
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_ids import split_member

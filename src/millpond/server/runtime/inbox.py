@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -174,8 +173,3 @@ def abandon(messages: Sequence[Message]) -> None:
             message.answer.set_exception(
                 UnavailableError("the scheduler stopped by a defect", "see the server's log, then start it again")
             )
-
-
-def wall_clock() -> float:
-    """Seconds since 1970."""
-    return time.time()

@@ -6,6 +6,7 @@ alone.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from millpond.model import events
 from millpond.model.errors import MillpondError
 from millpond.model.reasons import Cause
+from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import (
     ChangeJob,
@@ -25,9 +27,7 @@ from millpond.server.runtime.inbox import (
     Submission,
     Wake,
     abandon,
-    wall_clock,
 )
-from millpond.server.views.job_cache import JobCache
 from millpond.specs.api.jobs import JobInfo
 
 
@@ -86,7 +86,7 @@ class Loop:
 
     def note(self, job: str, text: str) -> None:
         """Add a text to a job's history."""
-        self.notify([events.Noted(wall_clock(), job, text)])
+        self.notify([events.Noted(time.time(), job, text)])
 
     def wake(self) -> None:
         """The engine has events, or a job that waited has all that it needs."""

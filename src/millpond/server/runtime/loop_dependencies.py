@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,8 +12,6 @@ from millpond.model.decisions import Decision
 from millpond.model.engine import Engine
 from millpond.model.workloads import Job
 from millpond.node.task.records import TaskId
-from millpond.server.operations.webhooks.notices import Notice
-from millpond.server.runtime.inbox import wall_clock
 from millpond.server.storage.provisioning.staging import NOTHING_TO_STAGE, NothingToStage, Staging
 from millpond.server.store.deliveries import NewDelivery
 from millpond.specs.api.jobs import JobInfo
@@ -28,11 +27,26 @@ class AdoptingEngine(Engine, Protocol):
         """
 
 
-class WebhookOutbox(Protocol):
-    """What delivers notices to webhooks; see ``server.operations.webhooks.delivery_worker``."""
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What a turn decided and ended.
 
-    def address(self, notices: Sequence[Notice]) -> list[NewDelivery]:
-        """The deliveries that notices lead to; they are stored with their turn."""
+    Attributes:
+        settled: the views of jobs that have ended, and of those that have failed and are kept from now on.
+        jobs: looks up a living job's view by its id.
+    """
+
+    at: float
+    decisions: Sequence[Decision]
+    settled: Sequence[JobInfo]
+    jobs: Callable[[str], JobInfo | None]
+
+
+class WebhookOutbox(Protocol):
+    """What delivers notices of what happened; see ``server.operations.webhooks.delivery_worker``."""
+
+    def address(self, turn: TurnResult) -> list[NewDelivery]:
+        """The deliveries that a turn leads to; they are stored with it."""
 
     def wake(self) -> None:
         """Such deliveries are stored."""
@@ -41,7 +55,7 @@ class WebhookOutbox(Protocol):
 class NoWebhooks:
     """The outbox of a server without webhooks."""
 
-    def address(self, _notices: Sequence[Notice]) -> list[NewDelivery]:
+    def address(self, _turn: TurnResult) -> list[NewDelivery]:
         """No deliveries."""
         return []
 
@@ -63,7 +77,7 @@ class LoopDependencies:
         on_ended: each is called with the last views of jobs whose end is durable.
     """
 
-    clock: Callable[[], float] = wall_clock
+    clock: Callable[[], float] = time.time
     clock_jump: Callable[[], float] = lambda: 0.0
     stages: Staging | NothingToStage = NOTHING_TO_STAGE
     webhooks: WebhookOutbox = NoWebhooks()

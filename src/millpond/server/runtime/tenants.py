@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Event, LimitChanged, QueueChanged
+from millpond.model.reasons import Cause
 from millpond.model.tenants import ROOT_QUEUE, Limit, Queue
 from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.records import Group, User
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.startup.isolation import Isolation
 
 
 class Tenants:
@@ -41,7 +42,11 @@ class Tenants:
             events += self._of_group(core, group)
         for user in self._accounts.users():
             events += self._of_user(core, user)
-        return events + self._isolation.events(core)
+        return events + self.isolation_events(core)
+
+    def isolation_events(self, core: Core) -> list[Event]:
+        """Whether the scheduler may start anything, if it does not know that yet."""
+        return self._isolation.events(core.scheduler.holds.get(Cause.NOT_ISOLATED, ""))
 
     async def check_queue(self, queue: str) -> None:
         """Whether a group can own this queue.
@@ -59,7 +64,7 @@ class Tenants:
     async def changed_user(self, user: User) -> None:
         """A user is new, or has other limits, or was disabled or enabled."""
         self._loop.notify(
-            await self._queries.query(lambda core: [*self._of_user(core, user), *self._isolation.events(core)])
+            await self._queries.query(lambda core: [*self._of_user(core, user), *self.isolation_events(core)])
         )
         await self._queries.query(lambda core: None)
 

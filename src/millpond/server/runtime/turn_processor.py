@@ -16,10 +16,12 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model import events
 from millpond.model.decisions import Decision
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
-from millpond.server.jobs.arrays.arrays import Arrays
-from millpond.server.jobs.dependencies import Dependents
-from millpond.server.operations.webhooks.notices import notices_of
 from millpond.server.runtime import recovery
+from millpond.server.runtime.active_jobs.arrays import Arrays
+from millpond.server.runtime.active_jobs.dependencies import Dependents
+from millpond.server.runtime.active_jobs.job_cache import cancelled_view, read_only_view
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
+from millpond.server.runtime.active_jobs.job_views import JobViews
 from millpond.server.runtime.batch import Batch
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import (
@@ -33,14 +35,11 @@ from millpond.server.runtime.inbox import (
     turn_away,
 )
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.loop_dependencies import AdoptingEngine, LoopDependencies
+from millpond.server.runtime.loop_dependencies import AdoptingEngine, LoopDependencies, TurnResult
 from millpond.server.runtime.usage import UsageMeter
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.store import ClaimsEntry, Store, StoredSnapshot
 from millpond.server.version import VERSION
-from millpond.server.views.job_cache import cancelled_view, read_only_view
-from millpond.server.views.job_lookup import JobLookup
-from millpond.server.views.job_views import JobViews
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.reasons import ReasonInfo
 
@@ -335,8 +334,8 @@ class TurnProcessor:
         job_views = self._job_views
         ended_now = list(job_views.ended.values())
         decided = [entry.decision for entry in self._decided]
-        notices = notices_of(self._core.now, decided, [*job_views.kept, *ended_now], self._job_cache.get)
-        deliveries = self._dependencies.webhooks.address(notices)
+        result = TurnResult(self._core.now, decided, [*job_views.kept, *ended_now], self._job_cache.get)
+        deliveries = self._dependencies.webhooks.address(result)
         try:
             self._store.record(self._decided, ended_now, job_views.used, deliveries, self._claims)
         except DBAPIError as error:

@@ -10,48 +10,12 @@ twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from millpond.model.devices import Device
 from millpond.model.resources import Amount
 from millpond.scheduling.ledger.holdings import counted
 from millpond.scheduling.records import JobRecord
-
-
-@dataclass(frozen=True, slots=True)
-class HeldAmount:
-    """What one job holds of devices of one model; of none where ``model`` is empty."""
-
-    model: str
-    gpu_milli: int
-    cpu_milli: int
-    memory_mib: int
-
-
-@dataclass(frozen=True, slots=True)
-class UsageInterval:
-    """One job held this from ``since`` (seconds since 1970) on."""
-
-    job: str
-    user: str
-    queue: str
-    kind: str
-    since: float
-    held: HeldAmount
-
-
-@dataclass(frozen=True, slots=True)
-class UsageChange:
-    """The open intervals of a job end at ``at``, and these begin.
-
-    Attributes:
-        is_first: the job has no open intervals.
-    """
-
-    job: str
-    at: float
-    began: tuple[UsageInterval, ...]
-    is_first: bool = False
+from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
 
 
 class UsageMeter:

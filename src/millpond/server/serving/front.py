@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -12,7 +13,7 @@ from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.events import DesiredCountChanged
 from millpond.model.states import JobState
 from millpond.scheduling.records import JobRecord
-from millpond.server.runtime.inbox import ChangeJob, wall_clock
+from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.proxy.load_balancer import Balancer
 from millpond.server.serving.proxy.request_meter import ProxyMeter
@@ -41,10 +42,10 @@ class ServiceFront:
         self.routes = Routes()
         self.queue = RequestQueue(self.wake, self._woken)
 
-    def look(self, info: JobInfo) -> JobInfo:
+    def with_deadline(self, info: JobInfo) -> JobInfo:
         """A job with the deadline of the requests that wait for it, if any do."""
         left_s = self.queue.waits_for_s(info.id)
-        return info if left_s is None else replace(info, requests_wait_until=wall_clock() + left_s)
+        return info if left_s is None else replace(info, requests_wait_until=time.time() + left_s)
 
     async def wake(self, job: str) -> bool:
         """Have a job that is at rest get a replica; says whether it was at rest."""

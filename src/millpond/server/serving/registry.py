@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
+
+import sqlalchemy as sa
 
 from millpond.model.errors import ConflictError
 from millpond.server.serving.revisions import Phase, Revision
-from millpond.server.store.revisions import RevisionStore
+from millpond.server.store import schema
+from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.job_ids import revision_job, service_of
 
 NOTHING_COMES: Final = "look at its revisions with `pond rollout status`"
+
+
+class RevisionStore(TableStore):
+    """The table of one open database. Every ``save`` is a transaction."""
+
+    def save(self, *revisions: Revision) -> None:
+        """Keep these as they are now, all or none."""
+        self._save(*((schema.revisions, _row(revision)) for revision in revisions))
+
+    def all(self) -> list[Revision]:
+        """All of them, service by service, the first first."""
+        table = schema.revisions
+        query = sa.select(table).order_by(table.c.service, table.c.number)
+        return [
+            Revision(**{**row._mapping, "document": json.loads(row.document), "phase": Phase(row.phase)})
+            for row in self._rows(query)
+        ]
+
+    def forget(self) -> None:
+        """Drop services of which no job is known any more."""
+        table, jobs = schema.revisions, schema.jobs
+        known = sa.select(table.c.service).join(jobs, jobs.c.id == table.c.job).where(jobs.c.document != "{}")
+        coming = sa.select(table.c.service).where(table.c.phase.in_([phase for phase in Phase if phase.coming]))
+        self._execute(table.delete().where(table.c.service.not_in(known), table.c.service.not_in(coming)))
 
 
 class Revisions:
@@ -147,3 +175,8 @@ class Revisions:
         service = new[0].service
         merged = {each.number: each for each in (*self._by_service.get(service, ()), *new)}
         self._by_service[service] = [merged[number] for number in sorted(merged)]
+
+
+def _row(revision: Revision) -> dict[str, Any]:
+    row = {field.name: getattr(revision, field.name) for field in fields(revision)}
+    return row | {"document": json.dumps(revision.document), "phase": revision.phase.value}

@@ -10,14 +10,14 @@ from typing import Any
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
-from millpond.server.jobs.job_files import JobFiles
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.probes import takes_connections
 from millpond.server.serving.proxy.endpoints import TaskEndpoint, places_of
 from millpond.server.serving.proxy.load_balancer import Readiness
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
-from millpond.server.views.job_lookup import JobLookup
+from millpond.server.storage.job_files import JobFiles
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.services import RevisionInfo, ServiceInfo
 from millpond.specs.config.origins import JobOrigins

@@ -1,1 +1,1 @@
-"""Into running tasks: commands, ports and SSH."""
+"""Into running tasks: commands, ports and SSH; and when each job was last used."""

@@ -22,7 +22,7 @@ from millpond.model.states import JobState, TaskState
 from millpond.node.host.files import short_name
 from millpond.node.sessions.session import LARGEST_MESSAGE
 from millpond.node.task.records import TaskFiles, TaskId, read_record
-from millpond.server.jobs.arrays.array import array_named
+from millpond.server.runtime.active_jobs.array import array_named
 from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.task_sockets import ForeignListenerError, TaskRoute
 from millpond.specs.api.jobs import JobInfo

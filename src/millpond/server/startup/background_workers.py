@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Protocol
 
 from millpond.node.host.periodic_worker import PeriodicWorker
+from millpond.server.api.service import Service
 from millpond.server.jobs import task_inputs
 from millpond.server.jobs.idle_jobs import IdleWatch, cpu_s_of
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
@@ -17,9 +19,6 @@ from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import classes_by_device, tenants_of
 from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
-from millpond.server.options import ServerOptions
-from millpond.server.runtime.inbox import wall_clock
-from millpond.server.service import Service
 from millpond.server.serving.autoscaler import Autoscaler
 from millpond.server.serving.replica_counts import Sizing
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
@@ -27,6 +26,7 @@ from millpond.server.sessions.ssh.gateway_process import Gateway
 from millpond.server.startup.components import CoreComponents
 from millpond.server.startup.configuration import Current
 from millpond.server.startup.local_engine import pretend
+from millpond.server.startup.options import ServerOptions
 
 
 class BackgroundWorker(Protocol):
@@ -59,7 +59,8 @@ def attended(options: ServerOptions, current: Current, base: CoreComponents, ser
         for worker in _of_work(current, base, service):
             attend(worker)
         if base.listener is not None:
-            authorizer, uid = SshAuthorizer(service, base.security), base.components.isolation.gateway_uid()
+            authorizer = SshAuthorizer(service.state_dir, service.lookup, service.activity, base.security)
+            uid = base.components.isolation.gateway_uid()
             attend(Gateway(base.listener.listener, base.listener.host_key, authorizer, uid))
         yield
 
@@ -72,7 +73,7 @@ def _of_store_and_disk(options: ServerOptions, base: CoreComponents, service: Se
             components.store,
             components.state_dir,
             RetentionLimits(options.keep_jobs, options.keep_logs_gib),
-            wall_clock,
+            time.time,
         ),
         components.provisioning.staging,
         components.files.collector,
@@ -82,16 +83,16 @@ def _of_store_and_disk(options: ServerOptions, base: CoreComponents, service: Se
             service.disk,
             components.state_dir,
             options.keep_free_gib,
-            wall_clock,
+            time.time,
         ),
     ]
 
 
 def _of_devices(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:
     machine, engine, job_cache = base.host.machine, base.engine, base.components.loop.job_cache
-    telemetry = service.machines.telemetry = Telemetry(machine, wall_clock)
+    telemetry = service.machines.telemetry = Telemetry(machine, time.time)
     sources = Sources(engine.slice_readings, lambda: engine.running)
-    slices = service.machines.slices = SliceMeter(telemetry, sources, wall_clock)
+    slices = service.machines.slices = SliceMeter(telemetry, sources, time.time)
     pretend(machine, lambda: tenants_of(job_cache.newest_first(), slices.latest))
     policy = Policy(lambda: current.config.power, lambda: classes_by_device(job_cache.newest_first(), slices.latest))
     return [telemetry, slices, PowerEnforcer(machine, policy, base.components.state_dir)]
@@ -99,13 +100,13 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
 
 def _of_work(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:
     components, front, use_milli = base.components, service.front, service.machines.telemetry.use_milli
-    sizing = Sizing(components.loop, front.balancer, wall_clock)
-    scaler = Autoscaler(components.loop, sizing, components.job_files.file_of, front.meter, use_milli, wall_clock)
+    sizing = Sizing(components.loop, front.balancer, time.time)
+    scaler = Autoscaler(components.loop, sizing, components.job_files.file_of, front.meter, use_milli, time.time)
     scaler.is_spoken_for = service.rollouts.speaks_for
     end_silent = partial(task_inputs.end_silent, components.loop, service.inputs)
     return [
         PeriodicWorker("input-watch", end_silent, task_inputs.LOOK_EVERY_S, "standard input cannot be looked after"),
-        IdleWatch(components.loop, service.activity, components.state_dir, current.config.dev, wall_clock, cpu_s_of),
+        IdleWatch(components.loop, service.activity, components.state_dir, current.config.dev, time.time, cpu_s_of),
         scaler,
         service.rollouts,
         SweepWatch(components.loop, service.sweeps),

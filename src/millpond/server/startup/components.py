@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -20,17 +21,16 @@ from millpond.node.task.limits import Limiter
 from millpond.scheduling.settings import Settings
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.components import Oidc, Security, open_security
+from millpond.server.auth.isolation import Isolation, IsolationLevel, look_around
 from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
-from millpond.server.jobs.forecasts import Forecaster
-from millpond.server.jobs.job_files import JobFiles
-from millpond.server.monitoring.metrics.instruments import Instruments
+from millpond.server.monitoring.instruments import Instruments
 from millpond.server.operations.webhooks.delivery_worker import WebhookDeliveryWorker
-from millpond.server.options import ServerOptions
+from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.clock import KeptOffset, SteadyClock
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.inbox import wall_clock
+from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.kernel_compilation import accelerate
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
@@ -38,19 +38,19 @@ from millpond.server.runtime.recovery import expected_tasks, no_longer_placeable
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.tenants import Tenants
 from millpond.server.runtime.turn_processor import TurnProcessor
+from millpond.server.server_components import ServerComponents
 from millpond.server.sessions.ssh.listener import SshListener, open_listener
 from millpond.server.startup.configuration import Current, configured
 from millpond.server.startup.identity import COPY, adopt_files, identify
-from millpond.server.startup.isolation import Isolation, IsolationLevel, look_around
 from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.local_engine import Launcher, Rules, describe, make_limiter
-from millpond.server.startup.server_components import ServerComponents
+from millpond.server.startup.options import ServerOptions
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.store import Store
-from millpond.server.views.job_cache import JobCache
 from millpond.specs.config.cluster import ClusterConfig
 from millpond.specs.config.origins import JobOrigins
 
@@ -128,7 +128,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         identity = identify(store, host.state_dir, is_new, options.take_over)
         if identity.is_copy:
             host = replace(host, machine=Machine((), {}))
-        security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(lambda: current.config.oidc))
+        security = open_security(store, owner_name(), token, time.time, oidc=Oidc(lambda: current.config.oidc))
         held.callback(security.close)
         core = recover(store, options.policies)
         components, scheduler, delivery_worker = _make_components(core, current, host, store, security.accounts)
@@ -137,18 +137,18 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         listener = open_listener(config.ssh, host.state_dir) if config.ssh and not identity.is_copy else None
         engine = _make_engine(current, host, components, origins, identity.servers)
         held.callback(engine.close)
-        tenants = Tenants(security.accounts, isolation, loop, wall_clock)
+        tenants = Tenants(security.accounts, isolation, loop, time.time)
         unplaceable: tuple[str, ...] = ()
         if identity.is_copy:
             scheduler.serve_read_only(COPY)
         else:
             if identity.took_over and identity.original is not None:
                 adopt_files(identity.original, host.state_dir, expected_tasks(core, host.machine.nodes))
-            change = options.policies.change(core.scheduler.settings, wall_clock())
+            change = options.policies.change(core.scheduler.settings, time.time())
             for event in change:
                 log.info("other policies from now on: %s", event)
             ran = running_jobs(core)
-            scheduler.settle(engine, (*change, *configured(config), *isolation.events(core)))
+            scheduler.settle(engine, (*change, *configured(config), *tenants.isolation_events(core)))
             unplaceable = no_longer_placeable(core, ran)
             loop.notify(tenants.events(core))
         settings = core.scheduler.settings
@@ -166,9 +166,9 @@ def _make_components(
     core: Core, current: Current, host: HostEnvironment, store: Store, accounts: Accounts
 ) -> tuple[ServerComponents, SchedulerThread, WebhookDeliveryWorker]:
     state_dir = host.state_dir
-    vault = Vault(store.secrets, state_dir, lambda: Cipher(current.config.cipher), wall_clock)
+    vault = Vault(store.secrets, state_dir, lambda: Cipher(current.config.cipher), time.time)
     provisioning = Provisioning(store, state_dir, vault, current.provisioning_on(host.machine, lambda: loop.wake()))
-    delivery_worker = WebhookDeliveryWorker(store, current.webhooks, vault, wall_clock)
+    delivery_worker = WebhookDeliveryWorker(store, current.webhooks, vault, time.time)
     forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()
     clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
     dependencies = LoopDependencies(
@@ -183,7 +183,7 @@ def _make_components(
     loop = Loop(JobCache(instruments.started))
     processor = TurnProcessor(store, core, loop, dependencies)
     files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
-    isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, wall_clock)
+    isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, time.time)
     components = ServerComponents(
         state_dir,
         store,

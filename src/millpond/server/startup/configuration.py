@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,6 @@ from millpond.model.errors import MillpondError
 from millpond.model.sharing import LENIENT, SliceRules
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.machine import Machine
-from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.loop import Loop
 from millpond.server.storage.provisioning.components import ProvisioningDependencies
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
@@ -67,7 +67,7 @@ def reload(config: Path | None, loop: Loop, current: Current) -> None:
 
 def configured(config: ClusterConfig) -> list[events.Event]:
     """The configuration as events; the same ones again change nothing."""
-    now = wall_clock()
+    now = time.time()
     return [
         *(events.PoolChanged(now, pool) for pool in config.pools),
         *(events.QueueChanged(now, queue) for queue in config.queues),

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from millpond.model.nodes import Node
 from millpond.server.api.app import make_app
+from millpond.server.api.service import Service
 from millpond.server.auth.owner import owner_name, prepare_first_login
 from millpond.server.http.security_headers import seen_from_outside
 from millpond.server.http.server import HttpOptions, HttpServer, is_loopback
 from millpond.server.http.tls import Encryption, renew
-from millpond.server.options import ServerOptions
-from millpond.server.runtime.inbox import wall_clock
-from millpond.server.service import Service
 from millpond.server.startup.components import CoreComponents
 from millpond.server.startup.configuration import Current, reload
 from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.local_engine import unlimited_text
+from millpond.server.startup.options import ServerOptions
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerFacts
 from millpond.specs.api.ssh import SshInfo
@@ -35,7 +35,7 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
     identity = ServerFacts(
         url=lead.post.left.url,
         state_dir=base.components.state_dir,
-        started_at=wall_clock(),
+        started_at=time.time(),
         ordering=base.settings.ordering,
         placement=base.settings.placement,
         unlimited=unlimited_text(base.host.limiter),
@@ -110,7 +110,7 @@ def _notes_on_the_way(host: str, listening: ListenRules, encryption: Encryption 
     """What is said of the way that requests take."""
     notes = []
     if encryption is not None:
-        notes.append(encryption.certificate.trouble(wall_clock()))
+        notes.append(encryption.certificate.trouble(time.time()))
     if not listening.is_encrypted and not is_loopback(host):
         notes.append(
             "requests from elsewhere are not encrypted: set listen.certificate and listen.key, or put a proxy in front "

@@ -10,7 +10,7 @@ from pathlib import Path
 from millpond.server.auth.owner import TOKEN_FILE
 from millpond.server.http.server import listen, url_of
 from millpond.server.http.tls import Encryption, open_encryption
-from millpond.server.options import ServerOptions
+from millpond.server.startup.options import ServerOptions
 from millpond.server.startup.standby import Post, seat_at, stand_by
 from millpond.server.state_dir import StateDir
 from millpond.server.store.database import claim

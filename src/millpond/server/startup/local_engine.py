@@ -20,10 +20,10 @@ from millpond.node.task.launch import LaunchSpec, ListenMode
 from millpond.node.task.limits import REMEDY, Limiter
 from millpond.node.task.records import job_dir
 from millpond.node.task.runner import running_under
+from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.vault.secrets import Vault
-from millpond.server.jobs.job_files import Accepted, JobFiles
-from millpond.server.startup.isolation import Isolation
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.job_files import Accepted, JobFiles
 from millpond.server.storage.provisioning.admission import Provisions
 from millpond.specs.config.cluster import ClusterConfig
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins

@@ -15,13 +15,13 @@ from millpond.node.host import open_files
 from millpond.server.auth.oidc.id_tokens import jose
 from millpond.server.auth.owner import owner_name
 from millpond.server.operations.server_log import LogFormat, set_up_log
-from millpond.server.options import ServerOptions, parse_options, remember, with_remembered
 from millpond.server.runtime.loop import Loop
 from millpond.server.startup.background_workers import attended
 from millpond.server.startup.components import open_components
 from millpond.server.startup.configuration import Current
 from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
+from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
 
 log = logging.getLogger(__name__)

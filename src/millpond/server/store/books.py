@@ -8,10 +8,45 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from millpond.server.runtime.usage import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.schema import usage
 from millpond.server.store.tables import TableStore
 from millpond.specs.job.job_ids import split_member
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAmount:
+    """What one job holds of devices of one model; of none where ``model`` is empty."""
+
+    model: str
+    gpu_milli: int
+    cpu_milli: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageInterval:
+    """One job held this from ``since`` (seconds since 1970) on."""
+
+    job: str
+    user: str
+    queue: str
+    kind: str
+    since: float
+    held: HeldAmount
+
+
+@dataclass(frozen=True, slots=True)
+class UsageChange:
+    """The open intervals of a job end at ``at``, and these begin.
+
+    Attributes:
+        is_first: the job has no open intervals.
+    """
+
+    job: str
+    at: float
+    began: tuple[UsageInterval, ...]
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

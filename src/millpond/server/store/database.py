@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from millpond.model.errors import UnavailableError
+from millpond.server.store import migrations
 from millpond.server.store.leadership import LEASE_S, Leadership, Seat, require_lock
-
-MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 
 def sqlite_url(path: Path) -> str:
@@ -80,14 +78,6 @@ def _explained(url: str) -> Iterator[None]:
         ) from error
 
 
-def newest_revision() -> str:
-    """The last migration there is; their files are numbered in order."""
-    script = max((MIGRATIONS / "versions").glob("*.py")).read_text()
-    found = re.search(r'^revision = "(.+)"$', script, re.MULTILINE)
-    assert found is not None, "every migration has a revision"
-    return found[1]
-
-
 def _is_current(engine: sa.Engine) -> bool:
     """Whether nothing has to be done: the usual case, in which alembic need not even be imported."""
     try:
@@ -95,7 +85,7 @@ def _is_current(engine: sa.Engine) -> bool:
             found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all()
     except DBAPIError:  # no tables yet, or no database: the migrations report it
         return False
-    return found == [newest_revision()]
+    return found == [migrations.newest_revision()]
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:

@@ -1,9 +1,10 @@
 """What the server remembers, and in which transactions.
 
 One thread writes what the scheduler knows (the scheduler's), any thread reads; what is too old is removed by another,
-in small transactions (``server.operations.retention``), and accounts and the audit log have parts and writers of their
-own (``accounts``, ``audit``). A batch of events becomes durable in one transaction before any
-of them is acknowledged or handled; decisions become durable before an engine sees them.
+in small transactions (``server.operations.retention``). What the scheduler does not know has tables and writers of its
+own, here (``audit``, ``secrets``) or beside its subject (``server.auth.account_store``). A batch of events becomes
+durable in one transaction before any of them is acknowledged or handled; decisions become durable before an engine sees
+them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ import sqlalchemy as sa
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.errors import UnavailableError
-from millpond.server.runtime.usage import UsageChange
 from millpond.server.store import deliveries, schema
-from millpond.server.store.accounts import AccountStore
 from millpond.server.store.audit import AuditStore
-from millpond.server.store.books import UsageStore, write_changes
+from millpond.server.store.books import UsageChange, UsageStore, write_changes
 from millpond.server.store.database import claim, connect
 from millpond.server.store.deletion import JobDeletion, forget_deleted
 from millpond.server.store.deliveries import DeliveryStore, NewDelivery
@@ -31,9 +30,7 @@ from millpond.server.store.identity import IdentityStore
 from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, job_row, write_ended
 from millpond.server.store.leadership import Leadership, Seat
 from millpond.server.store.reserve import Reserve
-from millpond.server.store.revisions import RevisionStore
 from millpond.server.store.secrets import SecretStore
-from millpond.server.store.ssh_keys import SshKeyStore
 from millpond.server.store.tables import TableStore
 from millpond.server.store.trials import TrialStore
 from millpond.specs.api.jobs import JobInfo
@@ -85,13 +82,10 @@ class Store(TableStore):
             if self.leadership is not None:
                 self.leadership.close()
             raise
-        self.accounts = AccountStore(self._engine)
         self.audit = AuditStore(self._engine)
-        self.ssh_keys = SshKeyStore(self._engine)
         self.jobs = JobStore(self._engine)
         self.deliveries = DeliveryStore(self._engine)
         self.secrets = SecretStore(self._engine)
-        self.revisions = RevisionStore(self._engine)
         self.reserve = Reserve(self._engine)
         self.identity = IdentityStore(self._engine)
         self.histories = HistoryStore(self._engine)

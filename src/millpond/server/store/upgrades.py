@@ -24,7 +24,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from millpond.model.errors import UnavailableError
-from millpond.server.store import database
+from millpond.server.store import migrations
 from millpond.server.store.formats import check_format
 
 log = logging.getLogger(__name__)
@@ -47,14 +47,14 @@ def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) 
     """
     with engine.connect() as connection:
         revision = MigrationContext.configure(connection).get_current_revision()
-        if revision == database.newest_revision():
+        if revision == migrations.newest_revision():
             return
         if revision is None:
             _upgrade(connection)
             return
         _check_revision(connection, revision)
         _check_snapshot(connection)
-    log.info("upgrading the database from %s to %s", revision, database.newest_revision())
+    log.info("upgrading the database from %s to %s", revision, migrations.newest_revision())
     if engine.dialect.name == "sqlite":
         _upgrade_file(engine, open_file, revision)
         return
@@ -103,7 +103,7 @@ def _check_revision(connection: sa.Connection, revision: str) -> None:
     writer = _last_writer(connection)
     raise UnavailableError(
         f"the database was written by a newer Millpond{f' ({writer})' if writer else ''}: it is at {revision!r}, and "
-        f"this version knows nothing beyond {database.newest_revision()!r}",
+        f"this version knows nothing beyond {migrations.newest_revision()!r}",
         "start it with that version, or restore a backup that this one wrote",
     )
 
@@ -153,5 +153,5 @@ def _remove(path: Path) -> None:
 
 def _config() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(database.MIGRATIONS))
+    config.set_main_option("script_location", str(migrations.FOLDER))
     return config

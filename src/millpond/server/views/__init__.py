@@ -1,1 +1,1 @@
-"""What readers see: jobs, nodes, queues, reasons, histories and logs, each as far as the reader may."""
+"""What readers see: nodes, queues, histories, logs, usage and metrics, each as far as the reader may."""

@@ -12,10 +12,10 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.server.operations.disk_use import DiskBooks
+from millpond.server.auth.isolation import Isolation
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.startup.isolation import Isolation
+from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.jobs import JobStore
 from millpond.server.store.store import Store
 from millpond.server.version import VERSION

@@ -14,13 +14,12 @@ from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start
 from millpond.model.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.sharing import SliceHold
-from millpond.server.jobs.sweeps.trials import Trials
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.store.histories import DecisionEntry, History, LogEntry, node_of
 from millpond.server.store.store import Store
-from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.setting_changes import settings_text
 from millpond.server.views.visibility import Reader
-from millpond.server.views.wording import counted, local_time
+from millpond.server.wording import counted, local_time
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs import ArrayInfo, JobInfo, beyond_exit_code
 from millpond.specs.api.trials import TrialList
@@ -30,20 +29,20 @@ class EventLog:
     """Shows the log to the users who may see it.
 
     Args:
-        sweeps: the trials of sweeps.
+        trials: the best trials of a sweep, at most so many.
     """
 
-    def __init__(self, store: Store, lookup: JobLookup, sweeps: Trials) -> None:
+    def __init__(self, store: Store, lookup: JobLookup, trials: Callable[[JobInfo, int], TrialList]) -> None:
         self._store = store
         self._lookup = lookup
-        self._sweeps = sweeps
+        self._trials = trials
 
     async def of_job(self, job: str, reader: Reader) -> list[EventInfo]:
         """A job's history."""
         info = await asyncio.to_thread(self._lookup.look, job)
         lines = story(*await asyncio.to_thread(self._store.histories.of_job, job))
         if info.array is not None and info.ended_at is not None:
-            trials = await asyncio.to_thread(self._sweeps.table, info, 1) if info.array.sweep else None
+            trials = await asyncio.to_thread(self._trials, info, 1) if info.array.sweep else None
             lines.append(_last_of_array(info, info.array, trials, len(lines) + 1))
         return await asyncio.to_thread(lambda: [reader.event(event, self._lookup.find) for event in lines])
 

@@ -18,10 +18,10 @@ from millpond.model.errors import InvalidInputError, MillpondError
 from millpond.model.nodes import Node
 from millpond.model.resources import CARD_MILLI, TaskRequest
 from millpond.model.workloads import CheckpointMode, Job
-from millpond.server.jobs.job_files import JobFiles
+from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.queries import CoreQueries
+from millpond.server.storage.job_files import JobFiles
 from millpond.server.store.store import Store
-from millpond.server.views.job_cache import JobCache
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.history import HistoryPage, TraceRow
 from millpond.specs.api.jobs import JobInfo

@@ -17,8 +17,8 @@ from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.states import JobState, TaskState
 from millpond.node.task.output import Stream
 from millpond.node.task.records import TaskFiles, TaskId, note_of_removal
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.views import log_parts
-from millpond.server.views.job_lookup import JobLookup
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.logs import LogChunk
 

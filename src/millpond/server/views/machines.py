@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -9,14 +10,13 @@ from millpond.model.errors import NotFoundError
 from millpond.model.events import NodeClosed, NodeOpened
 from millpond.model.nodes import Cordon
 from millpond.node.host.machine import Machine
+from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.roles import Caller
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import device_statuses, holdings_by_device, slices_by_device
-from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.startup.isolation import Isolation
 from millpond.server.views.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.devices import DeviceStatus
@@ -40,8 +40,8 @@ class Machines:
         self._queries = queries
         self._isolation = isolation
         self._unlimited = unlimited
-        self.telemetry = Telemetry(Machine((), {}), wall_clock)
-        self.slices = SliceMeter(self.telemetry, Sources(tuple, tuple), wall_clock)
+        self.telemetry = Telemetry(Machine((), {}), time.time)
+        self.slices = SliceMeter(self.telemetry, Sources(tuple, tuple), time.time)
 
     async def all(self, reader: Reader) -> list[NodeInfo]:
         """All machines with who holds what."""

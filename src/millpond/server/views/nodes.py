@@ -8,7 +8,7 @@ from millpond.model.nodes import Cordon
 from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
 from millpond.scheduling.nodes.views import DeviceUse, NodeView
-from millpond.server.views.wording import local_time
+from millpond.server.wording import local_time
 from millpond.specs.api.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
 from millpond.specs.api.reasons import ReasonInfo, RemedyInfo, StartInfo
 

@@ -9,9 +9,9 @@ from millpond.model.tenants import Limit
 from millpond.scheduling.nodes.views import QueueStatus
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
+from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.views.job_cache import JobCache
 from millpond.specs.api.queues import QueueInfo
 
 

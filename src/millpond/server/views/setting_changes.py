@@ -9,7 +9,7 @@ from millpond.model.nodes import Pool
 from millpond.model.resources import Amount
 from millpond.model.tenants import Limit, Queue
 from millpond.scheduling.explaining.wording import cpus_text, gpus_text
-from millpond.server.views.wording import counted, lasting
+from millpond.server.wording import counted, lasting
 from millpond.specs.config.queues import UNLIMITED
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
-from millpond.server.operations.disk_use import DiskBooks
+from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.books import Share
 from millpond.server.store.store import Store
 from millpond.specs.api.events import DeliveryInfo

@@ -13,9 +13,9 @@ from starlette.requests import HTTPConnection
 from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, ServiceOf, may
+from millpond.server.api.service import Service
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand, first_group, job_target
-from millpond.server.service import Service
 from millpond.server.storage.provisioning.image_steps import Work
 from millpond.specs.api.images import (
     ImageAdd,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -19,11 +20,10 @@ from millpond.server.api.permits import (
     open_to_all,
 )
 from millpond.server.auth.roles import AccessTarget, Verb
-from millpond.server.monitoring.metrics.exposition import CONTENT_TYPE
 from millpond.server.monitoring.telemetry.sampling import KEPT
-from millpond.server.runtime.inbox import wall_clock
 from millpond.server.store.audit import AuditQuery
 from millpond.server.views.history_export import HistorySpan
+from millpond.server.views.metrics_page import CONTENT_TYPE
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.accounts import AuditList
 from millpond.specs.api.base import LATEST
@@ -153,7 +153,7 @@ async def usage(
     until: Annotated[float | None, Query(ge=0, le=LATEST, description="Seconds since 1970; default: now.")] = None,
 ) -> UsageList:
     """Who held how much between two instants, up to now at the most: all users whose usage the caller may see."""
-    now = wall_clock()  # what is held now has not been held any longer
+    now = time.time()  # what is held now has not been held any longer
     return await service.books.usage(by, since, now if until is None else min(until, now), access.caller)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import OidcIdentity, User
-from millpond.server.store.accounts import AccountStore
 
 """OpenID Connect Core 1.0, section 2: ``sub``."""
 

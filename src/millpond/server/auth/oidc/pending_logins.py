@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from millpond.model.errors import UnavailableError
-from millpond.server.auth.throttle import network_of
+from millpond.server.http.origins import network_of
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from millpond.server.auth.oidc.provider import OidcProvider
 from millpond.server.auth.records import User
 from millpond.server.auth.secrets import csrf_of, digest_of, is_same
 from millpond.server.auth.throttle import Throttle
-from millpond.server.serving.proxy.headers import PLATFORM_COOKIES
+from millpond.server.http.origins import PLATFORM_COOKIES
 from millpond.specs.config.oidc import OidcRules
 
 if TYPE_CHECKING:

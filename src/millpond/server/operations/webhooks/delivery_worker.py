@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,8 @@ from millpond.model.errors import MillpondError
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.auth.vault.secrets import SERVER, Vault
 from millpond.server.http.outgoing import bounded
-from millpond.server.operations.webhooks.notices import Notice
+from millpond.server.operations.webhooks.notices import notices_of
+from millpond.server.runtime.loop_dependencies import TurnResult
 from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, Delivery, NewDelivery
 from millpond.server.store.store import Store
 from millpond.specs.config.webhooks import Webhook
@@ -79,11 +80,11 @@ class WebhookDeliveryWorker(Periodic):
         if "_client" in self.__dict__:
             self._client.close()
 
-    def address(self, notices: Sequence[Notice]) -> list[NewDelivery]:
-        """The deliveries that notices lead to; to be stored with their turn."""
+    def address(self, turn: TurnResult) -> list[NewDelivery]:
+        """The deliveries that a turn leads to; to be stored with it."""
         return [
             NewDelivery(hook.name, notice.at, notice.plain(), notice.sentence)
-            for notice in notices
+            for notice in notices_of(turn)
             for hook in self._hooks().values()
             if notice.topic in hook.on and (not hook.queues or notice.queue in hook.queues)
         ]

@@ -4,14 +4,14 @@ them would be as many messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from millpond.model.decisions import Decision, Start, Stop
+from millpond.model.decisions import Start, Stop
 from millpond.model.reasons import Cause
-from millpond.server.views.wording import local_time
+from millpond.server.runtime.loop_dependencies import TurnResult
+from millpond.server.wording import local_time
 from millpond.specs.api.jobs import JobInfo
 
 _PREEMPTING = (Cause.PREEMPTED, Cause.RECLAIMED, Cause.DRAINED)
@@ -70,18 +70,11 @@ class Notice:
                 return f"{who} failed: {self.detail or f'exit code {self.exit_code}'}"
 
 
-def notices_of(
-    at: float, decisions: Iterable[Decision], settled: Sequence[JobInfo], jobs: Callable[[str], JobInfo | None]
-) -> list[Notice]:
-    """The notices of one turn.
-
-    Args:
-        settled: what has ended, and what has failed and is kept from now on.
-        jobs: looks up a job's latest look by its id; None when there is none.
-    """
-    found = []
-    for decision in decisions:
-        info = jobs(decision.job)
+def notices_of(turn: TurnResult) -> list[Notice]:
+    """The notices of one turn."""
+    at, found = turn.at, []
+    for decision in turn.decisions:
+        info = turn.jobs(decision.job)
         if info is None or info.parent:
             continue
         match decision:
@@ -91,7 +84,7 @@ def notices_of(
                 found.append(_notice(Topic.PREEMPTED, at, info, for_job=decision.for_job))
             case _:
                 continue
-    for info in settled:
+    for info in turn.settled:
         if info.parent or (info.kept_until is not None and not info.is_kept):
             continue
         detail = info.array.summary if info.array else info.culprit.detail if info.culprit else ""

@@ -16,12 +16,12 @@ from millpond.model.errors import ConflictError, MillpondError, NotAllowedError,
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import Act
 from millpond.server.auth.roles import Caller as AccountCaller
-from millpond.server.service import Service
+from millpond.server.http.origins import job_addressed
 from millpond.server.serving.proxy import pages
 from millpond.server.serving.proxy.access_tokens import COOKIE_GOOD_FOR_S, AccessToken, AccessTokens
 from millpond.server.serving.proxy.addresses import AmbiguousNameError, JobAddress, job_meant
-from millpond.server.serving.proxy.browsers import is_begun_here, job_addressed, pass_cookie
-from millpond.server.serving.proxy.dispatcher import Dispatcher
+from millpond.server.serving.proxy.browsers import is_begun_here, pass_cookie
+from millpond.server.serving.proxy.dispatcher import Dispatcher, ProxyDependencies
 from millpond.server.serving.proxy.endpoints import NotRunningError
 from millpond.server.serving.proxy.headers import cookies_of
 from millpond.server.serving.proxy.presence import Doing, Polls, doing_of
@@ -57,16 +57,18 @@ class Proxy:
         others: the routes that it stands before.
     """
 
-    def __init__(self, service: Service, passes: AccessTokens, accounts: Accounts, others: ASGIApp) -> None:
+    def __init__(
+        self, dependencies: ProxyDependencies, passes: AccessTokens, accounts: Accounts, others: ASGIApp
+    ) -> None:
         self._others = others
-        self._lookup, self._job_files = service.lookup, service.job_files
+        self._lookup, self._job_files = dependencies.lookup, dependencies.job_files
         self._passes = passes
         self._accounts = accounts
-        self._activity = service.activity
+        self._activity = dependencies.activity
         self._polls = Polls()
-        self._dispatcher = Dispatcher(service)
-        self._front = service.front
-        self._origins = service.origins
+        self._dispatcher = Dispatcher(dependencies)
+        self._front = dependencies.front
+        self._origins = dependencies.origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request or a WebSocket, or pass it on to the other routes."""

@@ -14,10 +14,8 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from millpond.server.serving.proxy.headers import HOST_ONLY, PLATFORM_COOKIES
+from millpond.server.http.origins import HOST_ONLY, PLATFORM_COOKIES, is_same_origin, job_addressed
 
-JOB_ADDRESSED: Final = "job_addressed"
-"""In the state of a request: the job at whose own origin it is."""
 COOKIE: Final = f"{PLATFORM_COOKIES}pass"
 SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 
@@ -38,15 +36,3 @@ def is_begun_here(scope: Scope, headers: Headers) -> bool:
     if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return True
     return not crossing and headers.get("sec-fetch-dest") == "document"
-
-
-def job_addressed(scope: Scope) -> str | None:
-    """The job at whose own origin a request arrived; None: at a name of this server's own."""
-    job: str | None = scope.get("state", {}).get(JOB_ADDRESSED)
-    return job
-
-
-def is_same_origin(headers: Headers) -> bool:
-    """Whether the page that sent this is of this server; programs other than browsers name no origin."""
-    origin = headers.get("origin")
-    return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()

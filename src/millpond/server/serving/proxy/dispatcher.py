@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Scope, Send
 
 from millpond.model.errors import ConflictError, MillpondError, NotFoundError
-from millpond.server.service import Service
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
+from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.proxy.addresses import JobAddress
 from millpond.server.serving.proxy.endpoints import NotRunningError, TaskEndpoint, places_of
 from millpond.server.serving.proxy.headers import ProxyCaller, to_program
@@ -19,7 +22,10 @@ from millpond.server.serving.proxy.request_queue import WaitingClient
 from millpond.server.serving.proxy.requests import ProxiedRequest, RequestRelay
 from millpond.server.serving.proxy.sockets import relay_socket
 from millpond.server.serving.routing import Ways
+from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.task_sockets import ForeignListenerError, TaskNetwork
+from millpond.server.storage.job_files import JobFiles
+from millpond.specs.config.origins import JobOrigins
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import Serve, base_path
 
@@ -27,16 +33,34 @@ _OBSTACLES: Final = (NotFoundError, ConflictError, NotRunningError)
 """Why one job has no replica for a request; another one may."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProxyDependencies:
+    """What the proxy needs of the server.
+
+    Attributes:
+        activity: is told when a job is used.
+        origins: where browsers reach what jobs serve.
+        state_dir: where tasks leave their records.
+    """
+
+    lookup: JobLookup
+    job_files: JobFiles
+    front: ServiceFront
+    activity: Activity
+    origins: JobOrigins
+    state_dir: Path
+
+
 class Dispatcher:
     """Passes requests on to replicas that are ready."""
 
-    def __init__(self, service: Service) -> None:
-        self._lookup, self._job_files = service.lookup, service.job_files
-        self._front = service.front
-        self._activity = service.activity
-        self._state_dir = service.state_dir
-        self._requests = RequestRelay(TaskNetwork(service.state_dir))
-        self._readiness = Readiness(service.state_dir)
+    def __init__(self, dependencies: ProxyDependencies) -> None:
+        self._lookup, self._job_files = dependencies.lookup, dependencies.job_files
+        self._front = dependencies.front
+        self._activity = dependencies.activity
+        self._state_dir = dependencies.state_dir
+        self._requests = RequestRelay(TaskNetwork(dependencies.state_dir))
+        self._readiness = Readiness(dependencies.state_dir)
 
     async def attempt(
         self, ways: Ways, scope: Scope, client: WaitingClient, send: Send, address: JobAddress

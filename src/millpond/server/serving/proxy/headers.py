@@ -10,12 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from millpond.server.http.origins import HOST_ONLY, PLATFORM_COOKIES
+
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
-PLATFORM_COOKIES: Final = "millpond_"
-"""Names of all cookies of the platform begin so, or so behind ``HOST_ONLY``."""
-HOST_ONLY: Final = "__Host-"
-"""Browsers take cookies of such names over HTTPS alone, for all paths, and from no other host."""
 _PLATFORM_PREFIXES: Final = (PLATFORM_COOKIES.encode(), f"{HOST_ONLY}{PLATFORM_COOKIES}".lower().encode())
 
 _HOP_BY_HOP: Final = frozenset(

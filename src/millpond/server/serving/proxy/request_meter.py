@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-from millpond.server.runtime.inbox import wall_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +65,14 @@ class ProxyMeter:
     @contextmanager
     def request(self, job: str) -> Iterator[None]:
         """A request, while it lasts; one that waits for a replica counts already."""
-        began = wall_clock()
+        began = time.time()
         with self._lock:
             figures = self._figures.setdefault(job, _Figures(began))
             figures.open += 1
         try:
             yield
         finally:
-            now = wall_clock()
+            now = time.time()
             with self._lock:
                 figures.open -= 1
                 figures.finished += 1
@@ -84,7 +83,7 @@ class ProxyMeter:
     def woken(self, job: str, after_s: float) -> None:
         """A request woke a job that had no replicas, and one was ready after so long."""
         with self._lock:
-            figures = self._figures.setdefault(job, _Figures(wall_clock()))
+            figures = self._figures.setdefault(job, _Figures(time.time()))
             figures.cold_starts += 1
             figures.cold_s += after_s
             figures.coldest_s = max(figures.coldest_s, after_s)

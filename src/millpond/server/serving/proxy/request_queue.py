@@ -16,7 +16,7 @@ from typing import Final
 from starlette.types import Message, Receive
 
 from millpond.server.serving.proxy.endpoints import NotRunningError
-from millpond.server.views.wording import lasting
+from millpond.server.wording import lasting
 from millpond.specs.job.serving import RequestHold
 
 Attempt = Callable[[Callable[[], None]], Awaitable[bool]]

@@ -24,7 +24,8 @@ from millpond.node.task.records import TaskId
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand, job_target
-from millpond.server.service import Service
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
+from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.ssh.messages import GatewayRequest
 from millpond.server.sessions.task_sockets import ForeignListenerError, TaskRoute
 from millpond.server.sessions.websockets import connect_supervisor_now, running_task, way_to_port
@@ -43,16 +44,22 @@ class SshAuthorizer:
     """Judges for one gateway process.
 
     Args:
+        state_dir: where tasks leave their records.
+        activity: is told when a job is used.
         connect: opens a connection to a task's supervisor.
     """
 
     def __init__(
         self,
-        service: Service,
+        state_dir: Path,
+        lookup: JobLookup,
+        activity: Activity,
         security: Security,
         connect: Callable[[Path, TaskId], socket.socket] = connect_supervisor_now,
     ) -> None:
-        self._service = service
+        self._state_dir = state_dir
+        self._lookup = lookup
+        self._activity = activity
         self._security = security
         self._connect = connect
         self._sessions: dict[int, tuple[str, ExitStack]] = {}
@@ -87,16 +94,16 @@ class SshAuthorizer:
                 self._write_down(question, None, "", _TURNED_AWAY)
             case GatewayRequest.SESSION:
                 info, number = self._let_in(question)
-                connection = self._connect(self._service.state_dir, running_task(info, number))
+                connection = self._connect(self._state_dir, running_task(info, number))
                 return {"session": self._begin(info.id)}, connection
             case GatewayRequest.FORWARD:
                 info, number = self._let_in(question)
-                way = way_to_port(self._service.state_dir, running_task(info, number), question["port"])
+                way = way_to_port(self._state_dir, running_task(info, number), question["port"])
                 through = _through(way)
                 return {"session": self._begin(info.id)}, through
             case GatewayRequest.USED:
                 if question["session"] in self._sessions:
-                    self._service.activity.used(self._sessions[question["session"]][0])
+                    self._activity.used(self._sessions[question["session"]][0])
             case GatewayRequest.LEFT:
                 _, stay = self._sessions.pop(question["session"], ("", ExitStack()))
                 stay.close()
@@ -136,7 +143,7 @@ class SshAuthorizer:
             if _TASK_NUMBER.fullmatch(number) and (info := self._named(caller, job)) is not None:
                 task = int(number)
         if info is None:
-            info = self._service.lookup.look(name)
+            info = self._lookup.look(name)
         demand(caller, Verb.USE_JOBS, replace(job_target(info), name=name))
         return info, task
 
@@ -146,13 +153,11 @@ class SshAuthorizer:
         Raises:
             ConflictError: several begin so.
         """
-        info = self._service.lookup.live(name)
+        info = self._lookup.live(name)
         if info is not None or not name:
             return info
         begun = [
-            each
-            for each in self._service.lookup.live_beginning_with(name)
-            if allows(caller, Verb.USE_JOBS, job_target(each))
+            each for each in self._lookup.live_beginning_with(name) if allows(caller, Verb.USE_JOBS, job_target(each))
         ]
         if len(begun) > 1:
             some = ", ".join(sorted(each.id for each in begun)[:4])
@@ -161,7 +166,7 @@ class SshAuthorizer:
 
     def _begin(self, job: str) -> int:
         stay = ExitStack()
-        stay.enter_context(self._service.activity.use(job))
+        stay.enter_context(self._activity.use(job))
         number = next(self._numbers)
         self._sessions[number] = (job, stay)
         return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,6 @@ from millpond.model.errors import ConflictError, InvalidInputError, NotFoundErro
 from millpond.node.host.identities import MachineAccount
 from millpond.node.task.records import attempt_dir
 from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
-from millpond.server.runtime.inbox import wall_clock
 from millpond.server.storage.files.admission import CopyOf, FileAdmission, complete_snapshot
 from millpond.server.storage.files.blobs import BlobStore, Incoming
 from millpond.server.storage.files.collector import Collector
@@ -140,7 +140,7 @@ class FileService:
         latest = next((each for each in self._datasets.all() if each.name == name), None)
         group = first_group(caller) if latest is None else latest.group
         seen: Visibility = visibility or ("group" if latest is None else latest.visibility)
-        files, now = len(found.files), wall_clock()
+        files, now = len(found.files), time.time()
         put = Dataset(name, 0, snapshot, files, found.size, caller.user, now, group=group, visibility=seen)
         added = self._datasets.add(put)
         if latest is not None and visibility is not None and visibility != latest.visibility:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,6 @@ from millpond.node.containers.logins import FOLDER_PREFIX
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import lay_out
 from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
-from millpond.server.runtime.inbox import wall_clock
 from millpond.server.storage.files.admission import complete_snapshot
 from millpond.server.storage.files.blobs import BlobStore
 from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage, held_as
@@ -245,7 +245,7 @@ class ImageService:
             first_group(caller) if earlier is None else earlier.group,
             seen,
             words,
-            wall_clock(),
+            time.time(),
             login,
             next((each for each in image.exact if repository_of(each) == repository_of(origin)), ""),
         )

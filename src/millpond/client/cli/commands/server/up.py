@@ -11,7 +11,7 @@ from millpond.client.cli.connection import state_dir_option
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
-from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
+from millpond.server.startup.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
 from millpond.specs.api.nodes import NodeInfo
 from millpond.specs.api.server import FIRST_LOGIN_FILE
 

@@ -37,7 +37,6 @@ from millpond.node.sandbox.detection import (
 )
 from millpond.node.sandbox.sandbox import Sandbox
 from millpond.server.auth.accounts import Accounts
-from millpond.server.runtime.core import Core
 from millpond.specs.config.tasks import RunAs, UserKind
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.paths import followed
@@ -235,9 +234,12 @@ class Isolation:
         """Whether a path lies in the state directory, which has rules of its own."""
         return path.is_relative_to(self._state_dir.resolve())
 
-    def events(self, core: Core) -> list[Event]:
-        """The events by which the scheduler starts work, or no longer does."""
-        held = core.scheduler.holds.get(Cause.NOT_ISOLATED, "")
+    def events(self, held: str) -> list[Event]:
+        """The events by which the scheduler starts work, or no longer does.
+
+        Args:
+            held: why the scheduler starts nothing, by an earlier event; empty: it does.
+        """
         text = f"{self.hindrance}; {self.advice}" if self.hindrance else ""
         if text == held:
             return []

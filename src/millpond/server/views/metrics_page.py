@@ -6,6 +6,7 @@ Names and units follow https://prometheus.io/docs/practices/naming/: base units,
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from millpond.model.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
-from millpond.server.runtime.inbox import wall_clock
+from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
-from millpond.server.views.job_cache import JobCache
 from millpond.server.views.machines import Machines
 from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.devices import DeviceStatus
@@ -64,7 +64,7 @@ class MetricsPage:
     async def page(self) -> bytes:
         """Everything, in the text format of Prometheus."""
         nodes, devices = await self._machines.all(EVERYBODY), await self._machines.devices(EVERYBODY, 0)
-        standing = MetricsState(wall_clock(), self._job_cache.newest_first(), nodes, devices)
+        standing = MetricsState(time.time(), self._job_cache.newest_first(), nodes, devices)
         return await asyncio.to_thread(generate_latest, _Together(self._registry, standing))
 
 

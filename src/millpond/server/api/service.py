@@ -5,12 +5,12 @@ None of them knows anything of HTTP.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from threading import Event
 
 from millpond.server.auth.queues import longest_dev_s
-from millpond.server.jobs.activity import Activity
 from millpond.server.jobs.changes import Changes, delete_job
 from millpond.server.jobs.listing import JobListing
 from millpond.server.jobs.plans import Plans
@@ -19,22 +19,22 @@ from millpond.server.jobs.requirements import Requirements
 from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
-from millpond.server.monitoring.metrics.exposition import MetricsPage
-from millpond.server.operations.disk_use import DiskBooks
-from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.queries import CoreQueries
+from millpond.server.server_components import ServerComponents
 from millpond.server.serving.front import ServiceFront
-from millpond.server.serving.registry import Revisions
+from millpond.server.serving.registry import Revisions, RevisionStore
 from millpond.server.serving.rollouts import Rollouts
 from millpond.server.serving.services import Services
 from millpond.server.serving.updates import Updating
-from millpond.server.startup.server_components import ServerComponents
+from millpond.server.sessions.activity import Activity
+from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.views.about import About, ServerFacts, ServerHealth
 from millpond.server.views.events import EventLog
 from millpond.server.views.history_export import HistoryExport
 from millpond.server.views.logs import Logs
 from millpond.server.views.machines import Machines
+from millpond.server.views.metrics_page import MetricsPage
 from millpond.server.views.queues import Queues
 from millpond.server.views.usage import Bookkeeper
 from millpond.specs.config.prices import PriceList
@@ -63,7 +63,7 @@ class Service:
         self.isolation, self.vault, self.files = components.isolation, components.vault, components.files
         self.job_files, self.images = components.job_files, components.provisioning.images
         self.closing = Event()
-        self.activity = Activity(wall_clock)
+        self.activity = Activity(time.time)
         queries = CoreQueries(loop)
         self.machines = Machines(loop, queries, components.isolation, identity.unlimited)
         self.about = About(identity, loop, store.jobs, self.isolation, self.machines)
@@ -72,21 +72,21 @@ class Service:
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, prices)
         self.sweeps = Trials(state_dir, store, self.lookup.find, components.job_files.file_of, loop.note)
-        self.events = EventLog(store, self.lookup, self.sweeps)
+        self.events = EventLog(store, self.lookup, self.sweeps.table)
         self.inputs = TaskInputs(state_dir, loop.job_cache.get, self.closing)
         self.logs = Logs(state_dir, self.lookup, self.closing)
 
         requirements = Requirements(components, queries, self.disk)
         self.front = ServiceFront(loop, components.job_files.file_of)
         reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
-        self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front)
+        self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
         self.plans = Plans(components.accounts, queries, self.lookup)
         self.delete_job = partial(delete_job, components)
 
-        revisions = Revisions(store.revisions, wall_clock)
-        self.rollouts = Rollouts(loop, store.jobs, revisions, self.front, state_dir, wall_clock)
+        revisions = Revisions(RevisionStore(store.database), time.time)
+        self.rollouts = Rollouts(loop, store.jobs, revisions, self.front, state_dir, time.time)
         self.services = Services(self.lookup, self.job_files, self.front, revisions, identity.origins, state_dir)
         self.updating = Updating(components.accounts, queries, requirements, self.services, self.rollouts)
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from millpond.model.confinement import UNTOLD, Confinement, loosest
 from millpond.model.engine import Observed
 from millpond.model.events import ClockJumped, Confirmed
-from millpond.server.jobs.arrays.arrays import Arrays
-from millpond.server.jobs.dependencies import Dependent
+from millpond.server.runtime.active_jobs.arrays import Arrays
+from millpond.server.runtime.active_jobs.dependencies import Dependent
+from millpond.server.runtime.active_jobs.job_cache import JobCache, cancelled_view, job_view, view_before_start
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.usage import UsageChange, UsageMeter
-from millpond.server.views.job_cache import JobCache, cancelled_view, job_view, view_before_start
+from millpond.server.runtime.usage import UsageMeter
+from millpond.server.store.books import UsageChange
 from millpond.specs.api.jobs import JobInfo
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millpond.server.serving.proxy.browsers import job_addressed
+from millpond.server.http.origins import job_addressed
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.serving import PROXY_PREFIX
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
-from millpond.server.jobs.arrays.array import Array
+from millpond.server.runtime.active_jobs.array import Array
 from millpond.server.store.jobs import CLOSED, DEPENDENT, LIVE, JobStore, NewJob
 from millpond.server.store.trials import TrialStore
 from millpond.specs.api.jobs import JobInfo

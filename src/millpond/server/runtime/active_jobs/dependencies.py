@@ -17,9 +17,9 @@ from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.storage.provisioning.staging import NothingToStage, Staging
 from millpond.server.store.jobs import JobStore
-from millpond.server.views.job_lookup import JobLookup
 from millpond.specs.api.reasons import ReasonInfo
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.job_spec import stored_job

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.vault.secrets import Vault
-from millpond.server.jobs.forecasts import Forecaster
-from millpond.server.jobs.job_files import JobFiles
-from millpond.server.monitoring.metrics.instruments import Instruments
+from millpond.server.monitoring.instruments import Instruments
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
+from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.loop import Loop
-from millpond.server.startup.isolation import Isolation
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.store.store import Store
-from millpond.server.views.job_lookup import JobLookup
 from millpond.specs.api.reasons import ReasonInfo
 
 

@@ -1,1 +1,0 @@
-"""What the server exports to Prometheus about itself, its jobs and its devices."""
