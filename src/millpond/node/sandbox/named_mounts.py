@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from millpond.node.task.child_setup import acting_as
-from millpond.node.task.start_plan import Identity
+from millpond.node.task.identity import Identity, acting_as
 
 _BY_PATH: Final = {"--bind": "--bind-fd", "--ro-bind": "--ro-bind-fd"}
 _IF_THERE: Final = "--ro-bind-try"

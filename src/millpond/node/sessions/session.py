@@ -36,8 +36,8 @@ from millpond.node.host import procfs
 from millpond.node.sandbox.namespaces import enter_network, enter_sandbox
 from millpond.node.sessions.sftp import SftpServer
 from millpond.node.sessions.sftp_inside import command_inside
-from millpond.node.task.child_setup import acting_as, become_for_good
-from millpond.node.task.start_plan import ContainerPlan, Identity
+from millpond.node.task.identity import Identity, acting_as, become_for_good
+from millpond.node.task.start_plan import ContainerPlan
 
 STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
 LARGEST_MESSAGE = 65_536

@@ -29,7 +29,8 @@ from pathlib import Path
 
 from millpond.node.host.files import short_name
 from millpond.node.sandbox.namespaces import share_network
-from millpond.node.task.start_plan import Identity, TaskSocketPlan
+from millpond.node.task.identity import Identity
+from millpond.node.task.start_plan import TaskSocketPlan
 
 OPEN = b"\x01"
 TASK_SOCKETS = "sockets"

@@ -16,7 +16,7 @@ from typing import Any
 
 from millpond.node.host import cgroups
 from millpond.node.sandbox.namespaces import enter_network
-from millpond.node.task.start_plan import Identity, ProcessLimits
+from millpond.node.task.start_plan import ProcessLimits
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _FIRST_VICTIM = 500
@@ -121,33 +121,3 @@ def _raise_score(score: int) -> bytes:
 def _set_score(score: int, text: bytes) -> None:
     with contextlib.suppress(OSError):
         os.pwrite(score, text, 0)
-
-
-@contextlib.contextmanager
-def acting_as(identity: Identity | None) -> Iterator[None]:
-    """Touch files with a user's rights only. The process must have one thread only.
-
-    Args:
-        identity: whose; None: our own.
-    """
-    if identity is None:
-        yield
-        return
-    groups = os.getgroups()
-    os.setgroups(identity.groups)
-    os.setegid(identity.gid)
-    os.seteuid(identity.uid)
-    try:
-        yield
-    finally:
-        os.seteuid(os.getuid())
-        os.setegid(os.getgid())
-        os.setgroups(groups)
-
-
-def become_for_good(identity: Identity | None) -> None:
-    """Become another user, without a way back."""
-    if identity is not None:
-        os.setgroups(identity.groups)
-        os.setresgid(identity.gid, identity.gid, identity.gid)
-        os.setresuid(identity.uid, identity.uid, identity.uid)

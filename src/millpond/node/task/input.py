@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from millpond.node.host.files import announce_by_signal
-from millpond.node.task.start_plan import Identity
+from millpond.node.task.identity import Identity
 
 ROOM_BYTES: Final = 2**20
 _HEADER_BYTES: Final = 4_096

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millpond.node.host.files import announce_by_signal, short_name
-from millpond.node.task.start_plan import Identity
+from millpond.node.task.identity import Identity
 
 ANNOUNCEMENTS: Final = "kept.sock"
 """Where in the state directory an engine hears that places are kept."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from millpond.node.host.files import announce_by_signal, write_all
-from millpond.node.task.start_plan import Identity
+from millpond.node.task.identity import Identity
 
 MARK_EVERY_US = 10_000
 _MARK: Final = struct.Struct("<QQ")

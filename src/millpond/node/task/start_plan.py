@@ -8,18 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millpond.node.host.cgroups import ControlGroup
+from millpond.node.task.identity import Identity
 
 if TYPE_CHECKING:
     from millpond.node.task.workspace import Workspace
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Numbers of a user and its groups, as which a process runs."""
-
-    uid: int
-    gid: int
-    groups: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

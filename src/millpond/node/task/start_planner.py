@@ -28,11 +28,12 @@ from millpond.node.sandbox.sandbox import Mount, Sandbox, SandboxRequest
 from millpond.node.sessions.task_socket import PROGRAM_SOCKET, program_folder, task_socket_name, task_socket_path
 from millpond.node.sharing.backend import UNSLICED, TaskEnv
 from millpond.node.task.environment import LOG_VARIABLE
+from millpond.node.task.identity import Identity
 from millpond.node.task.kept_place import held
 from millpond.node.task.launch import LaunchSpec, ListenMode
 from millpond.node.task.limits import NO_LIMITS, TaskLimits
 from millpond.node.task.records import FILES, TaskFiles, TaskId
-from millpond.node.task.start_plan import ContainerPlan, Identity, KeptPlacePlan, TaskSocketPlan, TaskStartPlan
+from millpond.node.task.start_plan import ContainerPlan, KeptPlacePlan, TaskSocketPlan, TaskStartPlan
 from millpond.node.task.workspace import WORK, make_output
 
 NETWORK = "network.json"

@@ -19,16 +19,16 @@ from millpond.node.sandbox.named_mounts import NamedMounts
 from millpond.node.sessions.task_socket import start_task_socket
 from millpond.node.task.child_setup import (
     Streams,
-    acting_as,
     become_sandbox,
     become_task,
     spawn_sandbox,
     takes_no_fork,
 )
 from millpond.node.task.environment import open_script, outer_environment, script_path
+from millpond.node.task.identity import Identity, acting_as
 from millpond.node.task.input import TaskInput
 from millpond.node.task.output import OutputCapture, Stream
-from millpond.node.task.start_plan import Identity, TaskStartPlan
+from millpond.node.task.start_plan import TaskStartPlan
 
 if TYPE_CHECKING:
     from millpond.node.task.kept_place import FailureReport

@@ -25,9 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.node.sandbox.sandbox import Mount
-from millpond.node.task.child_setup import acting_as
+from millpond.node.task.identity import Identity, acting_as
 from millpond.node.task.records import FILES
-from millpond.node.task.start_plan import Identity
 
 WORK, PAYLOAD, DATA, OUTPUT = (f"{FILES}/{name}" for name in ("work", "payload", "data", "output"))
 
