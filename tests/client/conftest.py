@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from millpond.client.sdk import Client
-from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.logs import LogChunk
+from millpond.specs.api.models import adapter_of
 
 
 @pytest.fixture(autouse=True)

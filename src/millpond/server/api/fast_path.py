@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from millpond.server.api.permits import routes_of
-from millpond.specs.api.adapters import adapter_of
+from millpond.specs.api.models import adapter_of
 
 _UNPLANNED: Final = (
     "body_params",

@@ -19,8 +19,7 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.views.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
-from millpond.specs.api.devices import DeviceStatus
-from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.nodes import DeviceStatus, NodeInfo
 from millpond.specs.api.requests import CloseRequest, OpenRequest
 
 

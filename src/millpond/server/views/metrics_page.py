@@ -23,9 +23,8 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
 from millpond.server.views.machines import Machines
 from millpond.server.views.visibility import EVERYBODY
-from millpond.specs.api.devices import DeviceStatus
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.nodes import DeviceStatus, NodeInfo
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _MIB: Final = 2**20

@@ -9,10 +9,9 @@ from typing import Final
 from millpond.model.events import LimitChanged, QueueChanged
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows
 from millpond.server.store.jobs import Owners
-from millpond.specs.api.devices import DeviceStatus, SliceStatus
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.nodes import DeviceStatus, NodeInfo, SliceStatus
 from millpond.specs.api.reasons import PlanInfo, ReasonInfo
 
 VEIL: Final = "a job of another group"

@@ -1,6 +1,6 @@
 """Bodies as JSON and back, for a client: it imports pydantic only for bodies that are pydantic models.
 
-The server has ``adapters``, which are faster on many bodies.
+The server has ``models.adapter_of``, which is faster on many bodies.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ from millpond.model.amounts import milli_text
 from millpond.model.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from millpond.specs.api.devices import DeviceStatus
     from millpond.specs.api.jobs import JobInfo
-    from millpond.specs.api.nodes import CordonInfo, DeviceInfo, NodeInfo
+    from millpond.specs.api.nodes import CordonInfo, DeviceInfo, DeviceStatus, NodeInfo
 
 PRECISE_WIDTH: Final = 22
 """Characters of ``precise_text``."""

@@ -9,10 +9,9 @@ from millpond.client.sdk.transport.connection import RequestFunction, segment
 from millpond.specs.api.server import ServerInfo
 
 if TYPE_CHECKING:
-    from millpond.specs.api.devices import DeviceStatus
     from millpond.specs.api.events import DeliveryInfo, EventInfo
     from millpond.specs.api.history import HistoryPage
-    from millpond.specs.api.nodes import NodeInfo
+    from millpond.specs.api.nodes import DeviceStatus, NodeInfo
     from millpond.specs.api.queues import QueueInfo
     from millpond.specs.api.usage import UsageList
 
@@ -49,7 +48,7 @@ class ClusterRequests:
 
     def devices(self, history: int = 0) -> list[DeviceStatus]:
         """All devices as they fare now, with so many earlier looks of each."""
-        from millpond.specs.api.devices import DeviceList
+        from millpond.specs.api.nodes import DeviceList
 
         return self._ask(DeviceList, "GET", "/devices", params={"history": history}).devices
 

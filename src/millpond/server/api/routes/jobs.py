@@ -19,11 +19,11 @@ from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.logs import LogRequest
 from millpond.server.views.visibility import reader_of
-from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
 from millpond.specs.api.events import EventList
 from millpond.specs.api.jobs import MOST_TOGETHER, JobInfo, JobList
 from millpond.specs.api.logs import LogChunk
+from millpond.specs.api.models import adapter_of
 from millpond.specs.api.reasons import PlanInfo, ReasonInfo
 from millpond.specs.api.requests import ExtendRequest, MigrateRequest, ResizeRequest
 from millpond.specs.api.trials import TrialList

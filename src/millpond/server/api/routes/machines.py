@@ -27,10 +27,9 @@ from millpond.server.views.metrics_page import CONTENT_TYPE
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.accounts import AuditList
 from millpond.specs.api.base import LATEST
-from millpond.specs.api.devices import DeviceList
 from millpond.specs.api.events import DeliveryList, EventList
 from millpond.specs.api.history import HistoryPage
-from millpond.specs.api.nodes import NodeInfo, NodeList
+from millpond.specs.api.nodes import DeviceList, NodeInfo, NodeList
 from millpond.specs.api.queues import QueueList
 from millpond.specs.api.requests import CloseRequest, OpenRequest
 from millpond.specs.api.server import HealthInfo, ServerInfo

@@ -14,9 +14,8 @@ from millpond.node.devices.fake import Tenant
 from millpond.scheduling.nodes.views import NodeView
 from millpond.server.monitoring.telemetry.sampling import Sampled, Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
-from millpond.specs.api.devices import DeviceStatus, SamplePoint, SliceStatus
 from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
-from millpond.specs.api.nodes import SliceInfo
+from millpond.specs.api.nodes import DeviceStatus, SamplePoint, SliceInfo, SliceStatus
 
 _HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)
 Uses = Mapping[SliceKey, SliceUse]

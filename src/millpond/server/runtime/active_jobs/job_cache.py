@@ -18,8 +18,8 @@ from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.suspension.suspension import is_leaving, why_suspend_refused
-from millpond.specs.api.adapters import adapter_of
 from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.models import adapter_of
 from millpond.specs.job.job_ids import split_member
 
 FAILED_WITHOUT_CODE = 1

@@ -6,7 +6,8 @@ import shutil
 import textwrap
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import click
 
@@ -22,12 +23,35 @@ from millpond.client.cli.printing.tables import show
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.model.errors import NotFoundError
-from millpond.specs.api.composite_views import JobAccount
+from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.reasons import ReasonInfo
 from millpond.specs.api.services import ServiceInfo
 from millpond.specs.api.trials import TrialList
 
 _LAST_LINES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAccount:
+    """Everything about one job; printed in the form of the API's bodies.
+
+    Attributes:
+        document: the job file that it was submitted with.
+        reason: why it waits or runs, or how it ended.
+        events: its history, oldest first.
+        service: what stands behind its address; null where it is no service.
+        trials: of a sweep, the best first.
+        last_lines: of what the task wrote that a failed job failed by.
+    """
+
+    job: JobInfo
+    document: dict[str, Any]
+    reason: ReasonInfo
+    events: list[EventInfo]
+    service: ServiceInfo | None = None
+    trials: TrialList | None = None
+    last_lines: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

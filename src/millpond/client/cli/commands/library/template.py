@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -10,8 +11,33 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
 from millpond.client.cli.printing.tables import Column, ListTable
-from millpond.specs.api.composite_views import TemplateInfo, TemplateList
 from millpond.specs.job.templates import all_templates, find_template, own_folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateInfo:
+    """A ready job file of this machine.
+
+    Attributes:
+        own: it is the user's, not Millpond's.
+        needs: what must be installed for it.
+        source: where it lies.
+    """
+
+    name: str
+    kind: str
+    own: bool
+    about: str
+    needs: list[str]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateList:
+    """All of them by name."""
+
+    templates: list[TemplateInfo]
+
 
 _TABLE: ListTable[TemplateInfo] = ListTable(
     (
