@@ -28,7 +28,8 @@ def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Ho
         record.line = ()
         record.renumber()
         record.suspend_refused = False
-        record.migration = _restarted(record, cause)
+        if record.migration is not None:
+            record.migration = _restarted(record.migration, cause)
         for task in record.tasks:
             task.outcome = task.exit_code = None
         state.running[record.id] = record
@@ -57,8 +58,9 @@ def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Ho
 def placement_of(state: State, task: TaskRecord, holding: Holding) -> Placement:
     """A holding in the words of a decision."""
     cluster, shape = state.cluster, holding.shape
+    ids, compute, limit = cluster.device_ids, shape.compute_milli, shape.limit_milli
     grants = [
-        Grant(cluster.device_ids[device], shape.compute_milli, shape.limit_milli, memory)
+        Grant(ids[device], compute, limit, memory)
         for device, memory in zip(holding.devices, holding.memory_mib, strict=True)
     ]
     return Placement(task.number, task.role, cluster.node_name(holding.node), tuple(grants))
@@ -71,11 +73,9 @@ def holding_at(state: State, record: JobRecord, task: TaskRecord, node: str, dev
     return cluster.holding(cluster.node_index[node], shape, [cluster.device_index[device] for device in devices])
 
 
-def _restarted(record: JobRecord, cause: Cause) -> Migration | None:
-    """The migration that a run which begins now completes."""
-    if record.migration is None or cause is not Cause.MIGRATED:
-        return None
-    return replace(record.migration, stage=MigrationStage.DONE)
+def _restarted(migration: Migration, cause: Cause) -> Migration | None:
+    """The migration that a run which begins now completes; None if its job began anew for another cause."""
+    return replace(migration, stage=MigrationStage.DONE) if cause is Cause.MIGRATED else None
 
 
 def stop(

@@ -182,20 +182,23 @@ class Scheduler:
     def next_wakeup(self, now: float) -> float | None:
         """The instant at which a cycle is worth running although no event arrives; None when there is none."""
         state = self._state
-        instants = [state.deadlines[0][0]] if state.deadlines else []
+        changes = [state.cordons.next_change(), next_change(state, now), self._time_slicing.next_due()]
+        if state.deadlines:
+            changes.append(state.deadlines[0][0])
         if state.paused:
-            instants.append(state.paused[0][0])
-        changes = (state.cordons.next_change(), next_change(state, now), self._time_slicing.next_due())
-        instants.extend(change for change in changes if change is not None)
+            changes.append(state.paused[0][0])
         if state.waiting.count and not state.holds:
-            instants.extend(self._chances(now))
-        limits = (gives_up_at(state, record) for record in state.suspended.values() if not is_suspending(state, record))
-        instants.extend(instant for instant in limits if instant is not None)
-        instants.extend(kept.at for kept in self._claims.reservations.values() if kept.at > now)
+            changes += self._chances(now)
+        if state.suspended:
+            settled = (record for record in state.suspended.values() if not is_suspending(state, record))
+            changes += [gives_up_at(state, record) for record in settled]
+        if self._claims.reservations:
+            changes += [kept.at for kept in self._claims.reservations.values() if kept.at > now]
+        instants = [change for change in changes if change is not None]
         return max(min(instants), now) if instants else None
 
-    def _chances(self, now: float) -> list[float]:
-        """When those who wait may have a chance that they do not have now, by themselves."""
+    def _chances(self, now: float) -> list[float | None]:
+        """When those who wait may have a chance that they do not have now, by themselves; None where never."""
         state = self._state
         instants: list[float | None] = []
         if self.settings.preempt:
@@ -205,7 +208,7 @@ class Scheduler:
         if state.ordering.replans:
             instants.append(self._replanner.next_due(now))
         instants.append(state.ordering.next_release(now))
-        return [instant for instant in instants if instant is not None]
+        return instants
 
     def _protection_ends(self) -> list[float]:
         """When the first minimum run time since the last cycle ends, so that running work may be asked to leave."""

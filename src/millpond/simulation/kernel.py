@@ -108,9 +108,14 @@ class Simulation:
         self.forecasts: dict[int, Forecast] = {}
         self._scheduler = scheduler
         self._record = record
-        self._jobs: list[Job] = anonymous(entries) if world.durations == "none" else [entry.job for entry in entries]
-        if world.costs.lost_work_s < NEVER:
-            self._jobs = [replace(job, checkpoint=Checkpoint(CheckpointMode.SIGNAL)) for job in self._jobs]
+        self._handle = self._log_and_handle if record else scheduler.handle
+        saves = world.costs.lost_work_s < NEVER
+        checkpoint = Checkpoint(CheckpointMode.SIGNAL) if saves else Checkpoint()
+        self._jobs: list[Job]
+        if world.durations == "none":
+            self._jobs = anonymous(entries, checkpoint)
+        else:
+            self._jobs = [replace(entry.job, checkpoint=checkpoint) if saves else entry.job for entry in entries]
         lengths = (entry.duration_s for entry in entries)
         self.engine = SimulatedEngine(world.nodes, zip(self._jobs, lengths, strict=True), world.costs)
         self._predictor = DurationPredictor() if world.durations == "predicted" else None
@@ -169,9 +174,8 @@ class Simulation:
         wake = self._scheduler.next_wakeup(now)
         return NEVER if wake is None else max(wake, now + LEAST_STEP_S)
 
-    def _handle(self, event: Event) -> None:
-        if self._record:
-            self.log.append(event)
+    def _log_and_handle(self, event: Event) -> None:
+        self.log.append(event)
         self._scheduler.handle(event)
 
     def _submit(self, index: int, now: float) -> None:
@@ -192,12 +196,15 @@ class Simulation:
         That a start which takes no time was done does not: the cycle that decided it has seen its outcome.
         """
         changed = False
+        departures = self.engine.departures
         for event in self.engine.events():
             self._handle(event)
-            if type(event) is not Confirmed or event.decision in self.engine.departures:
+            if type(event) is not Confirmed:
                 changed = True
-            if type(event) is Ended and event.outcome is Outcome.SUCCESS:
-                self._finish(event)
+                if type(event) is Ended and event.outcome is Outcome.SUCCESS:
+                    self._finish(event)
+            elif event.decision in departures:
+                changed = True
         return changed
 
     def _finish(self, event: Ended) -> None:

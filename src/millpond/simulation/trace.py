@@ -11,7 +11,7 @@ from millpond.model.nodes import DEFAULT_POOL, Pool, SharingPolicy
 from millpond.model.reasons import Reason
 from millpond.model.resources import CARD_MILLI, SliceRequest, TaskRequest
 from millpond.model.tenants import DEFAULT_QUEUE, Queue
-from millpond.model.workloads import Job, Role
+from millpond.model.workloads import Checkpoint, Job, Role
 
 ERRORS_SHOWN = 5
 
@@ -165,13 +165,19 @@ def gang_roles(
     return (*roles, Role.rigid(task(rest), 1, "remainder")) if rest else roles
 
 
-def anonymous(jobs: Iterable[TraceJob]) -> list[Job]:
+def anonymous(jobs: Iterable[TraceJob], checkpoint: Checkpoint) -> list[Job]:
     """The jobs as a policy without any knowledge may see them: a number and how many cards, nothing else.
 
     Names, users, queues, priorities, deadlines, CPU, memory and card models are all left out, so that nothing
     in the file but submission and GPU count can steer the policy.
+
+    Args:
+        checkpoint: how they all save their work.
     """
-    return [Job(f"job-{number}", _anonymous_roles(entry.job.roles)) for number, entry in enumerate(jobs)]
+    return [
+        Job(f"job-{number}", _anonymous_roles(entry.job.roles), checkpoint=checkpoint)
+        for number, entry in enumerate(jobs)
+    ]
 
 
 @cache

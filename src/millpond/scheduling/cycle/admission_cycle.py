@@ -160,6 +160,8 @@ class AdmissionCycle:
         if not is_admitted(self._state, record, [task for task, _ in placed]):
             return False
         cluster, journal = self._state.cluster, self._state.journal
+        if any(cluster.lacks_compute(holding) for _, holding in placed):
+            return False
         mark = journal.begin()
         for _, holding in placed:
             cluster.change(holding, HoldState.RUNNING)
@@ -410,24 +412,28 @@ class AdmissionCycle:
 
 def _victims(record: JobRecord, placed: Placed, plans: Sequence[Plan]) -> Victims:
     """Those of the job's own plan; without one, who has its cards, or is on its nodes; if none does, all that leave."""
-    departures: list[tuple[JobRecord, JobRecord, tuple[TaskRecord, ...]]] = [
-        *((plan.record, victim, ()) for plan in plans for victim in plan.leaving),
-        *((plan.record, victim, tasks) for plan in plans for victim, tasks in plan.shrunk),
-    ]
-    cards = {card for _, holding in placed for card in holding.devices}
-    nodes = {holding.node for _, holding in placed}
+    found = _departures([plan for plan in plans if plan.record is record])
+    if not found:
+        departures = _departures(plans)
+        cards = {card for _, holding in placed for card in holding.devices}
+        nodes = {holding.node for _, holding in placed}
 
-    def of(shares: Callable[[Holding], bool]) -> list[tuple[JobRecord, JobRecord, tuple[TaskRecord, ...]]]:
-        return [
-            (successor, victim, tasks)
-            for successor, victim, tasks in departures
-            if victim is record or any(task.holding and shares(task.holding) for task in tasks or victim.tasks)
-        ]
+        def of(shares: Callable[[Holding], bool]) -> list[tuple[JobRecord, tuple[TaskRecord, ...]]]:
+            return [
+                (victim, tasks)
+                for victim, tasks in departures
+                if victim is record or any(task.holding and shares(task.holding) for task in tasks or victim.tasks)
+            ]
 
-    found = (
-        [each for each in departures if each[0] is record]
-        or of(lambda holding: not cards.isdisjoint(holding.devices))
-        or of(lambda holding: holding.node in nodes)
-        or departures
-    )
-    return tuple((victim.id, victim.attempt, tuple(task.number for task in tasks)) for _, victim, tasks in found)
+        found = (
+            of(lambda holding: not cards.isdisjoint(holding.devices))
+            or of(lambda holding: holding.node in nodes)
+            or departures
+        )
+    return tuple([(victim.id, victim.attempt, tuple([task.number for task in tasks])) for victim, tasks in found])
+
+
+def _departures(plans: Sequence[Plan]) -> list[tuple[JobRecord, tuple[TaskRecord, ...]]]:
+    """Who leaves by these plans, whole jobs first, and which tasks of it; none: all."""
+    whole: list[tuple[JobRecord, tuple[TaskRecord, ...]]] = [(victim, ()) for plan in plans for victim in plan.leaving]
+    return whole + [part for plan in plans for part in plan.shrunk]

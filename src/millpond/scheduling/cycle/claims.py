@@ -101,6 +101,8 @@ class Claims:
 
     def prune(self) -> None:
         """Forget what is kept in vain: for jobs that wait no more, on nodes that are gone or closed."""
+        if not self.by_job and not self.reservations:
+            return
         for job, claim in list(self.by_job.items()):
             if not self._waits(job) or self._is_clung_to(claim) or any(self._is_lost(node) for node in claim.nodes):
                 self.drop(job)

@@ -31,6 +31,8 @@ def least_tasks(job: Job, tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
 
 def is_enough(job: Job, tasks: Sequence[TaskRecord]) -> bool:
     """Whether these tasks are as many as every role needs at least."""
+    if len(job.roles) == 1:
+        return len(tasks) >= job.roles[0].minimum
     return all(sum(task.role_index == index for task in tasks) >= role.minimum for index, role in enumerate(job.roles))
 
 

@@ -76,7 +76,8 @@ class EventHandlers:
         """
         state = self.state
         with state.journal:
-            state.now = max(state.now, event.at)
+            if event.at > state.now:
+                state.now = event.at
             self._by_type[type(event)](event)
 
     # ---- the pool -----------------------------------------------------------------------------------------------

@@ -233,11 +233,12 @@ class TaskCompletion:
 
     def _keep_service(self, record: JobRecord, service_s: float | None) -> None:
         """Count the service of the run that is over."""
-        record.reached_s = max(record.reached_s, record.service_s(self._state.now))
+        service = record.service_s(self._state.now)
+        record.reached_s = max(record.reached_s, service)
         if service_s is not None:
             record.attained_s = record.attained_before_s + service_s
         elif all(task.surplus or task.state is TaskState.SUCCEEDED for task in record.tasks):
-            record.attained_s = record.service_s(self._state.now)
+            record.attained_s = service
         else:
             record.attained_s = record.attained_before_s
 

@@ -245,7 +245,10 @@ class Cluster:
     def holding(self, node: int, shape: Shape, devices: Sequence[int]) -> Holding:
         """A holding of ``shape`` on ``node`` and ``devices``, not yet taken."""
         capacity = self.arrays.device_memory_cells
-        return Holding(node, shape, tuple(devices), tuple([shape.memory_on(capacity[device]) for device in devices]))
+        memory_mib = [capacity[device] for device in devices]
+        if not shape.whole_cards:
+            memory_mib = [shape.memory_on(mib) for mib in memory_mib]
+        return Holding(node, shape, tuple(devices), tuple(memory_mib))
 
     def change(self, holding: Holding, hold: HoldState) -> None:
         """Take, suspend, resume or give back (``HoldState.NOTHING``) a holding; a trial undoes it."""
@@ -279,11 +282,13 @@ class Cluster:
             for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
                 self.swapped.add(device, -sign * memory)
             return
-        memory_free = arrays.device_memory_free_cells
-        if hold is HoldState.FROZEN:
-            for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
+        devices = holding.devices
+        if holding.takes_memory:
+            memory_free = arrays.device_memory_free_cells
+            for device, memory in zip(devices, holding.memory_mib, strict=True):
                 memory_free[device] += sign * memory
-            self.swapped.settle(holding.devices)
+        if hold is HoldState.FROZEN:
+            self.swapped.settle(devices)
             return
         if shape.cpu_milli:
             arrays.cpu_free_cells[node] += sign * shape.cpu_milli
@@ -292,15 +297,18 @@ class Cluster:
                 arrays.extra_free[node, column] += sign * amount
         compute, limit = sign * shape.compute_milli, sign * shape.limit_milli
         if self.nodes[node] is not None:
-            self.free_gpu_milli += compute * len(holding.devices)
+            self.free_gpu_milli += compute * len(devices)
         compute_free, limit_free = arrays.compute_free_cells, arrays.limit_free_cells
-        for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
+        for device in devices:
             compute_free[device] += compute
             limit_free[device] += limit
-            if memory:
-                memory_free[device] += sign * memory
         if self.swapped.mib:
-            self.swapped.settle(holding.devices)
+            self.swapped.settle(devices)
+
+    def lacks_compute(self, holding: Holding) -> bool:
+        """Whether a device of a holding that is not taken has too little compute free: a quick first look."""
+        free, compute = self.arrays.compute_free_cells, holding.shape.compute_milli
+        return any(free[device] < compute for device in holding.devices)
 
     def is_overdrawn(self, holding: Holding) -> bool:
         """Whether anything this holding draws on has fallen below zero, or may not be used now (node, device)."""

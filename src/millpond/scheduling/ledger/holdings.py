@@ -41,14 +41,16 @@ class Holding:
         shape: what it asked for; the amounts it takes.
         devices: device indices in the cluster's arrays.
         memory_mib: device memory taken, one entry a device.
+        takes_memory: whether it takes any of that.
         hold: how it counts now.
     """
 
-    __slots__ = ("devices", "hold", "memory_mib", "node", "shape")
+    __slots__ = ("devices", "hold", "memory_mib", "node", "shape", "takes_memory")
 
     def __init__(self, node: int, shape: Shape, devices: tuple[int, ...], memory_mib: tuple[int, ...]) -> None:
         self.node = node
         self.shape = shape
         self.devices = devices
         self.memory_mib = memory_mib
+        self.takes_memory = any(memory_mib)
         self.hold = HoldState.NOTHING

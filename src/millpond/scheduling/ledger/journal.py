@@ -38,7 +38,8 @@ class Journal:
         Raises:
             InconsistentStateError: a trial is open.
         """
-        self.require_no_trial()
+        if self._trials:
+            self.require_no_trial()
         self._in_transaction = True
 
     def __exit__(self, *_: object) -> None:

@@ -162,11 +162,10 @@ class SurvivalTable:
 
     def outlive(self, record: JobRecord, service_s: float) -> None:
         """Count the bins that the job has outlived since it was last counted."""
-        c, b = record.size_class, record.bins_outlived
-        while b < BINS - 1 and EDGES[b + 1] <= service_s:
-            self.outlived[c, b] += 1.0
-            b += 1
-        record.bins_outlived = b
+        counted, reached = record.bins_outlived, bin_of(service_s)
+        if reached > counted:
+            self.outlived[record.size_class, counted:reached] += 1.0
+            record.bins_outlived = reached
 
     def end(self, record: JobRecord, service_s: float) -> None:
         """Count the end of a job after so much service."""

@@ -44,6 +44,7 @@ class Shape:
     extras: tuple[int, ...] = ()
     pool: int = ANY_POOL
     _hash: int = field(init=False, repr=False, compare=False, default=0)
+    _vector: Int64Array = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if min(self.cpu_milli, self.memory_mib, self.devices, *self.extras) < 0:
@@ -61,6 +62,7 @@ class Shape:
         if not 0 <= self.model_mask <= ANY_MODEL:
             raise ValueError("model_mask has one bit per model, 0..62")
         object.__setattr__(self, "_hash", hash(self._key()))
+        object.__setattr__(self, "_vector", self._make_vector())
 
     def __hash__(self) -> int:
         return self._hash
@@ -82,12 +84,15 @@ class Shape:
         return self.devices * self.compute_milli
 
     def vector(self, extras: int) -> Int64Array:
-        """The int64 vector that kernels read: eight fields, then extras up to the last that is not 0.
+        """The int64 vector that kernels read, to be left as it is: eight fields, then extras up to the last not 0.
 
         Raises ValueError if the shape names more extra resources than the cluster has.
         """
         if len(self.extras) > extras:
             raise ValueError(f"the shape names {len(self.extras)} extra resources, the cluster has {extras}")
+        return self._vector
+
+    def _make_vector(self) -> Int64Array:
         head = [
             self.cpu_milli, self.memory_mib, self.devices, self.compute_milli, self.limit_milli,
             self.device_memory_mib, self.model_mask, self.pool,

@@ -12,6 +12,7 @@ import math
 from millpond.model.resources import Amount
 
 _RESOURCES = 3
+_LOG_2 = math.log(2.0)
 
 
 class _Account:
@@ -44,7 +45,8 @@ class DecayedUsage:
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = _Account(now)
-        account.decayed, account.since = self._decayed(account, now), max(account.since, now)
+        if now > account.since:
+            account.decayed, account.since = self._decayed(account, now), now
         rate = account.rate
         rate[0] += sign * amount.gpu_milli
         rate[1] += sign * amount.cpu_milli
@@ -55,7 +57,7 @@ class DecayedUsage:
         account = self._accounts.get(name)
         if account is None:
             return 0.0
-        norm = self.half_life_s / math.log(2.0)
+        norm = self.half_life_s / _LOG_2
         totals = (capacity.gpu_milli, capacity.cpu_milli, capacity.memory_mib)
         decayed = self._decayed(account, now)
         return max(used / (total * norm) if total > 0 else 0.0 for used, total in zip(decayed, totals, strict=True))
@@ -71,7 +73,7 @@ class DecayedUsage:
         if elapsed <= 0:
             return account.decayed
         kept = 0.5 ** (elapsed / self.half_life_s)
-        gained = (1.0 - kept) * self.half_life_s / math.log(2.0)
+        gained = (1.0 - kept) * self.half_life_s / _LOG_2
         gpu, cpu, memory = account.decayed
         gpu_rate, cpu_rate, memory_rate = account.rate
         return [

@@ -112,11 +112,13 @@ class QueueTree:
             node.gpu_milli += gpu
             node.cpu_milli += cpu
             node.memory_mib += memory
-            if node.gpu_milli < 0 or node.cpu_milli < 0 or node.memory_mib < 0:
+            if sign < 0 and (node.gpu_milli < 0 or node.cpu_milli < 0 or node.memory_mib < 0):
                 raise InconsistentStateError(f"usage of queue {node.queue.name!r} fell below zero")
 
     def limiting(self, name: str, amount: Amount) -> QueueNode | None:
         """The first queue on the way up whose limit ``amount`` would break; None when all allow it."""
+        if not self.has_bounds:
+            return None
         for node in self.by_name[name].path:
             if node.exceeds_limit(amount):
                 return node
@@ -132,6 +134,8 @@ class QueueTree:
 
     def guarantor(self, name: str) -> QueueNode | None:
         """The queue whose guarantee a leaf lives on: its own, or the nearest above it; None if there is none."""
+        if not self.has_guarantees:
+            return None
         return next((node for node in self.by_name[name].path if node.queue.guarantee.gpu_milli > 0), None)
 
     def shields(self, name: str, newcomer: str) -> bool:

@@ -51,6 +51,8 @@ def follow_hours(state: State, leave: Leave) -> None:
 
 def next_change(state: State, now: float) -> float | None:
     """When hours begin or end next; None when none do."""
+    if not state.window_changes and not state.cluster.lends_by_hours:
+        return None
     while state.window_changes and state.window_changes[0][2].state.ended:
         heapq.heappop(state.window_changes)
     has_work = state.cluster.lends_by_hours and (state.running or state.waiting.count)
