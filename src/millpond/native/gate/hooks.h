@@ -3,6 +3,8 @@
 #ifndef GATE_HOOKS_H
 #define GATE_HOOKS_H
 
+#include "gate.h"
+
 #define CUDA_HOOKS(HOOK)                                                                                           \
     HOOK(cuInit) HOOK(cuGetProcAddress) HOOK(cuGetProcAddress_v2)                                                  \
     HOOK(cuMemAlloc) HOOK(cuMemAlloc_v2) HOOK(cuMemAllocPitch) HOOK(cuMemAllocPitch_v2) HOOK(cuMemAllocManaged)    \
@@ -38,6 +40,7 @@ enum gate_hook {
 typedef void gate_function(void);
 extern gate_function *const gate_hooks[HOOK_COUNT];
 extern void *gate_real[CALL_COUNT];
+void *gate_resolve(int hook);
 
 // The driver's function of that name, of the type that `like` has.
 #define REAL_AS(name, like) \

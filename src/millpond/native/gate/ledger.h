@@ -2,7 +2,7 @@
 #ifndef GATE_LEDGER_H
 #define GATE_LEDGER_H
 
-#include "gate.h"
+#include "region.h"
 
 struct charge {
     uint64_t key;        // 0 for an empty place
@@ -21,5 +21,7 @@ void ledger_count(uint64_t handle, int references, int mappings);
 // Refunds all that belonged to a context or a graph which is gone.
 void ledger_drop_context(CUcontext context);
 void ledger_drop_owner(uint64_t owner);
+// In a child after fork.
+void ledger_reset(void);
 
 #endif

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "gate.h"
 #include "hooks.h"
+#include "region.h"
 
 struct gate gate;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -86,17 +86,17 @@ static bool map_all(const char *folder) {
 }
 
 // With the lock of the pacing held. The pages change in place, as any thread may be reading them.
-void gate_follow(void) {
+bool gate_follow(void) {
     const char *folder = getenv("MILLPOND_GATE");
     int file = -1;
     uint32_t cards = gate.control->cards;
     void *found = folder ? map(folder, CARD, sizeof *gate.card, true, &file) : NULL;
-    if (!found) return;
+    if (!found) return false;
     close(file);
     gate.member = gate.control->member < GATE_MEMBERS ? gate.control->member : gate.member;
-    if (mremap(found, sizeof *gate.card, sizeof *gate.card, MREMAP_MAYMOVE | MREMAP_FIXED, gate.card) == MAP_FAILED) return;
+    if (mremap(found, sizeof *gate.card, sizeof *gate.card, MREMAP_MAYMOVE | MREMAP_FIXED, gate.card) == MAP_FAILED) return false;
     gate.cards = cards;
-    turn_forget();
+    return true;
 }
 
 static int lock_byte(int command, off_t byte, short type, struct flock *lock) {
@@ -141,12 +141,9 @@ __attribute__((destructor)) static void leave(void) {
     lock_byte(F_SETLK, slot - gate.usage->slot, F_UNLCK, &lock);
 }
 
-// The child of a fork has no part in its parent's slot, memory or streams.
-static void forked(void) {
+void gate_reset(void) {
     gate.slot = NULL;
     pthread_mutex_init(&mutex, NULL);
-    pacing_reset();
-    ledger_reset();
 }
 
 static void say_missing(const char *folder) {
@@ -163,12 +160,9 @@ bool gate_attach(void) {
         bool mapped = folder && (gate.card || map_all(folder));
         struct gate_slot *slot = mapped ? take_slot() : NULL;
         if (slot) {
-            static bool registered;
-            if (!registered) {
-                pthread_atfork(NULL, NULL, forked);
-                survive_bus_errors();
-                registered = true;
-            }
+            static bool survives;
+            if (!survives) survive_bus_errors();
+            survives = true;
             gate.cards = gate.control->cards;
             gate.member = gate.control->member;
             gate.slot = slot;

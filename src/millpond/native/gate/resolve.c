@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gate.h"
 #include "hooks.h"
 
 typedef void *(*dlsym_function)(void *, const char *);

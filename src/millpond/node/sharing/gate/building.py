@@ -36,17 +36,17 @@ def library(cache: Path) -> Path:
         UnavailableError: there is no compiler, or it fails.
     """
     source = Path(str(resources.files("millpond"))) / "native" / "gate"
-    files = sorted(source.glob("*.[ch]"))
+    files = sorted(source.rglob("*.[ch]"))
     digest = hashlib.sha256(" ".join(FLAGS).encode())
     for file in files:
         digest.update(file.read_bytes())
     built = cache / f"gate-{digest.hexdigest()[:16]}" / LIBRARY
     if not built.exists():
-        _build([file for file in files if file.suffix == ".c"], built)
+        _build(source, [file for file in files if file.suffix == ".c"], built)
     return built
 
 
-def _build(sources: list[Path], target: Path) -> None:
+def _build(folder: Path, sources: list[Path], target: Path) -> None:
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         raise UnavailableError(
@@ -54,11 +54,11 @@ def _build(sources: list[Path], target: Path) -> None:
             "install gcc on this machine",
         )
     target.parent.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent.parent, prefix="gate-build-") as folder:
-        fresh = Path(folder) / LIBRARY
+    with tempfile.TemporaryDirectory(dir=target.parent.parent, prefix="gate-build-") as place:
+        fresh = Path(place) / LIBRARY
         try:
             subprocess.run(
-                [compiler, *FLAGS, "-o", str(fresh), *map(str, sources), "-ldl"],
+                [compiler, *FLAGS, f"-I{folder}", "-o", str(fresh), *map(str, sources), "-ldl"],
                 check=True,
                 capture_output=True,
                 text=True,

@@ -1,6 +1,6 @@
 // The slice's device time against its limit and its floor, as clocks that run ahead when time is used: a slice that may
 // use a tenth moves its clock ten times as far as it was busy, and waits until time has caught up.
-#include "gate.h"
+#include "budget.h"
 
 #define BURST_NS 5000000ull          // ahead of its limit, so that the card need not wait for the next launch
 #define LIMIT_WINDOW_NS 50000000ull  // over which a limit holds

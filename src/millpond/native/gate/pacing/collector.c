@@ -1,19 +1,30 @@
 // A thread that waits for batches to complete, measures them, and gives the turn away when there is no more work.
 //
 // It runs only while there is something in flight; a program that computes nothing costs nothing.
+#include "collector.h"
+
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "budget.h"
 #include "hooks.h"
-#include "pacing.h"
+#include "turns.h"
 
 #define IDLE_NS 300000ull      // without work for so long, the turn goes to whoever waits for it
 #define TAIL_NS 2000000ull     // a batch that nobody fills for so long is given up
 #define SHORTEST_NAP_NS 50000ull
 #define LONGEST_NAP_NS 500000ull
 #define FORGET_NS 1000000000ull
+
+struct batches batches = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void collector_reset(void) {
+    memset(&batches, 0, sizeof batches);
+    pthread_mutex_init(&batches.mutex, NULL);
+    lanes_reset();
+}
 
 // The estimate follows the last launches, down faster than up: a thread that is put to sleep between event and launch
 // makes a span longer, nothing makes it shorter.
@@ -46,7 +57,7 @@ void collector_discard(struct lane *lane) {
     count(lane->expected_ns * launched / lane->size, lane->floor, gate_now());
     lane_give_pair(lane, lane->pair);
     lane->open = false;
-    pacing.open_batches--;
+    batches.open--;
 }
 
 static bool is_complete(const struct batch *batch) {
@@ -75,9 +86,9 @@ static void finish(const struct batch *batch, uint64_t now) {
 // Of each stream, batches complete in order; what is behind one that runs need not be asked.
 static bool sweep(uint64_t now) {
     struct lane *running[8];
-    unsigned running_count = 0, kept = 0, before = pacing.pending_count;
+    unsigned running_count = 0, kept = 0, before = batches.pending_count;
     for (unsigned index = 0; index < before; index++) {
-        struct batch batch = pacing.pending[index];
+        struct batch batch = batches.pending[index];
         bool waits = false;
         for (unsigned other = 0; other < running_count; other++) waits |= running[other] == batch.lane;
         if (!waits && is_complete(&batch)) {
@@ -85,50 +96,50 @@ static bool sweep(uint64_t now) {
             continue;
         }
         if (!waits && running_count < 8) running[running_count++] = batch.lane;
-        pacing.pending[kept++] = batch;
+        batches.pending[kept++] = batch;
     }
-    pacing.pending_count = kept;
+    batches.pending_count = kept;
     return kept != before;
 }
 
 static void give_up_tails(uint64_t now) {
     struct lane *lane;
-    for (int index = 0; pacing.open_batches && (lane = lane_at(index)); index++)
+    for (int index = 0; batches.open && (lane = lane_at(index)); index++)
         if (lane->state == LANE_LIVE && lane->open && lane->last_ns + TAIL_NS < now) collector_discard(lane);
 }
 
 // Nobody waits for what completes while the slice has the card to itself, so there is no haste.
 static uint64_t next_nap(uint64_t now) {
     uint64_t part = gate.slot->outstanding_ns / 8;
-    if (!pacing.admitting && !turn_contended(now)) return LONGEST_NAP_NS;
+    if (!batches.admitting && !turn_contended(now)) return LONGEST_NAP_NS;
     return part < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : part > LONGEST_NAP_NS ? LONGEST_NAP_NS : part;
 }
 
 // Nothing of the slice is on the card, and what its limit keeps off it for a while is in nobody's way.
 static void leave_card(uint64_t now) {
     uint64_t ahead = budget_limit_wait(now, 0);
-    bool idle = !pacing.admitting && gate.slot->last_launch_ns + IDLE_NS < now;
+    bool idle = !batches.admitting && gate.slot->last_launch_ns + IDLE_NS < now;
     if (ahead) turn_away(now, ahead);
-    if (turn_held() && (idle || pacing.resting)) turn_release(now);
+    if (turn_held() && (idle || batches.resting)) turn_release(now);
 }
 
 // One look at everything; how long to wait before the next, 0 for until there is work again.
 static uint64_t collect(void) {
     uint64_t now = gate_now(), wait = 0;
-    pthread_mutex_lock(&pacing.mutex);
+    pthread_mutex_lock(&batches.mutex);
     bool any = sweep(now);
     give_up_tails(now);
-    if (pacing.pending_count || pacing.open_batches) {
+    if (batches.pending_count || batches.open) {
         turn_active(now, gate.slot->outstanding_ns);
         wait = next_nap(now);
     } else {
         wait = turn_held() ? IDLE_NS : 0;
         if (!budget_in_flight()) leave_card(now);
     }
-    if (any) pacing.completed++;
-    pacing.asleep = !wait || wait == IDLE_NS;
-    pthread_mutex_unlock(&pacing.mutex);
-    if (any) gate_wake(&pacing.completed, false);
+    if (any) batches.completed++;
+    batches.asleep = !wait || wait == IDLE_NS;
+    pthread_mutex_unlock(&batches.mutex);
+    if (any) gate_wake(&batches.completed, false);
     return wait;
 }
 
@@ -146,10 +157,10 @@ static void *run(void *nothing) {
     REAL_AS(cuCtxSetCurrent, CUresult(CUcontext))(context);
     REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&relaxed);
     for (;;) {
-        uint32_t submitted = pacing.submitted;
+        uint32_t submitted = batches.submitted;
         uint64_t wait = collect();
         if (!wait || wait == IDLE_NS) {
-            gate_wait(&pacing.submitted, submitted, wait ? wait : FOR_EVER_NS, false);
+            gate_wait(&batches.submitted, submitted, wait ? wait : FOR_EVER_NS, false);
         } else {
             struct timespec span = {0, (long)wait};
             nanosleep(&span, NULL);
@@ -162,14 +173,14 @@ void collector_start(void) {
     static bool failed;
     pthread_t thread;
     CUcontext context = NULL;
-    if (pacing.collecting || failed) return;
+    if (batches.collecting || failed) return;
     REAL_AS(cuCtxGetCurrent, CUresult(CUcontext *))(&context);
     if (pthread_create(&thread, NULL, run, context)) {
         failed = true;
         return;
     }
     pthread_detach(thread);
-    pacing.collecting = true;
+    batches.collecting = true;
 }
 
 static void let_go(struct lane *lane) {
@@ -180,36 +191,36 @@ static void let_go(struct lane *lane) {
 
 void gate_forget_stream(CUstream stream) {
     struct lane *lane;
-    pthread_mutex_lock(&pacing.mutex);
+    pthread_mutex_lock(&batches.mutex);
     for (int index = 0; (lane = lane_at(index)); index++)
         if (lane->state == LANE_LIVE && lane->stream == stream && stream) let_go(lane);
-    pthread_mutex_unlock(&pacing.mutex);
+    pthread_mutex_unlock(&batches.mutex);
 }
 
 static bool is_pending(CUcontext context) {
-    for (unsigned index = 0; index < pacing.pending_count; index++)
-        if (pacing.pending[index].lane->context == context) return true;
+    for (unsigned index = 0; index < batches.pending_count; index++)
+        if (batches.pending[index].lane->context == context) return true;
     return false;
 }
 
 // The events of a context go with it, so what is pending is waited for; what takes too long is dropped.
 void gate_forget_context(CUcontext context) {
     struct lane *lane;
-    pthread_mutex_lock(&pacing.mutex);
+    pthread_mutex_lock(&batches.mutex);
     for (uint64_t end = gate_now() + FORGET_NS; is_pending(context) && gate_now() < end;) {
-        uint32_t completed = pacing.completed;
-        pthread_mutex_unlock(&pacing.mutex);
-        gate_wait(&pacing.completed, completed, LONGEST_NAP_NS, false);
-        pthread_mutex_lock(&pacing.mutex);
+        uint32_t completed = batches.completed;
+        pthread_mutex_unlock(&batches.mutex);
+        gate_wait(&batches.completed, completed, LONGEST_NAP_NS, false);
+        pthread_mutex_lock(&batches.mutex);
     }
     unsigned kept = 0;
-    for (unsigned index = 0; index < pacing.pending_count; index++) {
-        struct batch batch = pacing.pending[index];
-        if (batch.lane->context != context) pacing.pending[kept++] = batch;
+    for (unsigned index = 0; index < batches.pending_count; index++) {
+        struct batch batch = batches.pending[index];
+        if (batch.lane->context != context) batches.pending[kept++] = batch;
         else take_off(batch.size, batch.expected_ns), batch.lane->pending--, lane_give_pair(batch.lane, batch.pair);
     }
-    pacing.pending_count = kept;
+    batches.pending_count = kept;
     for (int index = 0; (lane = lane_at(index)); index++)
         if (lane->state == LANE_LIVE && lane->context == context) let_go(lane);
-    pthread_mutex_unlock(&pacing.mutex);
+    pthread_mutex_unlock(&batches.mutex);
 }

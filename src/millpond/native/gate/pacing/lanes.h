@@ -2,7 +2,7 @@
 #ifndef GATE_LANES_H
 #define GATE_LANES_H
 
-#include "gate.h"
+#include "region.h"
 
 #define LANE_PAIRS 32
 
@@ -35,7 +35,7 @@ struct batch {
     bool gap, graph, floor;
 };
 
-// All of these with the process's pacing lock held, but for lane_find.
+// All of these with the lock of the batches held, but for lane_find.
 struct lane *lane_find(CUstream stream);  // makes it where there is none; NULL when there are too many
 bool lane_is_full(const struct lane *lane);  // all its events are in use
 int lane_take_pair(struct lane *lane);    // two of them; -1 when none are to be had

@@ -2,6 +2,7 @@
 // it goes with it.
 #include "hooks.h"
 #include "ledger.h"
+#include "pacing/collector.h"
 
 #define DEVICES 64
 

@@ -1,8 +1,8 @@
 // What a task is told about its card is its slice: a program that sizes itself by free memory fits.
 #include <string.h>
 
-#include "gate.h"
 #include "hooks.h"
+#include "region.h"
 
 static uint64_t least(uint64_t one, uint64_t other) { return one < other ? one : other; }
 

@@ -3,10 +3,12 @@
 // launch costs a few atomic operations and a look at the clock.
 #include "pacing.h"
 
-#include <string.h>
 #include <time.h>
 
+#include "budget.h"
+#include "collector.h"
 #include "hooks.h"
+#include "turns.h"
 
 #define BATCH_NS 1000000ull           // work of a batch
 #define BATCH_LAUNCHES 256            // and at the most so many
@@ -18,14 +20,6 @@
 #define YIELD_NAP_NS 250000ull
 #define LONGEST_NAP_NS 2000000ull
 
-struct pacing pacing = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-void pacing_reset(void) {
-    memset(&pacing, 0, sizeof pacing);
-    pthread_mutex_init(&pacing.mutex, NULL);
-    lanes_reset();
-}
-
 static void nap(uint64_t nanoseconds) {
     struct timespec span = {0, (long)(nanoseconds < LONGEST_NAP_NS ? nanoseconds : LONGEST_NAP_NS)};
     nanosleep(&span, NULL);
@@ -33,9 +27,9 @@ static void nap(uint64_t nanoseconds) {
 
 // Without wanting the card meanwhile.
 static void rest(uint64_t nanoseconds) {
-    pacing.resting++;
+    batches.resting++;
     nap(nanoseconds);
-    pacing.resting--;
+    batches.resting--;
 }
 
 static bool is_paused(void) { return atomic_load_explicit(&gate.control->paused, memory_order_relaxed); }
@@ -56,8 +50,8 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, uint6
     uint64_t outstanding = slot->outstanding_ns;
     struct verdict verdict = {GO, 0, false};
     if (is_paused()) return wait_for(FOR_TIME, PAUSE_NAP_NS);
-    if (gate.control->cards != gate.cards) gate_follow();
-    if (lane_is_full(lane) || pacing.pending_count + pacing.open_batches >= PENDING) return wait_for(FOR_WORK, 0);
+    if (gate.control->cards != gate.cards && gate_follow()) turn_forget();
+    if (lane_is_full(lane) || batches.pending_count + batches.open >= PENDING) return wait_for(FOR_WORK, 0);
     uint64_t ahead = budget_limit_wait(now, outstanding), gap = UINT64_MAX;
     if (ahead && !budget_in_flight()) turn_away(now, ahead);
     else turn_active(now, outstanding);
@@ -82,21 +76,21 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, uint6
 // Waits until a launch may be made; returns with the lock held, and says whether it is on the floor's account.
 static bool admit(const struct lane *lane, uint64_t expected_ns) {
     uint64_t from = gate_now();
-    pacing.admitting++;
+    batches.admitting++;
     for (;;) {
-        pthread_mutex_lock(&pacing.mutex);
+        pthread_mutex_lock(&batches.mutex);
         uint64_t now = gate_now();
-        uint32_t completed = pacing.completed;
+        uint32_t completed = batches.completed;
         struct verdict verdict = judge(lane, expected_ns, now);
         if (verdict.wait == GO) {
             gate.slot->waited_ns += now - from;
-            pacing.admitting--;
+            batches.admitting--;
             return verdict.floor;
         }
         if (verdict.wait == FOR_TIME && !budget_in_flight()) turn_release(now);
-        pthread_mutex_unlock(&pacing.mutex);
+        pthread_mutex_unlock(&batches.mutex);
         if (verdict.wait == FOR_WORK && now - from > LONGEST_WORK_NS) gate_reap_dead();
-        if (verdict.wait == FOR_WORK) gate_wait(&pacing.completed, completed, LONGEST_NAP_NS, false);
+        if (verdict.wait == FOR_WORK) gate_wait(&batches.completed, completed, LONGEST_NAP_NS, false);
         else if (verdict.wait == FOR_TURN) turn_await();
         else rest(verdict.nap_ns);
     }
@@ -120,7 +114,7 @@ static struct lane *open_batch(struct lane *lane, bool graph, bool apart) {
     collector_start();
     REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&relaxed);
     // A batch of another thread on the same stream is left as it is, and this launch goes with it unmeasured.
-    int pair = pacing.collecting && !lane->open ? lane_take_pair(lane) : -1;
+    int pair = batches.collecting && !lane->open ? lane_take_pair(lane) : -1;
     if (pair >= 0 && !lane_record(lane, lane->start[pair])) {
         lane_give_pair(lane, pair);
         pair = -1;
@@ -130,7 +124,7 @@ static struct lane *open_batch(struct lane *lane, bool graph, bool apart) {
         lane->pair = pair, lane->size = size, lane->graph = graph, lane->floor = floor, lane->gap = false;
         lane->expected_ns = each * size;
         lane->open = true;
-        pacing.open_batches++;
+        batches.open++;
         budget_begin(gate_now());
         gate.slot->in_flight += size;
         gate.slot->outstanding_ns += lane->expected_ns;
@@ -140,29 +134,29 @@ static struct lane *open_batch(struct lane *lane, bool graph, bool apart) {
         gate.slot->unmeasured++;
     }
     lane->last_ns = gate_now();  // the wait is no gap between launches
-    pthread_mutex_unlock(&pacing.mutex);
+    pthread_mutex_unlock(&batches.mutex);
     return pair >= 0 && size == 1 ? lane : NULL;
 }
 
 static void close_batch(struct lane *lane) {
-    pthread_mutex_lock(&pacing.mutex);
+    pthread_mutex_lock(&batches.mutex);
     if (lane->open) {
         if (lane_captures(lane->stream) || !lane_record(lane, lane->end[lane->pair])) {
             collector_discard(lane);
         } else {
-            pacing.pending[pacing.pending_count++] = (struct batch){
+            batches.pending[batches.pending_count++] = (struct batch){
                 lane, lane->pair, lane->size, lane->expected_ns, gate_now(), lane->gap, lane->graph, lane->floor};
             gate.slot->launches += lane->size - (lane->remaining > 0 ? (uint32_t)lane->remaining : 0);
             lane->remaining = 0;
             lane->pending++;
             lane->open = false;
-            pacing.open_batches--;
+            batches.open--;
         }
-        pacing.submitted++;
+        batches.submitted++;
     }
-    bool asleep = pacing.asleep;
-    pthread_mutex_unlock(&pacing.mutex);
-    if (asleep) gate_wake(&pacing.submitted, false);
+    bool asleep = batches.asleep;
+    pthread_mutex_unlock(&batches.mutex);
+    if (asleep) gate_wake(&batches.submitted, false);
 }
 
 struct lane *gate_enter(CUstream stream, bool graph) {

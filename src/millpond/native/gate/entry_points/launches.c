@@ -1,6 +1,8 @@
 // Every way to put work on the card passes here: before it the gate may hold it back, after it the work is counted.
-#include "gate.h"
 #include "hooks.h"
+#include "pacing/collector.h"
+#include "pacing/pacing.h"
+#include "region.h"
 
 #define GATED(stream_, graph_, call_)                            \
     if (!gate_ready()) return call_;                             \

@@ -4,7 +4,9 @@
 //
 // Nothing in the card file is trusted: a wait has an end, and when turns do not come round the slice goes on without them
 // for a while, on the driver's time slicing, and counts that.
-#include "gate.h"
+#include "turns.h"
+
+#include "budget.h"
 
 #define ACTIVE_NS 20000000ull         // how long after its last work a slice still counts as wanting the card
 #define STALE_NS 50000000ull          // a holder or waiter that has said nothing for so long is gone

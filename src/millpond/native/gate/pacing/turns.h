@@ -1,0 +1,21 @@
+// Whether the slice may put more work on its card now, and if not, what to wait for.
+#ifndef GATE_TURNS_H
+#define GATE_TURNS_H
+
+#include "region.h"
+
+enum admission { ADMITTED, AWAIT_TURN, AWAIT_WORK };
+bool turn_contended(uint64_t now);
+enum admission turn_admits(uint64_t now, uint64_t outstanding_ns, uint64_t expected_ns);
+void turn_await(void);
+void turn_active(uint64_t now, uint64_t outstanding_ns);
+void turn_away(uint64_t now, uint64_t for_ns);
+void turn_charge(uint64_t busy_ns);
+void turn_release(uint64_t now);
+void turn_forget(void);  // what was to be waited for on another card
+bool turn_held(void);
+// Whether a higher class is on the card at all, and for how long none will want it: 0 while one is active.
+bool turn_has_superiors(void);
+uint64_t turn_gap(uint64_t now);
+
+#endif
