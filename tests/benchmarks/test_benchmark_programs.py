@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+import bounded_cycles
 import chaos
 import core_speed
+import cycle_scenes
 import gate_overhead
 import gate_shares
 import hostile_clients
@@ -96,6 +98,19 @@ def test_core_speed_places_and_releases(traces, capsys):
     core_speed.main(["--pods", str(pods), "--nodes", "4", "--steps", "50", "--json", "-"])
     (row,) = printed(capsys)["steady_state"]
     assert row["decisions_per_cpu_s"] > 0
+
+
+def test_bounded_cycles_measures_what_it_says(monkeypatch, capsys):
+    scenes = {
+        "fork": lambda: cycle_scenes.forks(4, 1.0),
+        "swap": lambda: cycle_scenes.swaps(4),
+        "plan": lambda: cycle_scenes.plans(16, 4, 1.0),
+    }
+    monkeypatch.setattr(bounded_cycles, "SCENES", scenes)
+    bounded_cycles.main(["--json", "-"])
+    rows = printed(capsys)["rows"]
+    assert [row["scene"] for row in rows] == ["fork"] * 2 + ["swap"] * 8 + ["plan"] * 2
+    assert all(row["seconds"] > 0 for row in rows)
 
 
 @pytest.mark.parametrize(

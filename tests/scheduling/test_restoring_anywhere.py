@@ -1,7 +1,7 @@
-"""Bursts of work of all kinds, and a scheduler that is restored from its snapshot again and again on the way.
+"""Bursts of work of all kinds, and a scheduler that is restored from its snapshot, or forked, time and again.
 
-It has to take every decision that its twin takes, which never was restored: what influences decisions lies in the
-snapshot, and what is asked in between influences none.
+It has to take every decision that its twin takes, which never was: what influences decisions lies in the snapshot and
+in the fork, and what is asked in between influences none.
 """
 
 from __future__ import annotations
@@ -53,7 +53,12 @@ class Restored:
 
     def _restore(self) -> None:
         if self._draws.random() < self._share:
-            self.second = Scheduler.restore(json.loads(json.dumps(self.second.snapshot())))
+            plain = self.second.snapshot()
+            if self.restored % 2:
+                self.second = Scheduler.restore(json.loads(json.dumps(plain)))
+            else:
+                self.second = self.second.fork()
+                assert self.second.snapshot() == plain
             self.restored += 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from worlds import CARD_MIB, World, machine, single
 
 from millpond.model.decisions import Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.errors import ConflictError
-from millpond.model.events import DesiredCountChanged, Refused, ResumeRequested, SuspendRequested
+from millpond.model.events import DesiredCountChanged, Ended, NodeJoined, Refused, ResumeRequested, SuspendRequested
 from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.sharing import ShareClass
-from millpond.model.states import JobState
+from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Job, Kind, Priority, Suspendable
+from millpond.scheduling.elastic import growth
 
 
 def place(**fields: Any) -> World:
@@ -129,3 +131,48 @@ def test_suspended_work_takes_its_cards_back_from_those_that_rank_below_it(other
     world.settle()
     assert world.running() == ({"a"} if leaves else {"b"})
     check_everything(world.core)
+
+
+def crowd(monkeypatch: pytest.MonkeyPatch, most: int) -> World:
+    """Six jobs that left their cards for a gang, which has just ended, and one that has waited since they left."""
+    monkeypatch.setattr(growth, "RESUMED_PER_CYCLE", most)
+    world = World(machine("n", 6, swap_mib=12 * CARD_MIB), pools=(Pool(suspends=True, turn_s=0.0),))
+    world.submit(*(single(f"j{number}", suspendable=Suspendable.SWAP) for number in range(6)))
+    world.submit(single("gang", 6, priority=Priority.HIGH))
+    world.submit(single("waits"))
+    assert world.running() == {"gang"}
+    world.tell(Ended(world.now, "gang", 1, Outcome.SUCCESS))
+    return world
+
+
+def test_a_cycle_lets_a_bounded_number_of_jobs_go_on_and_the_next_follows_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = crowd(monkeypatch, 4)
+    assert [each.job for each in world.tick()] == ["j0", "j1", "j2", "j3"]
+    twin = World()
+    twin.core = world.core.restore(world.core.snapshot())
+    for each in (world, twin):
+        assert each.core.next_wakeup(world.now) == world.now
+        assert [decision.job for decision in each.core.decide(world.now)] == ["j4", "j5"]
+        assert each.core.next_wakeup(world.now) != world.now
+
+
+def test_with_a_bound_the_same_jobs_go_on_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounded, whole = crowd(monkeypatch, 1), crowd(monkeypatch, 1000)
+    for world in (bounded, whole):
+        world.settle()
+        assert world.running() == {f"j{number}" for number in range(6)}
+
+
+def test_host_memory_that_is_short_on_one_node_keeps_no_job_of_another_on_its_cards() -> None:
+    nodes = [machine(name, 1, swap_mib=2 * CARD_MIB) for name in "ab"]
+    world = World(*nodes, pools=(Pool(suspends=True, turn_s=0.0),))
+    world.submit(single("x", suspendable=Suspendable.SWAP), single("y", suspendable=Suspendable.SWAP))
+    first, second = sorted("xy", key=world.nodes_of)
+    world.slow = {first}
+    world.tell(SuspendRequested(world.now, first, swap=True))
+    world.tell(NodeJoined(world.now, replace(nodes[0], swap_mib=0)))
+    world.tell(SuspendRequested(world.now, second, swap=True))
+    world.settle()
+    assert world.state(second) is JobState.SUSPENDED

@@ -84,6 +84,24 @@ class TaskRecord:
     device_failed: bool = False
     kept_until: float | None = None
 
+    def copy(self) -> TaskRecord:
+        """The same task in a twin of its scheduler, with holdings of its own."""
+        twin = TaskRecord.__new__(TaskRecord)
+        twin.holding = None if self.holding is None else self.holding.copy()
+        twin.vacating = None if self.vacating is None else self.vacating.copy()
+        twin.number = self.number
+        twin.role = self.role
+        twin.role_index = self.role_index
+        twin.state = self.state
+        twin.placement = self.placement
+        twin.outcome = self.outcome
+        twin.exit_code = self.exit_code
+        twin.detail = self.detail
+        twin.surplus = self.surplus
+        twin.device_failed = self.device_failed
+        twin.kept_until = self.kept_until
+        return twin
+
     def dismiss(self) -> None:
         """It waits and is not missed: the job is done without it."""
         self.surplus = True
@@ -187,6 +205,50 @@ class JobRecord:
         for index, role in enumerate(job.roles):
             for _ in range(role.desired):
                 self.tasks.append(TaskRecord(len(self.tasks), role.name, index))
+
+    def copy(self, demand: RequestClass) -> JobRecord:
+        """The same job in a twin of its scheduler, which stands in no line yet.
+
+        Args:
+            demand: the twin's own.
+        """
+        twin = JobRecord.__new__(JobRecord)
+        twin.demand, twin.line = demand, ()
+        tasks = self.tasks
+        twin.tasks = [tasks[0].copy()] if len(tasks) == 1 else [task.copy() for task in tasks]
+        twin.requeued_at = self.requeued_at
+        twin.attempt = self.attempt
+        twin.state = self.state
+        twin.attained_s = self.attained_s
+        twin.attained_before_s = self.attained_before_s
+        twin.reached_s = self.reached_s
+        twin.failed_starts = self.failed_starts
+        twin.debt_s = self.debt_s
+        twin.preemptions = self.preemptions
+        twin.failures = self.failures
+        twin.out_of_memory_failures = self.out_of_memory_failures
+        twin.key = self.key
+        twin.displaces_above = self.displaces_above
+        twin.rekey_at = self.rekey_at
+        twin.slot = self.slot
+        twin.bins_outlived = self.bins_outlived
+        twin.suspended_at = self.suspended_at
+        twin.suspended_by = self.suspended_by
+        twin.suspended_why = self.suspended_why
+        twin.suspend_mode = self.suspend_mode
+        twin.suspend_requester = self.suspend_requester
+        twin.ready_at = self.ready_at
+        twin.leave_s = self.leave_s
+        twin.return_s = self.return_s
+        twin.suspend_refused = self.suspend_refused
+        twin.scaled_to_zero = self.scaled_to_zero
+        twin.job, twin.sequence, twin.submitted_at = self.job, self.sequence, self.submitted_at
+        twin.id, twin.queue, twin.gpu_milli = self.id, self.queue, self.gpu_milli
+        twin.elastic, twin.amount, twin.size_class = self.elastic, self.amount, self.size_class
+        twin.stop_trigger, twin.stop_cause, twin.migration = self.stop_trigger, self.stop_cause, self.migration
+        twin.first_started_at, twin.started_at, twin.ended_at = self.first_started_at, self.started_at, self.ended_at
+        twin.expected_s, twin.cautious_s, twin.retry_at = self.expected_s, self.cautious_s, self.retry_at
+        return twin
 
     @property
     def is_parked(self) -> bool:

@@ -51,7 +51,7 @@ def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Ho
             state.enroll(record)
         state.watch_growth(record)
     decision = Start(state.next_id(), record.id, record.attempt, cause, tuple(placements), joins)
-    state.pending[decision.id] = decision
+    state.expect_answer(decision)
     return decision
 
 

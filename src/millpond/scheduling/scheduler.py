@@ -18,7 +18,7 @@ from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, Reason
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Priority
-from millpond.scheduling import runs, snapshots
+from millpond.scheduling import forking, runs, snapshots
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
@@ -39,8 +39,7 @@ from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
     end_overlong,
-    gives_up_at,
-    is_suspending,
+    next_end,
     why_not_vacated,
     why_suspend_refused,
 )
@@ -102,14 +101,17 @@ class Scheduler:
             preempt=event.preempt,
             reserve=event.reserve,
         )
-        kernels = self._placer.kernels
         self._state.now = max(self._state.now, event.at)
         self._state.use_of_all(-1)
-        plain = self.snapshot()
+        before, kernels = self._parts, self._placer.kernels
         self._assemble(settings)
         self.use_kernels(kernels)
-        snapshots.give_anew(plain, self._state, self._placer, self._claims, self._event_handlers)
+        forking.go_on_under_other_policies(before, self._parts)
         self._state.use_of_all(1)
+
+    @property
+    def _parts(self) -> forking.Parts:
+        return forking.Parts(self._state, self._placer, self._claims, self._event_handlers)
 
     def decide(self, now: float) -> list[Decision]:
         """Everything that should happen next, as of ``now`` (seconds; never earlier than the last event)."""
@@ -123,13 +125,14 @@ class Scheduler:
             self._end_overdue()
             state.end_pauses()
             # 2. Suspended work goes on where its devices are free, or are left by work that ranks below it.
+            state.is_unfinished = False
             if state.suspended:
                 self._resume()
             # 3. Waiting work starts and running gangs grow, in order of the lines or by replanning.
-            if not state.holds:
+            if not state.holds and not state.is_unfinished:
                 self._start_work()
             # 4. Jobs that share devices in turns rotate; what has been suspended for too long ends.
-            if state.suspended:
+            if state.suspended and not state.is_unfinished:
                 self._time_slicing.rotate(Priority.LOW, free_only=False)
                 end_overlong(state)
             state.decided_at = state.now
@@ -157,6 +160,8 @@ class Scheduler:
         ahead = Priority.LOW if state.holds else state.waiting.highest_class()
         lent = bool(state.holds) or not state.waiting.count
         left = resume_suspended(state, self._claims, self._migrations, ahead, lent=lent)
+        if state.is_unfinished:
+            return  # those who come first have not all gone on
         self._time_slicing.rotate(ahead, free_only=True)
         if not state.holds:
             bring_back(state, self._claims, left)
@@ -182,6 +187,8 @@ class Scheduler:
     def next_wakeup(self, now: float) -> float | None:
         """The instant at which a cycle is worth running although no event arrives; None when there is none."""
         state = self._state
+        if state.is_unfinished:
+            return now
         changes = [state.cordons.next_change(), next_change(state, now), self._time_slicing.next_due()]
         if state.deadlines:
             changes.append(state.deadlines[0][0])
@@ -190,8 +197,7 @@ class Scheduler:
         if state.waiting.count and not state.holds:
             changes += self._chances(now)
         if state.suspended:
-            settled = (record for record in state.suspended.values() if not is_suspending(state, record))
-            changes += [gives_up_at(state, record) for record in settled]
+            changes.append(next_end(state))
         if self._claims.reservations:
             changes += [kept.at for kept in self._claims.reservations.values() if kept.at > now]
         instants = [change for change in changes if change is not None]
@@ -355,6 +361,10 @@ class Scheduler:
 
     def fork(self) -> Scheduler:
         """An independent twin: what is tried on it changes nothing here."""
-        twin = Scheduler.restore(self.snapshot())
+        twin = Scheduler(self.settings)
         twin.use_kernels(self._placer.kernels)
+        forking.fork(self._parts, twin._parts)
+        twin._claims_seen = twin._claims.version
+        if self._change_stamp == self._work_stamp():
+            twin._change_stamp, twin._change_at = twin._work_stamp(), self._change_at
         return twin

@@ -26,7 +26,6 @@ from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.device_moves import devices_alone
 from millpond.scheduling.ordering.base import NEVER
-from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.settings import PreemptionCost, Settings
@@ -70,6 +69,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "tables_stale": placer.tables_stale,
         "displaced_at": claims.displaced_at,
         "protects": state.protects,
+        "unfinished": state.is_unfinished,
         "deadlines": [list(deadline) for deadline in state.deadlines],
         "window_changes": _by_instant(state.window_changes),
         "unlent": sorted(state.unlent),
@@ -113,27 +113,6 @@ def settings_of(plain: dict[str, Any]) -> Settings:
     return Settings(**fields)
 
 
-def give_anew(
-    plain: dict[str, Any], state: State, placer: Placer, claims: Claims, event_handlers: EventHandlers
-) -> None:
-    """Fill parts that were made under other policies than the snapshot's.
-
-    What only the old policies knew is left behind: keys, reservations, and what another ordering had learnt.
-    """
-    learnt = plain["ordering"] if plain["settings"]["ordering"] == state.settings.ordering else None
-    ordering = make_ordering(state.settings).snapshot() if learnt is None else learnt
-    keyless = [{**item, "key": None} for item in plain["jobs"]]
-    kept = {**plain, "reservations": [], "displaced_at": -1.0, "fresh": [], "jobs": keyless, "ordering": ordering}
-    give(kept, state, placer, claims, event_handlers)
-    if learnt is None:
-        for record in state.running.values():
-            if record.started_at is not None:
-                state.ordering.started(record, state.now)
-    for item in plain["jobs"]:
-        if item["key"] is not None:
-            state.enqueue(state.jobs[item["job"]["id"]])
-
-
 def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, event_handlers: EventHandlers) -> None:
     """Fill freshly made parts with what ``take`` wrote."""
     state.now = plain["now"]
@@ -144,8 +123,10 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, ev
     with state.journal:
         _give_jobs(plain, state)
     state.outbox = [from_plain(item) for item in plain["outbox"]]
-    state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}
+    for decision in map(from_plain, plain["pending"]):
+        state.expect_answer(decision)
     state.protects = plain["protects"]
+    state.is_unfinished = plain.get("unfinished", False)  # not written at first
     state.deadlines = [(at, job, attempt) for at, job, attempt in plain["deadlines"]]
     state.paused = _heap(plain["paused"], state)
     state.window_changes = _heap(plain["window_changes"], state)

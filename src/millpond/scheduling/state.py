@@ -24,6 +24,7 @@ from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.base import NEVER, Ordering
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
+from millpond.scheduling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
@@ -51,7 +52,7 @@ class State:
         elastic: those of the running jobs that can run with fewer or more tasks, by id.
         growing: running jobs some of whose tasks wait to join them, by id.
         outbox: decisions taken between cycles, returned by the next one.
-        pending: decisions that wait for the engine's answer, by id.
+        pending: decisions that wait for the engine's answer; ``expect_answer`` adds to them.
         deadlines: heap of (instant, job, attempt): time limits of running jobs.
         paused: heap of (instant, sequence, job): when jobs whose start was refused, or that wait before another try,
             line up again.
@@ -59,6 +60,7 @@ class State:
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
             ``scheduling.tenancy.windows``.
+        is_unfinished: the latest cycle came to its bound on work, and has to go on.
         unlent: names of the pools that do not lend now.
         rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
     """
@@ -84,12 +86,13 @@ class State:
         self.elastic: dict[str, JobRecord] = {}
         self.growing: dict[str, JobRecord] = {}
         self.outbox: list[Decision] = []
-        self.pending: dict[int, Decision] = {}
+        self.pending = PendingDecisions()
         self.deadlines: list[tuple[float, str, int]] = []
         self.paused: list[tuple[float, int, JobRecord]] = []
         self.fresh: list[JobRecord] = []
         self.holds: dict[Cause, str] = {}
         self.window_changes: list[tuple[float, int, JobRecord]] = []
+        self.is_unfinished = False
         self.unlent: set[str] = set()
         self.rekeys: list[tuple[float, int, JobRecord]] = []
         self.next_decision = 1
@@ -292,8 +295,16 @@ class State:
     def emit(self, decision: Decision) -> None:
         """Take a decision: the next cycle returns it, and it waits for the engine's answer."""
         self.journal.require_no_trial()
-        self.pending[decision.id] = decision
+        self.expect_answer(decision)
         self.outbox.append(decision)
+
+    def expect_answer(self, decision: Decision) -> None:
+        """The engine will be asked to carry a decision out."""
+        nodes: dict[str, None] = {}
+        if moves_memory(decision):
+            tasks = self.jobs[decision.job].tasks if decision.job in self.jobs else ()
+            nodes = dict.fromkeys(task.placement.node for task in tasks if task.placement is not None)
+        self.pending.add(decision, tuple(nodes))
 
 
 def user_account(record: JobRecord) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,33 +57,63 @@ class Claims:
         self._found_at: dict[str, int] = {}
         self._not_reached: set[str] = set()
         self._masks: dict[tuple[str, bool], NodeMask] = {}
+        self._claimants: dict[int, set[str]] | None = None
+        self._asked: set[tuple[str, int]] | None = None
+        """Of all claims, found when they are asked for: who has a node, and which runs have to leave."""
+
+    def copy_from(self, other: Claims, twin_of: Callable[[JobRecord], JobRecord]) -> None:
+        """Keep the same places for the twins of other jobs."""
+        jobs = other._state.jobs
+        for job, claim in other.by_job.items():
+            before, after = jobs[job].tasks, twin_of(jobs[job]).tasks
+            twins = {id(task): twin for task, twin in zip(before, after, strict=True)}
+            placed = [(twins[id(task)], holding.copy()) for task, holding in claim.placed]
+            self.by_job[job] = Claim(placed, claim.victims, claim.cause)
+        self.reservations, self._found_at = dict(other.reservations), dict(other._found_at)
+        self.version, self.displaced_at = other.version, other.displaced_at
+
+    def forget_plans(self) -> None:
+        """Other policies decide from now on: reservations go, claims stay."""
+        self.reservations.clear()
+        self._found_at.clear()
+        self.displaced_at = -1.0
 
     # ---- claims -------------------------------------------------------------------------------------------------
 
     def put(self, job: str, claim: Claim) -> None:
         """Keep a place for the job from now on."""
         self.by_job[job] = claim
-        self.version += 1
-        self._masks.clear()
+        self._changed()
 
     def drop(self, job: str) -> None:
         """Keep nothing for the job any more."""
         if self.by_job.pop(job, None) is not None:
-            self.version += 1
-            self._masks.clear()
+            self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._masks.clear()
+        self._claimants = self._asked = None
 
     def are_on_nodes_of(self, record: JobRecord) -> bool:
         """Whether a node on which the job holds something is claimed for others."""
         if not self.by_job:
             return False
-        claimed = {node for job, claim in self.by_job.items() if job != record.id for node in claim.nodes}
-        return any(task.holding is not None and task.holding.node in claimed for task in record.tasks)
+        if self._claimants is None:
+            self._claimants = {}
+            for job, claim in self.by_job.items():
+                for node in claim.nodes:
+                    self._claimants.setdefault(node, set()).add(job)
+        own = {record.id}
+        return any(
+            task.holding is not None and not self._claimants.get(task.holding.node, own) <= own for task in record.tasks
+        )
 
     def have_asked(self, record: JobRecord) -> bool:
         """Whether a claim waits for this run of a job to leave, or for others with it."""
-        return any(
-            (record.id, record.attempt) == victim[:2] for claim in self.by_job.values() for victim in claim.victims
-        )
+        if self._asked is None:
+            self._asked = {victim[:2] for claim in self.by_job.values() for victim in claim.victims}
+        return (record.id, record.attempt) in self._asked
 
     def is_settled(self, job_id: str, claim: Claim) -> bool:
         """Whether all victims have left: ended, or suspended and confirmed to be."""

@@ -59,12 +59,12 @@ class Redo:
                     self._carry_out(decision)
                 else:
                     emitted.remove(own)
-                    state.pending.pop(own.id, None)
-                state.pending[decision.id] = decision
+                    state.pending.pop(own.id)
+                state.expect_answer(decision)
                 state.next_decision = max(state.next_decision, decision.id + 1)
             state.outbox.clear()
             for decision in emitted:
-                state.pending.pop(decision.id, None)
+                state.pending.pop(decision.id)
                 state.emit(replace(decision, id=state.next_id()))
             state.decided_at = state.now
             state.watch_fresh()

@@ -42,6 +42,16 @@ class WaitingLines:
             insort(waiting, entry)
         self.count += 1
 
+    def copy_from(self, other: WaitingLines, twin_of: Callable[[JobRecord], JobRecord]) -> None:
+        """Let the twins of other jobs wait in the same order."""
+        for key, line in other.lines.items():
+            twins = [(own, sequence, twin_of(record)) for own, sequence, record in line]
+            own_key = (*key[:-1], twins[0][2].demand)
+            self.lines[own_key] = twins
+            for _, _, twin in twins:
+                twin.line = own_key
+        self.count = other.count
+
     def remove(self, record: JobRecord) -> None:
         """Take a job out of its line."""
         waiting = self.lines[record.line]

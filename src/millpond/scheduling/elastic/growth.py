@@ -23,6 +23,9 @@ from millpond.scheduling.suspension.suspension import resume
 from millpond.scheduling.tenancy.admission import is_admitted
 from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
 
+RESUMED_PER_CYCLE = 1024
+"""How many suspended jobs go on in one cycle: a bound on work. The next one follows at once."""
+
 
 def resume_suspended(
     state: State, claims: Claims, migrations: Migrations, least_class: int, *, lent: bool = True
@@ -30,13 +33,17 @@ def resume_suspended(
     """Let suspended work of this class or a higher one go on that may and can, but not into room that is claimed.
 
     Where its own devices are taken, swapped work goes on with others of its node if its engine can do that.
-    Nor does work go on that has just left for a job that has not started yet. Returns those that may and cannot.
+    Nor does work go on that has just left for a job that has not started yet. Returns those that may and cannot;
+    where more may go on than one cycle lets, ``state.is_unfinished``.
 
     Args:
         lent: those go on too whose room was taken back by a queue that it was guaranteed to.
     """
-    left = []
+    left, resumed = [], 0
     for record in [record for record in state.suspended.values() if not record.suspended_by]:
+        if resumed == RESUMED_PER_CYCLE:
+            state.is_unfinished = True
+            break
         if record.job.priority < least_class or (record.suspended_why is Cause.RECLAIMED and not lent):
             continue
         if claims.are_on_nodes_of(record) or claims.have_asked(record):
@@ -45,6 +52,7 @@ def resume_suspended(
         cause = Cause.RESUME_REQUESTED if by_request else Cause.FITS
         if resume(state, record, cause) or migrations.come_back(record, cause):
             claims.drop(record.id)
+            resumed += 1
             continue
         left.append(record)
         own = claims.by_job.get(record.id)

@@ -95,7 +95,7 @@ class EngineEvents:
 
     def _answered(self, number: int) -> tuple[JobRecord, Decision] | tuple[None, None]:
         """The decision of this number, which waits no longer, and its job; none if its run is over."""
-        decision = self._state.pending.pop(number, None)
+        decision = self._state.pending.pop(number)
         record = self._state.jobs.get(decision.job) if decision is not None else None
         if decision is None or record is None or record.attempt != decision.attempt:
             return None, None

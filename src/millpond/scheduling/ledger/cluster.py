@@ -56,6 +56,20 @@ class Cluster:
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
         self.words = NameIndex()
 
+    def copy_from(self, other: Cluster) -> None:
+        """Become like another ledger, as a fork of the scheduler does; its holdings are copied with the tasks."""
+        self.arrays.copy_from(other.arrays)
+        self.links.copy_from(other.links)
+        self.swapped.copy_from(other.swapped)
+        self.words.restore(other.words.plain())
+        self.nodes, self.pools = list(other.nodes), dict(other.pools)
+        self.lends_by_hours = other.lends_by_hours
+        self.node_index, self.device_index = dict(other.node_index), dict(other.device_index)
+        self.device_ids, self._device_node = list(other.device_ids), list(other._device_node)
+        self.free_gpu_milli, self.closed = other.free_gpu_milli, set(other.closed)
+        self._structure, self._capacity, self._capacity_at = other._structure, other._capacity, other._capacity_at
+        self.releases = other.releases
+
     # ---- what is there ------------------------------------------------------------------------------------------
 
     @property
@@ -323,6 +337,14 @@ class Cluster:
             if usable[device] == 0 or compute[device] < 0 or limit[device] < 0 or memory[device] < 0:
                 return True
         return False
+
+    def has_device_memory(self, holding: Holding) -> bool:
+        """Whether as much device memory as a holding takes is free on its devices, or kept free for others."""
+        free, kept = self.arrays.device_memory_free_cells, self.swapped.kept_mib
+        for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
+            if free[device] + kept.get(device, 0) < memory:
+                return False
+        return True
 
     def has_swap_space(self, holdings: Sequence[Holding]) -> bool:
         """Whether the host memory set aside on their nodes takes the device memory of all these holdings."""

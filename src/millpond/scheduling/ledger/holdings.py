@@ -54,3 +54,10 @@ class Holding:
         self.memory_mib = memory_mib
         self.takes_memory = any(memory_mib)
         self.hold = HoldState.NOTHING
+
+    def copy(self) -> Holding:
+        """The same amounts of the same node, as a twin of the ledger has them."""
+        twin = Holding.__new__(Holding)
+        twin.node, twin.shape, twin.hold = self.node, self.shape, self.hold
+        twin.devices, twin.memory_mib = self.devices, self.memory_mib
+        return twin

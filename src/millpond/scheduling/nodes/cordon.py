@@ -55,6 +55,11 @@ class Cordons:
         self._ahead: list[tuple[float, str]] = []
         self._masks: dict[tuple[int, int], NodeMask] = {}
 
+    def copy_from(self, other: Cordons) -> None:
+        """Have the same closures, on a copy of the same cluster."""
+        self.by_node, self._drained = dict(other.by_node), set(other._drained)
+        self._as_of, self._due, self._ahead = other._as_of, other._due, list(other._ahead)
+
     # ---- on request ---------------------------------------------------------------------------------------------
 
     def close(self, node: str, closure: Cordon) -> None:

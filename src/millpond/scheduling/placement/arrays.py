@@ -163,15 +163,13 @@ class ClusterArrays:
         self.touch(node)
         return node
 
-    def copy(self) -> ClusterArrays:
-        """An independent copy, for a fork of the scheduler."""
-        twin = ClusterArrays(1, 1, extras=self.extras, log_size=self.changed.shape[0])
-        twin._hold_nodes(self.node_table.copy())
-        twin._hold_devices(self.device_table.copy())
-        twin.changed[:] = self.changed
-        twin.change_head = self.change_head
-        twin.node_count, twin.device_count = self.node_count, self.device_count
-        return twin
+    def copy_from(self, other: ClusterArrays) -> None:
+        """Become like another one with the same extras and a log of the same size, as a fork of the scheduler does."""
+        self._hold_nodes(other.node_table.copy())
+        self._hold_devices(other.device_table.copy())
+        self.changed[:] = other.changed
+        self.change_head = other.change_head
+        self.node_count, self.device_count = other.node_count, other.device_count
 
     def _hold_nodes(self, table: Int64Array) -> None:
         self.node_table = table

@@ -72,6 +72,10 @@ class LinkTables:
         owned = slice(first, first + int(arrays.device_total[node]))
         arrays.link_type[node] = self.register_ids(arrays.socket[owned].tolist(), arrays.switch[owned].tolist())
 
+    def copy_from(self, other: LinkTables) -> None:
+        """Know the types of another registry by the same numbers."""
+        self.lookup, self.costs, self._types = other.lookup, other.costs, dict(other._types)
+
     def _append(self, key: tuple[tuple[int, ...], ...]) -> None:
         cards, types = len(key), self.costs.shape[0]
         side = max(cards, self.costs.shape[1])

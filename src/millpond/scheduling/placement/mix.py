@@ -140,6 +140,11 @@ class LearntMix:
         self.current = TypicalMix.from_counts(weighed)
         return self.current
 
+    def copy_from(self, other: LearntMix) -> None:
+        """Have learnt the same."""
+        self.current, self._counts, self._built = other.current, dict(other._counts), dict(other._built)
+        self._epoch_s, self._updated_s, self._unchecked = other._epoch_s, other._updated_s, other._unchecked
+
     def snapshot(self) -> dict[str, Any]:
         """Everything that later decisions depend on, as plain data."""
         return {

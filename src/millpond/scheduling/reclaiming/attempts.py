@@ -10,6 +10,8 @@ import numpy as np
 from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
 from millpond.scheduling.ledger.holdings import HoldState
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.roster import FloatArray
 from millpond.scheduling.reclaiming.shrink import ShrinkPart
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -46,6 +48,22 @@ class Rule:
     by_ordering: bool = False
 
 
+class RoomCosts:
+    """What making room for one task of a shape costs on each node, see ``room_costs.cheapest_room``.
+
+    Attributes:
+        as_of: head of the arrays' change log up to which it is up to date; -1: it was never computed.
+    """
+
+    __slots__ = ("as_of", "costs", "roomiest", "surplus")
+
+    def __init__(self, nodes: int) -> None:
+        self.as_of = -1
+        self.costs: FloatArray = np.zeros(nodes)
+        self.surplus: Int64Array = np.zeros(nodes, dtype=np.int64)
+        self.roomiest: Int64Array = np.zeros(2, dtype=np.int64)
+
+
 class Attempt:
     """One try on the trial ledger: its own copy of the costs, and whom it has asked so far."""
 
@@ -61,6 +79,14 @@ class Attempt:
         self.targets: list[tuple[JobRecord, Placed]] = []
         self.placed: Placed = []
         self.cost = 0.0
+        self._room_costs: dict[Shape, RoomCosts] = {}
+
+    def room_costs(self, shape: Shape) -> RoomCosts:
+        """What is known of the costs of room for a task of a shape."""
+        known = self._room_costs.get(shape)
+        if known is None:
+            known = self._room_costs[shape] = RoomCosts(self._state.cluster.arrays.node_count)
+        return known
 
     def release(self, slot: int, *, is_moved: bool = False) -> bool:
         """Take a job off the trial ledger, not to be asked again; False if it may no longer be asked."""
@@ -70,6 +96,8 @@ class Attempt:
         if is_moved:
             self.move_harm[slot] = np.inf
         if victim is None or not self.rule.still(victim, self.victims):
+            for node in self._state.roster.nodes_of(slot):
+                self._state.cluster.arrays.touch(node)  # room there costs something else now
             return False
         (self.moved if is_moved else self.victims).append(victim)
         self._hold(victim, HoldState.NOTHING)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from millpond.model.resources import Amount
@@ -29,14 +31,23 @@ def make_room_under_limits(state: State, record: JobRecord, amount: Amount, atte
     """
     queues = state.queues
     asked: list[JobRecord] = []
+    cheapest: dict[str, Iterator[int]] = {}
     while (limiting := queues.limiting(record.queue, amount)) is not None:
-        harm = within(state, limiting.queue.name, attempt.harm)
-        order = np.lexsort((-state.roster.slots[SLOT_SEQUENCE, : len(harm)], -attempt.rule.preference, harm))
-        slot = int(order[0]) if len(order) else 0
-        if not len(order) or harm[slot] == np.inf:
+        name = limiting.queue.name
+        if name not in cheapest:
+            cheapest[name] = _cheapest_first(state, name, attempt)
+        slot = next((slot for slot in cheapest[name] if attempt.harm[slot] < np.inf), None)
+        if slot is None:
             return False
         if attempt.release(slot):
             asked.append(attempt.victims[-1])
     for victim in reversed(asked):
         attempt.spare(victim, lambda: queues.limiting(record.queue, amount) is None)
     return True
+
+
+def _cheapest_first(state: State, limiting: str, attempt: Attempt) -> Iterator[int]:
+    """The slots of those who hold something of a queue's limit and may be asked."""
+    harm = within(state, limiting, attempt.harm)
+    order = np.lexsort((-state.roster.slots[SLOT_SEQUENCE, : len(harm)], -attempt.rule.preference, harm))
+    return iter(order[harm[order] < np.inf].tolist())

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,7 +171,7 @@ class Planner:
         displacement, leaving = self._displacement, self._leaving
 
         def still(victim: JobRecord, before: Sequence[JobRecord]) -> bool:
-            return displacement.may_displace(record, victim, by, (*before, *leaving.values()))
+            return displacement.may_displace(record, victim, by, chain(before, leaving.values()))
 
         return partial(displacement.is_open, record, by=by), still
 

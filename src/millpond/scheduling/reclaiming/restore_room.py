@@ -8,7 +8,7 @@ quiet). They leave in the gentlest way that makes room enough, and its place is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
@@ -21,6 +21,8 @@ from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_retake, is_suspending
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 
+Holders = dict[int, list[tuple[int, JobRecord]]]
+
 
 def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
     """Ask work that ranks below suspended work to leave its devices.
@@ -28,17 +30,20 @@ def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
     Args:
         left: work that may go on and cannot.
     """
-    for record in left:
-        pool = state.cluster.pools.get(record.job.pool)
-        if pool is None or not pool.suspends or record.id in claims.by_job or is_suspending(state, record):
-            continue
+    pools = state.cluster.pools
+    wanted = [record for record in left if record.job.pool in pools and pools[record.job.pool].suspends]
+    wanted = [record for record in wanted if record.id not in claims.by_job and not is_suspending(state, record)]
+    wanted = [record for record in wanted if not claims.are_on_nodes_of(record)]
+    holders = _holders(state, wanted) if wanted else {}
+    for record in wanted:
         if not claims.are_on_nodes_of(record):
-            _make_way(state, claims, record)
+            _make_way(state, claims, record, holders)
 
 
-def _make_way(state: State, claims: Claims, record: JobRecord) -> None:
-    devices = {device for task in record.tasks if task.holding is not None for device in task.holding.devices}
-    victims = _holders(state, record, devices)
+def _make_way(state: State, claims: Claims, record: JobRecord, holders: Holders) -> None:
+    found = {place: other for device in _devices(record) for place, other in holders[device]}
+    victims = [found[place] for place in sorted(found)]
+    victims = [other for other in victims if other is not record and other.id not in state.suspended]
     if not victims:
         return
     mark, rule = state.journal.begin(), Displacement(state)
@@ -62,15 +67,19 @@ def _make_way(state: State, claims: Claims, record: JobRecord) -> None:
     ask_to_leave(state, victims, softened, Cause.PREEMPTED, record.id)
 
 
-def _holders(state: State, record: JobRecord, devices: set[int]) -> list[JobRecord]:
-    """Running work on these devices."""
-    return [
-        other
-        for other in state.running.values()
-        if other is not record
-        and other.id not in state.suspended
-        and any(task.holding is not None and devices & set(task.holding.devices) for task in other.tasks)
-    ]
+def _holders(state: State, wanted: Sequence[JobRecord]) -> Holders:
+    """Work on the devices of suspended work, by device, each with its place in the order of starts."""
+    found: Holders = {device: [] for record in wanted for device in _devices(record)}
+    for place, other in enumerate(state.running.values()):
+        for task in other.tasks:
+            for device in () if task.holding is None else task.holding.devices:
+                if device in found:
+                    found[device].append((place, other))
+    return found
+
+
+def _devices(record: JobRecord) -> Iterator[int]:
+    return (device for task in record.tasks if task.holding is not None for device in task.holding.devices)
 
 
 def _may_ask(

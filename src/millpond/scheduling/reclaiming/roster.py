@@ -8,6 +8,7 @@ by side in memory, for rows are visited one by one; slots are read field by fiel
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from struct import Struct
 from typing import TypeVar
 
@@ -79,9 +80,22 @@ class Roster:
         self.version = 0
         """Rises with every change."""
         self._by_priority = [0] * len(Priority)
-        self._slot_rows: list[list[int]] = [[] for _ in range(64)]
+        self._slot_rows: list[tuple[int, ...]] = [()] * 64
         self._free_rows = list(range(63, -1, -1))
         self._free_slots = list(range(63, -1, -1))
+
+    def copy_from(self, other: Roster, twin_of: Callable[[JobRecord], JobRecord]) -> None:
+        """Have the twins of other jobs in the same slots."""
+        self.row_devices, self.row_memory = other.row_devices.copy(), other.row_memory.copy()
+        self._hold_rows(other.rows.T.copy(), devices=other.row_devices.shape[1])
+        self.live = self.live[:, :0]
+        self._hold_slots(other.slots.copy())
+        self.live = self.slots[:, : other.width]
+        self._hold_heads(other.node_head.copy())
+        self.records = [None if record is None else twin_of(record) for record in other.records]
+        self._by_priority, self._slot_rows = list(other._by_priority), list(other._slot_rows)
+        self._free_rows, self._free_slots = list(other._free_rows), list(other._free_slots)
+        self.version = other.version
 
     def add(self, record: JobRecord, now: float, sizes: tuple[float, float, float, float, float]) -> None:
         """Enter a job that runs, with all its holdings.
@@ -124,10 +138,8 @@ class Roster:
         self._slot_cells[slot :: self.slots.shape[1]] = array("d", values)
         self.version += 1
         self._by_priority[job.priority] += 1
-        rows = self._slot_rows[slot]
-        for task in record.tasks:
-            if task.holding is not None:
-                rows.append(self._add_row(slot, task.holding))
+        holdings = (task.holding for task in record.tasks)
+        self._slot_rows[slot] = tuple([self._add_row(slot, each) for each in holdings if each is not None])
 
     def remove(self, record: JobRecord) -> None:
         """Take a job off; nothing happens if it is not on the roster."""
@@ -136,7 +148,7 @@ class Roster:
             return
         for row in self._slot_rows[slot]:
             self._remove_row(row)
-        self._slot_rows[slot].clear()
+        self._slot_rows[slot] = ()
         cells, stride = self._slot_cells, self.slots.shape[1]
         cells[SLOT_ALIVE * stride + slot] = 0.0
         self._by_priority[record.job.priority] -= 1
@@ -162,6 +174,10 @@ class Roster:
     def rows_of(self, slots: Int64Array) -> Int64Array:
         """The rows of these jobs, all in one array."""
         return np.array([row for slot in slots.tolist() for row in self._slot_rows[slot]], dtype=np.int64)
+
+    def nodes_of(self, slot: int) -> list[int]:
+        """The nodes that a job holds something of, one entry a task."""
+        return [self._row_cells[row * _ROW_FIELDS + ROW_NODE] for row in self._slot_rows[slot]]
 
     def least_priority(self) -> float:
         """The lowest class among the jobs on the roster; infinite when it is empty."""
@@ -214,7 +230,7 @@ class Roster:
         more = count + 8
         self._hold_slots(_wider(self.slots, _SLOT_FIELDS, count + more))
         self.records += [None] * more
-        self._slot_rows += [[] for _ in range(more)]
+        self._slot_rows += [()] * more
         self._free_slots = list(range(count + more - 1, count - 1, -1))
 
     def _grow_rows(self) -> None:

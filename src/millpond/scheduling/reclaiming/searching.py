@@ -24,16 +24,15 @@ from millpond.scheduling.placement.selector import NO_NODE
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.attempts import Attempt, Rule
 from millpond.scheduling.reclaiming.limits import make_room_under_limits
+from millpond.scheduling.reclaiming.room_costs import RoomSearch
 from millpond.scheduling.reclaiming.roster import (
     ROW_COMPUTE,
     ROW_DEVICES,
     ROW_NODE,
     ROW_SLOT,
-    SLOT_SEQUENCE,
 )
 from millpond.scheduling.reclaiming.shrink import Shrink
 from millpond.scheduling.reclaiming.suspend_instead import soften
-from millpond.scheduling.reclaiming.victims import MOST_ROWS, cheapest_room
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
@@ -42,8 +41,6 @@ GROUPS_TRIED = 32
 
 ROUNDING = 1.0 + 1e-9
 """Sums of harm are compared up to this much rounding."""
-
-_NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +81,13 @@ class VictimSearch:
         self._state = state
         self._placer = placer
         self._shrink = Shrink(state)
-        self._chosen = np.zeros(MOST_ROWS, dtype=np.int64)
-        self._scratch = np.zeros(MOST_ROWS, dtype=np.int64)
+        self._rooms = RoomSearch(state.cluster.arrays, state.roster)
         self.asked_anybody = False
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; plans are the same."""
-        self._cheapest_room = kernels.call(cheapest_room.__name__)
+        self._rooms.use_kernels(kernels)
 
     def find(self, record: JobRecord, rule: Rule) -> Plan | None:
         """The cheapest plan found; kept on the trial ledger. None, and nothing changed, if there is none."""
@@ -259,20 +255,14 @@ class VictimSearch:
 
     def _make_room(self, shape: Shape, attempt: Attempt) -> int:
         """Release the cheapest victims on the trial ledger; returns the node with the room, or ``NO_NODE``."""
-        roster, arrays = self._state.roster, self._state.cluster.arrays
+        vector, known = self._placer.selector.vector(shape), attempt.room_costs(shape)
         while True:
-            node, count = self._cheapest_room(
-                arrays.node_table, arrays.device_table, arrays.node_count, self._placer.selector.vector(shape),
-                _NO_MASK if attempt.mask is None else attempt.mask, roster.rows, roster.row_devices, roster.row_memory,
-                roster.node_head, attempt.harm, attempt.rule.preference, attempt.move_harm,
-                roster.slots[SLOT_SEQUENCE], self._scratch, self._chosen,
-            )  # fmt: skip
+            node, chosen = self._rooms.cheapest(attempt, vector, known)
             if node < 0:
                 return NO_NODE
             self.asked_anybody = True
-            chosen: list[int] = self._chosen[:count].tolist()
             if all(attempt.release(code >> 1, is_moved=bool(code & 1)) for code in chosen):
-                return int(node)
+                return node
 
     def _extend(self, record: JobRecord, tasks: list[TaskRecord], queued: list[TaskRecord], attempt: Attempt) -> None:
         """An elastic job takes more than its minimum where the victims leave more room than that."""

@@ -56,6 +56,8 @@ def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> S
     for mode in leaves_by(state, victim):
         if mode is SuspendMode.SWAP and not can_swap(state, victim):
             continue
+        if mode is SuspendMode.FREEZE and not all(map(state.cluster.has_device_memory, holdings)):
+            continue
         mark = state.journal.begin()
         for holding in holdings:
             state.cluster.change(holding, HOLD_OF[mode])

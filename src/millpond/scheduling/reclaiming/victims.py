@@ -21,9 +21,7 @@ from millpond.scheduling.placement.arrays import (
 )
 from millpond.scheduling.placement.filters import first_failure, tasks_held
 from millpond.scheduling.placement.kernels import lean_kernel
-from millpond.scheduling.placement.shapes import SHAPE_DEVICES
 from millpond.scheduling.reclaiming.roster import (
-    MOST_MOVED_CARDS,
     ROW_COMPUTE,
     ROW_CPU,
     ROW_DEVICES,
@@ -201,89 +199,6 @@ def vacate(
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, slot, 1)
         position -= 1
     return kept
-
-
-@lean_kernel
-def cheapest_room(
-    nodes: Int64Array,
-    devices: Int64Array,
-    count: int,
-    shape: Int64Array,
-    mask: NDArray[np.uint8],
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
-    node_head: Int64Array,
-    harm: FloatArray,
-    preference: FloatArray,
-    move_harm: FloatArray,
-    sequence: FloatArray,
-    victims: Int64Array,
-    chosen: Int64Array,
-) -> tuple[int, int]:
-    """The node on which making room for one task does the least harm: (node, number of victims), (-1, 0) if none.
-
-    Args:
-        mask: (N,), 0 excludes a node; or empty.
-        harm: (slots,) cost of ending each job; infinite for those that may not be asked.
-        preference: (slots,) who leaves first on a node, highest first.
-        move_harm: (slots,) cost of moving each aside to whole cards that are free elsewhere; infinite for those that
-            may not be moved; or empty.
-        sequence: (slots,) order of arrival; ties go to who came first.
-        victims: (MOST_ROWS,) scratch.
-        chosen: (MOST_ROWS,) receives the victims: twice the slot, plus one if it is moved.
-
-    The tables are changed and changed back. Ties: the least surplus of free compute, then the lowest node.
-    """
-    best_node = -1
-    best_harm = np.inf
-    best_surplus = 1 << 60
-    best_count = 0
-    moves = move_harm.shape[0] > 0
-    roomiest = 0
-    second = 0
-    if moves:
-        roomiest, second = two_roomiest(nodes, devices, count)
-    for node in range(min(count, node_head.shape[0])):
-        head = node_head[node]
-        if head < 0 or nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
-            continue
-        if mask.shape[0] > 0 and mask[node] == 0:
-            continue
-        elsewhere = 0
-        if moves:
-            elsewhere = second if free_cards(nodes, devices, node) == roomiest else roomiest
-        found = 0
-        row = head
-        while row >= 0 and found < MOST_ROWS:
-            slot = rows[ROW_SLOT, row]
-            wanted = harm[slot] < np.inf
-            if not wanted and moves and move_harm[slot] < np.inf and rows[ROW_COMPUTE, row] == WHOLE_CARD_MILLI:
-                wanted = 0 < rows[ROW_DEVICES, row] <= min(MOST_MOVED_CARDS, elsewhere)
-            if wanted:
-                found = join(victims, found, slot, preference, 1, sequence)
-            row = rows[ROW_NEXT, row]
-        if found == 0:
-            continue
-        kept = vacate(nodes, devices, node, shape, rows, row_devices, row_memory, head, victims, found)
-        if kept < 0:
-            continue
-        total = 0.0
-        for position in range(kept):
-            slot = victims[position]
-            total += harm[slot] if harm[slot] < np.inf else move_harm[slot]
-        surplus = free_compute(nodes, devices, node)
-        if total < best_harm or (total == best_harm and surplus < best_surplus):
-            best_node = node
-            best_harm = total
-            best_surplus = surplus
-            best_count = kept
-            for position in range(kept):
-                slot = victims[position]
-                chosen[position] = 2 * slot + (0 if harm[slot] < np.inf else 1)
-        for position in range(kept):
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[position], -1)
-    return best_node, best_count
 
 
 @lean_kernel

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millpond.model.decisions import Migrate, Placement, Resume, Suspend, SuspendMode
+from millpond.model.decisions import Placement, Resume, Suspend, SuspendMode
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.host_memory import short_of_host_memory
@@ -153,15 +154,15 @@ def wants_back(state: State, record: JobRecord) -> bool:
 
 
 def can_swap(state: State, record: JobRecord) -> bool:
-    """Whether the host memory set aside takes the job's device memory, beside that of others on their way there."""
-    leaving = [
-        state.jobs[decision.job]
-        for decision in state.pending.values()
-        if (type(decision) is Suspend and decision.mode is SuspendMode.SWAP and decision.job in state.suspended)
-        or (type(decision) is Migrate and decision.job in state.running)
-    ]
-    holdings = [task.holding for job in (record, *leaving) for task in job.tasks if task.holding is not None]
-    return state.cluster.has_swap_space(holdings)
+    """Whether the host memory of its nodes takes the job's device memory, beside that of others on their way there."""
+    own = [task.holding for task in record.tasks if task.holding is not None]
+    nodes = {holding.node for holding in own}
+    moving = (each for node in nodes for each in state.pending.moving_memory(state.cluster.node_name(node)))
+    leaving = {
+        each.job for each in moving if each.job in (state.suspended if type(each) is Suspend else state.running)
+    } - {record.id}
+    others = [task.holding for job in leaving for task in state.jobs[job].tasks if task.holding is not None]
+    return state.cluster.has_swap_space([*own, *(holding for holding in others if holding.node in nodes)])
 
 
 def may_vacate(state: State, record: JobRecord) -> bool:
@@ -182,8 +183,7 @@ def why_not_vacated(state: State, record: JobRecord) -> str:
 def is_suspending(state: State, record: JobRecord) -> bool:
     """Whether the job was asked to leave its devices and has not confirmed that it did."""
     return any(
-        type(decision) is Suspend and decision.job == record.id and decision.attempt == record.attempt
-        for decision in state.pending.values()
+        type(decision) is Suspend and decision.attempt == record.attempt for decision in state.pending.of(record.id)
     )
 
 
@@ -203,10 +203,7 @@ def why_suspend_refused(record: JobRecord) -> str:
 
 def is_suspending_for(state: State, job_id: str) -> bool:
     """Whether some work was asked to leave its devices for this job and has not confirmed that it did."""
-    return any(
-        type(decision) is Suspend and decision.for_job == job_id and decision.job in state.suspended
-        for decision in state.pending.values()
-    )
+    return any(decision.job in state.suspended for decision in state.pending.suspensions_for(job_id))
 
 
 def given_up(state: State, record: JobRecord) -> Amount:
@@ -224,6 +221,16 @@ def gives_up_at(state: State, record: JobRecord) -> float | None:
     if pool is None or not pool.suspends or record.suspended_by or record.suspended_why not in FOR_OTHERS:
         return None
     return record.ready_at + pool.longest_suspended_s
+
+
+def next_end(state: State) -> float | None:
+    """The first instant at which suspended work is ended because it found no room again; None if none will be."""
+    soonest = NEVER
+    for record in state.suspended.values():
+        end_at = gives_up_at(state, record)
+        if end_at is not None and end_at < soonest and not is_suspending(state, record):
+            soonest = end_at
+    return None if soonest == NEVER else soonest
 
 
 def end_overlong(state: State) -> None:
@@ -305,9 +312,9 @@ def can_retake(state: State, record: JobRecord) -> bool:
 
 def _supersede(state: State, record: JobRecord) -> None:
     """What the engine still has to say to an earlier order to leave, or to go on, no longer counts."""
-    for decision in list(state.pending.values()):
-        if isinstance(decision, (Suspend, Resume)) and decision.job == record.id:
-            del state.pending[decision.id]
+    for decision in state.pending.of(record.id):
+        if isinstance(decision, (Suspend, Resume)):
+            state.pending.pop(decision.id)
 
 
 def _retake(state: State, tasks: Sequence[TaskRecord]) -> bool:

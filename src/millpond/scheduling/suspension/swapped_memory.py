@@ -32,6 +32,10 @@ class SwappedOff:
         self._factor_of = factor_of
         self.kept_mib: dict[int, int] = {}
 
+    def copy_from(self, other: SwappedOff) -> None:
+        """Keep the same account, on a copy of the same arrays."""
+        self.mib, self.kept_mib = dict(other.mib), dict(other.kept_mib)
+
     def add(self, device: int, mib: int) -> None:
         """So much more was swapped off a device; negative: it is back, or over."""
         total = self.mib.pop(device, 0) + mib

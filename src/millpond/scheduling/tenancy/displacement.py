@@ -63,7 +63,7 @@ class Displacement:
         """Whether a job may have a running one end, by what queues use now.
 
         Args:
-            beside: jobs that were asked to leave before it, and count as gone already.
+            beside: jobs that were asked to leave before it, and count as gone already; read where that matters.
         """
         if not self.is_open(record, victim, by):
             return False

@@ -26,6 +26,12 @@ class AccountUsage:
     def __init__(self) -> None:
         self.jobs = self.gpu_milli = self.cpu_milli = 0
 
+    def copy(self) -> AccountUsage:
+        """The same amounts."""
+        twin = AccountUsage()
+        twin.jobs, twin.gpu_milli, twin.cpu_milli = self.jobs, self.gpu_milli, self.cpu_milli
+        return twin
+
 
 class AccountLimitUsage:
     """The limits in force, and what the accounts hold that they could bound.
@@ -42,6 +48,11 @@ class AccountLimitUsage:
         self.held: dict[Account, AccountUsage] = {}
         self.counted: set[str] = set()
         self.in_force = False
+
+    def copy_from(self, other: AccountLimitUsage) -> None:
+        """Have the same limits in force, and the same usage."""
+        self.by_account, self.counted, self.in_force = dict(other.by_account), set(other.counted), other.in_force
+        self.held = {account: held.copy() for account, held in other.held.items()}
 
     def set_limit(self, limit: Limit, running: Iterable[tuple[JobRecord, Amount]]) -> None:
         """Put a limit in force, or with nothing bounded out of it.

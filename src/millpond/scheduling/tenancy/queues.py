@@ -60,6 +60,13 @@ class QueueTree:
         self.set_queue(Queue(ROOT_QUEUE, parent=""))
         self.set_queue(Queue(DEFAULT_QUEUE))
 
+    def copy_from(self, other: QueueTree) -> None:
+        """Become like another tree, with the same usage."""
+        for node in other.by_name.values():
+            self.set_queue(node.queue)
+            own = self.by_name[node.queue.name]
+            own.gpu_milli, own.cpu_milli, own.memory_mib = node.gpu_milli, node.cpu_milli, node.memory_mib
+
     def set_queue(self, queue: Queue) -> None:
         """Define or redefine a queue; its parent comes first.
 

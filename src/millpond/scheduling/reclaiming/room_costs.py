@@ -1,0 +1,201 @@
+"""On which node making room for one task does the least harm: kept for all nodes while a plan takes shape.
+
+A plan for a gang asks once for each task, and from one task to the next few nodes change: those of the victims, and
+where the task went. The arrays' change log names them, so only they are looked at again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millpond.scheduling.placement.arrays import DEVICE_TOTAL, NODE_USABLE, WHOLE_CARD_MILLI, ClusterArrays, Int64Array
+from millpond.scheduling.placement.kernels import KernelSet, interpreted, lean_kernel
+from millpond.scheduling.placement.shapes import SHAPE_DEVICES
+from millpond.scheduling.reclaiming.attempts import Attempt, RoomCosts
+from millpond.scheduling.reclaiming.roster import (
+    MOST_MOVED_CARDS,
+    ROW_COMPUTE,
+    ROW_DEVICES,
+    ROW_NEXT,
+    ROW_SLOT,
+    SLOT_SEQUENCE,
+    FloatArray,
+    Roster,
+)
+from millpond.scheduling.reclaiming.victims import (
+    MOST_ROWS,
+    free_cards,
+    free_compute,
+    join,
+    shift_slot,
+    two_roomiest,
+    vacate,
+)
+
+_NO_MASK: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+
+
+@lean_kernel
+def room_on(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shape: Int64Array,
+    mask: NDArray[np.uint8],
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    node_head: Int64Array,
+    harm: FloatArray,
+    preference: FloatArray,
+    move_harm: FloatArray,
+    sequence: FloatArray,
+    elsewhere: int,
+    victims: Int64Array,
+) -> int:
+    """Take those off a node that have to leave it for one task: how many, the first of ``victims``; -1: no room.
+
+    Args:
+        mask: (N,), 0 excludes a node; or empty.
+        harm: (slots,) cost of ending each job; infinite for those that may not be asked.
+        preference: (slots,) who leaves first on a node, highest first.
+        move_harm: (slots,) cost of moving each aside to whole cards that are free elsewhere; infinite for those that
+            may not be moved; or empty.
+        sequence: (slots,) order of arrival; ties go to who came first.
+        elsewhere: how many wholly free cards some other node has.
+        victims: (MOST_ROWS,) receives the slots.
+    """
+    head = node_head[node]
+    if head < 0 or nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
+        return -1
+    if mask.shape[0] > 0 and mask[node] == 0:
+        return -1
+    moves = move_harm.shape[0] > 0
+    found = 0
+    row = head
+    while row >= 0 and found < MOST_ROWS:
+        slot = rows[ROW_SLOT, row]
+        wanted = harm[slot] < np.inf
+        if not wanted and moves and move_harm[slot] < np.inf and rows[ROW_COMPUTE, row] == WHOLE_CARD_MILLI:
+            wanted = 0 < rows[ROW_DEVICES, row] <= min(MOST_MOVED_CARDS, elsewhere)
+        if wanted:
+            found = join(victims, found, slot, preference, 1, sequence)
+        row = rows[ROW_NEXT, row]
+    if found == 0:
+        return -1
+    return vacate(nodes, devices, node, shape, rows, row_devices, row_memory, head, victims, found)
+
+
+@lean_kernel
+def cheapest_room(
+    nodes: Int64Array,
+    devices: Int64Array,
+    count: int,
+    shape: Int64Array,
+    mask: NDArray[np.uint8],
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    node_head: Int64Array,
+    harm: FloatArray,
+    preference: FloatArray,
+    move_harm: FloatArray,
+    sequence: FloatArray,
+    changed: Int64Array,
+    begin: int,
+    head: int,
+    costs: FloatArray,
+    surplus: Int64Array,
+    roomiest: Int64Array,
+    victims: Int64Array,
+    chosen: Int64Array,
+) -> tuple[int, int]:
+    """The node on which making room for one task does the least harm: (node, number of victims), (-1, 0) if none.
+
+    Args:
+        changed: the arrays' change log, to be read from ``begin`` to ``head``; ``begin`` -1: all nodes have changed.
+        costs, surplus: (N,) the harm of making room on each node, infinite where none can be made, and its free
+            compute then, as of ``begin``; brought up to date.
+        roomiest: (2,) the most wholly free cards of a node and of another one, as of ``begin``; brought up to date.
+        victims: (MOST_ROWS,) scratch.
+        chosen: (MOST_ROWS,) receives the victims: twice the slot, plus one if it is moved.
+
+    Others are as in ``room_on``. The tables are changed and changed back. Ties: the least surplus of free compute,
+    then the lowest node.
+    """
+    if move_harm.shape[0] > 0:
+        first, second = two_roomiest(nodes, devices, count)
+        if first != roomiest[0] or second != roomiest[1]:
+            begin = -1  # what can be moved aside elsewhere may be another everywhere
+            roomiest[0] = first
+            roomiest[1] = second
+    count = min(count, node_head.shape[0])
+    for step in range(count if begin < 0 else head - begin):
+        node = step if begin < 0 else changed[(begin + step) % changed.shape[0]]
+        if node >= count:
+            continue
+        elsewhere = roomiest[1] if free_cards(nodes, devices, node) == roomiest[0] else roomiest[0]
+        kept = room_on(
+            nodes, devices, node, shape, mask, rows, row_devices, row_memory, node_head, harm, preference, move_harm,
+            sequence, elsewhere, victims,
+        )  # fmt: skip
+        costs[node] = np.inf
+        if kept >= 0:
+            costs[node] = 0.0
+            surplus[node] = free_compute(nodes, devices, node)
+        for position in range(kept):
+            slot = victims[position]
+            costs[node] += harm[slot] if harm[slot] < np.inf else move_harm[slot]
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, node_head[node], slot, -1)
+    best = -1
+    for node in range(count):
+        if costs[node] < np.inf and (
+            best < 0 or costs[node] < costs[best] or (costs[node] == costs[best] and surplus[node] < surplus[best])
+        ):
+            best = node
+    if best < 0:
+        return -1, 0
+    elsewhere = roomiest[1] if free_cards(nodes, devices, best) == roomiest[0] else roomiest[0]
+    kept = room_on(
+        nodes, devices, best, shape, mask, rows, row_devices, row_memory, node_head, harm, preference, move_harm,
+        sequence, elsewhere, victims,
+    )  # fmt: skip
+    for position in range(kept):
+        slot = victims[position]
+        chosen[position] = 2 * slot + (0 if harm[slot] < np.inf else 1)
+        shift_slot(nodes, devices, best, rows, row_devices, row_memory, node_head[best], slot, -1)
+    return best, kept
+
+
+class RoomSearch:
+    """Looks for the cheapest room on one cluster."""
+
+    def __init__(self, arrays: ClusterArrays, roster: Roster) -> None:
+        self._arrays, self._roster = arrays, roster
+        self._victims, self._chosen = np.zeros((2, MOST_ROWS), dtype=np.int64)
+        self.use_kernels(interpreted())
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; costs are the same."""
+        self._cheapest_room = kernels.call(cheapest_room.__name__)
+
+    def cheapest(self, attempt: Attempt, shape: Int64Array, known: RoomCosts) -> tuple[int, list[int]]:
+        """The node with the least harm and whom to ask there: twice the slot, plus one if it is moved; -1: none.
+
+        Args:
+            shape: as kernels want it.
+            known: of this attempt and this shape; brought up to date.
+        """
+        arrays, roster = self._arrays, self._roster
+        head, begin = arrays.change_head, known.as_of
+        if head - begin > len(arrays.changed):
+            begin = -1
+        node, count = self._cheapest_room(
+            arrays.node_table, arrays.device_table, arrays.node_count, shape,
+            _NO_MASK if attempt.mask is None else attempt.mask, roster.rows, roster.row_devices, roster.row_memory,
+            roster.node_head, attempt.harm, attempt.rule.preference, attempt.move_harm, roster.slots[SLOT_SEQUENCE],
+            arrays.changed, begin, head, known.costs, known.surplus, known.roomiest, self._victims, self._chosen,
+        )  # fmt: skip
+        known.as_of = head
+        return int(node), self._chosen[:count].tolist()

@@ -1,0 +1,85 @@
+"""A fork is an independent twin; a change of policy keeps what no policy decides."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from ledgers import check_everything
+from worlds import CARD_MIB, World, asks, elastic, gang, machine, queue, single
+
+from millpond.model.events import LimitChanged, PolicyChanged
+from millpond.model.nodes import Pool
+from millpond.model.tenants import Limit
+from millpond.model.workloads import Job, Priority, Suspendable
+from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.scheduler import Scheduler
+
+
+def world_of_all_kinds() -> World:
+    """Work that runs, waits, is suspended, grows, has a claim, and has ended."""
+    nodes = [machine(name, 4, swap_mib=8 * CARD_MIB) for name in "ab"]
+    world = World(*nodes, pools=(Pool(suspends=True),), queues=(queue("own", guarantee=2), queue("guest")))
+    world.tell(LimitChanged(0.0, Limit("ada", "", gpu_milli=6_000)))
+    world.submit(single("ended"), lasting=1.0, known=True)
+    world.go_to(10.0)
+    world.submit(*(single(f"s{number}", queue="guest", suspendable=Suspendable.SWAP) for number in range(5)))
+    world.submit(elastic("e", (1, 3, 3), asks(1), queue="guest", user="ada"))
+    world.slow = {"s0", "s1"}
+    world.submit(gang("high", 2, asks(2), priority=Priority.HIGH, user="ada"))
+    world.submit(single("waits", 4, user="ada"), single("later", 4, user="bob", minimum_run_s=5.0))
+    return world
+
+
+def test_a_fork_has_the_snapshot_of_its_source_and_decides_the_same() -> None:
+    world = world_of_all_kinds()
+    twin = world.core.fork()
+    assert twin.snapshot() == world.core.snapshot()
+    check_everything(twin)
+    assert twin.decide(world.now + 1.0) == world.core.decide(world.now + 1.0)
+
+
+def test_what_happens_to_a_fork_changes_nothing_in_its_source() -> None:
+    world = world_of_all_kinds()
+    before = world.core.snapshot()
+    twin = World()
+    twin.core, twin.now = world.core.fork(), world.now
+    twin.submit(single("other", 2, priority=Priority.CRITICAL))
+    twin.end("high")
+    twin.go_to(world.now + 10_000.0)
+    assert twin.decisions
+    assert world.core.snapshot() == before
+    check_everything(world.core)
+    check_everything(twin.core)
+
+
+@pytest.mark.parametrize("ordering", ["default", "fair", "tiresias"])
+def test_a_change_of_policy_keeps_what_runs_and_lines_up_anew_who_waits(ordering: str) -> None:
+    world = world_of_all_kinds()
+    before = world.core.snapshot()
+    world.tell(PolicyChanged(world.now, ordering, "default", preempt=True, reserve=True))
+    after = world.core.snapshot()
+    assert {item["job"]["id"] for item in after["jobs"] if item["key"]} == {
+        item["job"]["id"] for item in before["jobs"] if item["key"]
+    }
+    for kept in ("running", "suspended", "growing", "pending", "claims", "deadlines"):
+        assert after[kept] == before[kept]
+    check_everything(world.core)
+    restored = Scheduler.restore(after)
+    assert restored.decide(world.now) == world.core.decide(world.now)
+
+
+def test_copies_of_records_have_every_field() -> None:
+    job = Job("j", (single("j").roles))
+    record, demand = JobRecord(job, RequestClass(job), 1, 0.0), RequestClass(job)
+    for kind, source in ((JobRecord, record), (TaskRecord, record.tasks[0])):
+        for number, each in enumerate(fields(kind)):
+            if each.name not in ("demand", "line", "tasks", "holding", "vacating"):
+                setattr(source, each.name, f"value {number}")
+    twin = record.copy(demand)
+    assert (twin.demand, twin.line, len(twin.tasks)) == (demand, (), 1)
+    for one, other in ((record, twin), (record.tasks[0], twin.tasks[0])):
+        for each in fields(type(one)):
+            if each.name not in ("demand", "line", "tasks"):
+                assert getattr(other, each.name) == getattr(one, each.name)
