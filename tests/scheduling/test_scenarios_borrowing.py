@@ -235,3 +235,19 @@ def test_why_says_that_lower_work_is_within_the_guarantee_of_its_queue() -> None
     world.submit(single("borrower", 4, queue="c", priority=Priority.HIGH))
     assert world.why("borrower").cause is Cause.VICTIMS_PROTECTED
     assert "within the guarantee of its queue" in world.why("borrower").summary
+
+
+@pytest.mark.parametrize("lingers", [False, True])
+def test_what_took_its_place_back_keeps_it_though_its_queue_borrows_more_at_once(lingers: bool) -> None:
+    # Two jobs of one queue come together: the narrow one takes back the card that it is guaranteed, the wide one
+    # borrows by its class. Who borrowed that card may not have the narrow one leave again.
+    world = World(machine("n", 4), queues=(queue("a", guarantee=1), queue("b")))
+    world.submit(single("lent", queue="b", priority=Priority.HIGH), single("low", 3, queue="b", priority=Priority.LOW))
+    world.lingering = {"lent"} if lingers else set()
+    wide = single("wide", 3, queue="a", priority=Priority.HIGH)
+    world.submit(wide, single("narrow", queue="a", priority=Priority.NORMAL))
+    if lingers:
+        world.leave("lent")
+    world.go_to(86_400)
+    assert world.running() == {"wide", "narrow"}
+    assert {(each.job, each.for_job) for each in world.of_kind(Stop)} == {("lent", "narrow"), ("low", "wide")}

@@ -122,6 +122,8 @@ class JobRecord:
         elastic, gpu_milli: as in its demand.
         sequence: order of arrival.
         attempt: number of the current or last run, from 1; 0 before the first.
+        placed_by: number of the decision by which it got the place it has: a start, or that it goes on.
+        took_back: that start took back for the guarantee of its queue what others had borrowed.
         started_at: confirmed start of the current run; None while it does not run.
         attained_s: seconds of service kept from earlier runs.
         attained_before_s: the same when the current run began.
@@ -160,6 +162,8 @@ class JobRecord:
     amount: Amount = field(init=False)
     requeued_at: float = field(init=False)
     attempt: int = 0
+    placed_by: int = 0
+    took_back: bool = False
     state: JobState = JobState.QUEUED
     first_started_at: float | None = None
     started_at: float | None = None
@@ -217,7 +221,7 @@ class JobRecord:
         tasks = self.tasks
         twin.tasks = [tasks[0].copy()] if len(tasks) == 1 else [task.copy() for task in tasks]
         twin.requeued_at = self.requeued_at
-        twin.attempt = self.attempt
+        twin.attempt, twin.placed_by, twin.took_back = self.attempt, self.placed_by, self.took_back
         twin.state = self.state
         twin.attained_s = self.attained_s
         twin.attained_before_s = self.attained_before_s

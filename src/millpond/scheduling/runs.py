@@ -50,7 +50,10 @@ def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Ho
         if record.slot >= 0:
             state.enroll(record)
         state.watch_growth(record)
-    decision = Start(state.next_id(), record.id, record.attempt, cause, tuple(placements), joins)
+    number = state.next_id()
+    if not joins:
+        record.placed_by, record.took_back = number, cause is Cause.RECLAIMED
+    decision = Start(number, record.id, record.attempt, cause, tuple(placements), joins)
     state.expect_answer(decision)
     return decision
 

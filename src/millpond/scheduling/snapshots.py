@@ -271,7 +271,8 @@ def _task_plain(state: State, task: TaskRecord) -> dict[str, Any]:
 def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record = state.new_record(from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
     for name in _RECORD_FIELDS:
-        setattr(record, name, plain[name])
+        if name in plain or name not in ("placed_by", "took_back"):  # not written at first
+            setattr(record, name, plain[name])
     why, mode, record.ready_at, record.suspend_refused = plain["suspended"]
     record.leave_s, record.return_s = plain["switching_s"]
     record.suspended_why, record.suspend_mode = Cause(why) if why else None, SuspendMode(mode)

@@ -274,7 +274,8 @@ def goes_on(state: State, record: JobRecord, needed: Amount, cause: Cause) -> No
     state.watch_deadline(record)
     state.enroll(record)
     _supersede(state, record)
-    state.emit(Resume(state.next_id(), record.id, record.attempt, cause, _destination(state, record)))
+    record.placed_by = state.next_id()
+    state.emit(Resume(record.placed_by, record.id, record.attempt, cause, _destination(state, record)))
 
 
 def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -> None:

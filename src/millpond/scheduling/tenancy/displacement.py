@@ -2,7 +2,7 @@
 
 1. A job within the guarantee of its queue displaces what other queues have borrowed, of whatever class.
 2. Work within its guarantee is displaced by no job that lives on another guarantee. If a queue holds more than its
-   guarantee, that is the work that has run longest.
+   guarantee, that is the work that took its place back, and then the work that got its place first.
 3. Between the rest the class of priority decides, and between equals the ordering.
 4. What leaves stays borrowed: no eviction lets a job that it ends come within its guarantee; nor, where the newcomer
    borrows and would have to give the room back, one that waits.
@@ -80,14 +80,14 @@ class Displacement:
         return is_guaranteed(self._state, record) or self._smallest_waiting(guarantor) > spare
 
     def _is_owed(self, victim: JobRecord, guarantor: QueueNode) -> bool:
-        """Whether running work fits in the guarantee beside all that has run on it for longer."""
-        queues, before = self._state.queues, _age(victim)
-        older = sum(
+        """Whether running work fits in the guarantee beside all that comes before it there."""
+        queues, place = self._state.queues, _place(victim)
+        before = sum(
             _held_milli(job)
             for job in self._state.running.values()
-            if _age(job) < before and queues.guarantor(job.queue) is guarantor
+            if _place(job) < place and queues.guarantor(job.queue) is guarantor
         )
-        return older + victim.demand.least_amount.gpu_milli <= guarantor.queue.guarantee.gpu_milli
+        return before + victim.demand.least_amount.gpu_milli <= guarantor.queue.guarantee.gpu_milli
 
     def _smallest_waiting(self, guarantor: QueueNode) -> float:
         """The fewest cards (milli) with which a job that waits and lives on a guarantee could start; or infinity."""
@@ -108,6 +108,6 @@ def _held_milli(record: JobRecord) -> int:
     return record.held_by([task for task in record.tasks if task.holding is not None]).gpu_milli
 
 
-def _age(record: JobRecord) -> tuple[float, int]:
-    """Lower for what has run longer; work that is yet to be confirmed comes last."""
-    return (float("inf") if record.started_at is None else record.started_at, record.sequence)
+def _place(record: JobRecord) -> tuple[bool, int, int]:
+    """Lower for what comes first in the guarantee of its queue."""
+    return not record.took_back, record.placed_by, record.sequence

@@ -1,0 +1,191 @@
+"""Whether evictions end: random worlds of fixed work, and who is asked to leave for whom between two outside events.
+
+Each world draws a tree of queues with guarantees, an ordering, whether it preempts, whether its pool suspends and lets
+equals take turns. A step is one outside event: jobs come that run until they are ended, or one ends; then time passes.
+Between two of them
+
+- every instant comes to rest,
+- no job is evicted for one that was evicted for it (*mutual*); where the ordering preempts, equals may change places
+  once more by the service they have attained since, never at one instant: these are counted apart (*by time*), and so
+  are turns,
+- evictions end: in the last part of a long wait there are none (*late*), but for those two.
+
+    python benchmarks/evictions.py [--steps 100000] [--first SEED] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "scheduling"))
+
+from worlds import World, asks, elastic, gang, machine, queue, single
+
+from millpond.model.decisions import Decision, Stop, Suspend
+from millpond.model.nodes import Pool
+from millpond.model.reasons import Cause
+from millpond.model.tenants import Queue
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Suspendable
+from millpond.scheduling.placement.kernels import compiled
+from millpond.scheduling.settings import PreemptionCost, Settings
+from reporting import Table, command_line, emit, note, program
+
+LEAVES = ("red", "blue", "guest", "free", "default")
+CLASSES = (Priority.LOW, Priority.NORMAL, Priority.NORMAL, Priority.HIGH)
+LATE_S = 10 * 86_400.0
+"""After so long a wait nothing is evicted any more."""
+WAITS_S = (1.0, 60.0, 3_600.0, 86_400.0, 2 * LATE_S)
+LONGEST_WITH_TURNS_S = 600.0
+"""Turns go on for ever."""
+MOST_BY_TIME = 10
+"""As many changes of place by time are few, for each job, in one wait."""
+
+
+class Walk:
+    """One world, and what happens in it.
+
+    Attributes:
+        found: how often each thing was seen.
+        wrong: what should not be, in words.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.draws = random.Random(seed)
+        self.found: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self._jobs = 0
+        draws = self.draws
+        self.preempts, self.turns = draws.random() < 0.5, draws.random() < 0.2
+        settings = Settings(
+            ordering=draws.choice(("default", "default", "fair", "fifo")),
+            preempt=self.preempts,
+            preemption_cost=draws.choice((PreemptionCost(), PreemptionCost(0.0, 0.0))),
+        )
+        pool = Pool(suspends=draws.random() < 0.5, turn_s=60.0 if self.turns else 0.0)
+        nodes = (
+            machine(f"n{number}", draws.choice((1, 2, 4, 8)), swap_mib=draws.choice((0, 64_000)))
+            for number in range(draws.randint(1, 4))
+        )
+        self.world = World(*nodes, settings=settings, queues=self._tree(), pools=(pool,))
+        self.world.core.use_kernels(compiled())
+
+    def _tree(self) -> tuple[Queue, ...]:
+        size = self.draws.choice
+        return (
+            queue("team", guarantee=size((0, 0, 1, 2, 3, 4))),
+            queue("red", parent="team", guarantee=size((0, 1, 2))),
+            queue("blue", parent="team", guarantee=size((0, 1))),
+            queue("guest", guarantee=size((0, 0, 1, 2, 3, 4))),
+            queue("free", guarantee=size((0, 0, 1, 2))),
+        )
+
+    def _job(self) -> Job:
+        draws, name = self.draws, f"j{self._jobs}"
+        self._jobs += 1
+        fields = {
+            "queue": draws.choice(LEAVES),
+            "priority": draws.choice(CLASSES),
+            "user": draws.choice("xyz"),
+            "checkpoint": draws.choice((Checkpoint(), Checkpoint(CheckpointMode.SIGNAL))),
+            "suspendable": draws.choice((Suspendable.SWAP, Suspendable.FREEZE)),
+        }
+        match draws.choice(("single", "single", "single", "gang", "elastic")):
+            case "single":
+                return single(name, draws.choice((0, 0.5, 1, 1, 2, 4)), **fields)
+            case "gang":
+                return gang(name, draws.choice((2, 3)), asks(draws.choice((1, 2))), **fields)
+            case _:
+                least = draws.choice((1, 2))
+                return elastic(name, (least, least + draws.choice((0, 1, 2)), least + 3), asks(1), **fields)
+
+    def step(self) -> None:
+        """One outside event, and the wait behind it."""
+        world, mark = self.world, len(self.world.decisions)
+        if self.draws.random() < 0.75 or not world.running():
+            world.submit(*(self._job() for _ in range(self.draws.randint(1, 3))))
+        else:
+            world.end(self.draws.choice(sorted(world.running())))
+        wait = min(self.draws.choice(WAITS_S), LONGEST_WITH_TURNS_S if self.turns else max(WAITS_S))
+        first = [(world.now, each) for each in world.decisions[mark:]]
+        later = self._wait(world.now + min(wait, LATE_S))
+        self._judge([*first, *later], late=False)
+        if wait > LATE_S:
+            self._judge(self._wait(world.now + wait - LATE_S), late=True)
+
+    def _wait(self, until: float) -> list[tuple[float, Decision]]:
+        """Let time pass; decisions with their instants."""
+        world, found = self.world, []
+        while world.now < until:
+            mark = len(world.decisions)
+            wake = world.core.next_wakeup(world.now)
+            world.go_to(until if wake is None else min(until, max(wake, world.now + 0.001)))
+            found += [(world.now, each) for each in world.decisions[mark:]]
+        return found
+
+    def _judge(self, decided: Sequence[tuple[float, Decision]], *, late: bool) -> None:
+        by_time, seen = 0, {}
+        for at, each in decided:
+            if not isinstance(each, Stop | Suspend) or not each.for_job:
+                continue
+            if each.cause is Cause.TURN_TAKEN:
+                self.found["turns"] += 1
+                continue
+            rotates = self._is_by_ordering(each)
+            self.found["evictions"] += 1
+            before = seen.get((each.for_job, each.job))
+            seen[each.job, each.for_job] = at, rotates
+            if before is not None and rotates and before[1] and before[0] < at:
+                by_time += 1
+            elif before is not None:
+                self.wrong.append(f"{each.job} left for {each.for_job}, which had left for it")
+            elif late and not (rotates and self.preempts):
+                self.wrong.append(f"{each.job} left for {each.for_job} after {LATE_S:.0f} s without an event")
+        self.found["by time"] += by_time
+        if by_time > MOST_BY_TIME * self._jobs:
+            self.wrong.append(f"{by_time} changes of place by time among {self._jobs} jobs")
+
+    def _is_by_ordering(self, decision: Stop | Suspend) -> bool:
+        """Whether a job left for an equal, by what the ordering makes of them."""
+        jobs = self.world.core.jobs
+        victim, successor = jobs[decision.job].job, jobs[decision.for_job].job
+        return decision.cause is Cause.PREEMPTED and victim.priority == successor.priority
+
+
+@program
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it."""
+    parser = command_line(__doc__)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--first", type=int, default=1, metavar="SEED")
+    options = parser.parse_args(arguments)
+    found: Counter[str] = Counter()
+    wrong: list[dict[str, object]] = []
+    seed = options.first
+    while found["steps"] < options.steps:
+        walk = Walk(seed)
+        for _ in range(walk.draws.randint(3, 14)):
+            found["steps"] += 1
+            try:
+                walk.step()
+            except AssertionError as error:  # an instant that does not come to rest
+                walk.wrong.append(str(error))
+            if walk.wrong:
+                wrong.append({"seed": seed, "what": walk.wrong[0]})
+                note(f"seed {seed}: {walk.wrong[0]}")
+                break
+        found.update(walk.found)
+        found["worlds"] += 1
+        seed += 1
+    table = Table("worlds", "steps", "evictions", "by time", "turns", "wrong")
+    table.add(*(f"{found[key]:,}" for key in ("worlds", "steps", "evictions", "by time", "turns")), f"{len(wrong):,}")
+    emit({**found, "wrong": wrong}, options.json, [table, *(f"seed {each['seed']}: {each['what']}" for each in wrong)])
+    if wrong:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
