@@ -8,7 +8,7 @@ quiet). They leave in the gentlest way that makes room enough, and its place is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
@@ -18,10 +18,9 @@ from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave, soften
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.suspension.holders import DeviceHolders
 from millpond.scheduling.suspension.suspension import can_retake, is_suspending
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
-
-Holders = dict[int, list[tuple[int, JobRecord]]]
 
 
 def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
@@ -34,16 +33,13 @@ def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
     wanted = [record for record in left if record.job.pool in pools and pools[record.job.pool].suspends]
     wanted = [record for record in wanted if record.id not in claims.by_job and not is_suspending(state, record)]
     wanted = [record for record in wanted if not claims.are_on_nodes_of(record)]
-    holders = _holders(state, wanted) if wanted else {}
+    holders = DeviceHolders(state, wanted)
     for record in wanted:
         if not claims.are_on_nodes_of(record):
-            _make_way(state, claims, record, holders)
+            _make_way(state, claims, record, holders.of(record))
 
 
-def _make_way(state: State, claims: Claims, record: JobRecord, holders: Holders) -> None:
-    found = {place: other for device in _devices(record) for place, other in holders[device]}
-    victims = [found[place] for place in sorted(found)]
-    victims = [other for other in victims if other is not record and other.id not in state.suspended]
+def _make_way(state: State, claims: Claims, record: JobRecord, victims: Sequence[JobRecord]) -> None:
     if not victims:
         return
     mark, rule = state.journal.begin(), Displacement(state)
@@ -65,21 +61,6 @@ def _make_way(state: State, claims: Claims, record: JobRecord, holders: Holders)
     placed = [(task, task.holding) for task in record.tasks if task.holding is not None]
     claims.put(record.id, Claim(placed, tuple((each.id, each.attempt, ()) for each in victims), Cause.PREEMPTED))
     ask_to_leave(state, victims, softened, Cause.PREEMPTED, record.id)
-
-
-def _holders(state: State, wanted: Sequence[JobRecord]) -> Holders:
-    """Work on the devices of suspended work, by device, each with its place in the order of starts."""
-    found: Holders = {device: [] for record in wanted for device in _devices(record)}
-    for place, other in enumerate(state.running.values()):
-        for task in other.tasks:
-            for device in () if task.holding is None else task.holding.devices:
-                if device in found:
-                    found[device].append((place, other))
-    return found
-
-
-def _devices(record: JobRecord) -> Iterator[int]:
-    return (device for task in record.tasks if task.holding is not None for device in task.holding.devices)
 
 
 def _may_ask(

@@ -29,6 +29,7 @@ from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.suspension.holders import DeviceHolders, devices_of
 from millpond.scheduling.suspension.suspension import (
     BY_TURN,
     can_retake,
@@ -67,9 +68,14 @@ class TimeSlicing:
         if not blocked or not self._are_there():
             return
         longest = self._longest_waits()
+        equals: dict[tuple[object, ...], list[JobRecord]] = {}
         for record in [each for each in blocked if self._may_share(each)][:SHARES_PER_CYCLE]:
-            mask = self._claims.mask(record)
-            for victim in self._equals(record):
+            mask, kind = self._claims.mask(record), _kind(record)
+            if kind not in equals:
+                equals[kind] = self._equals(record)
+            for victim in equals[kind]:
+                if victim.id in self._state.suspended:
+                    continue  # it has just handed over
                 since = min(longest.get(device, NEVER) for device in _holding(victim).devices)
                 if record.requeued_at < since and self._swap(record, victim, mask):
                     break
@@ -79,7 +85,7 @@ class TimeSlicing:
         since: dict[int, float] = {}
         for record in self._state.suspended.values():
             if record.suspended_by == BY_TURN and self._state.admits(record, given_up(self._state, record)):
-                for device in _devices(record):
+                for device in devices_of(record):
                     since[device] = min(since.get(device, NEVER), record.suspended_at)
         return since
 
@@ -158,15 +164,11 @@ class TimeSlicing:
 
     def _is_alike(self, record: JobRecord, other: JobRecord) -> bool:
         """Whether running work is of the same size and class."""
-        one, job = other.job.roles[0].request, other.job
-        wanted = record.job.roles[0].request
         return (
             other.state is JobState.RUNNING
             and len(other.tasks) == 1
-            and job.pool == record.job.pool
-            and job.priority == record.job.priority
-            and job.preemptible
-            and (one.devices, one.gpu_milli) == (wanted.devices, wanted.gpu_milli)
+            and other.job.preemptible
+            and _kind(other) == _kind(record)
         )
 
     def _swap(self, record: JobRecord, victim: JobRecord, mask: NodeMask | None) -> bool:
@@ -214,11 +216,12 @@ class TimeSlicing:
             for record in state.suspended.values()
             if record.suspended_by == BY_TURN and record.job.priority >= least_class
         ]
+        holders: DeviceHolders | None = None
         for record in sorted(waiting, key=lambda record: (record.suspended_at, record.sequence)):
             if not state.admits(record, given_up(state, record)):
                 continue  # its queue or user has no room for it: those behind it go first
             holdings = [task.holding for task in record.tasks if task.holding is not None]
-            devices = _devices(record)
+            devices = devices_of(record)
             is_first = spoken_for.isdisjoint(devices) and not any(holding.node in claimed for holding in holdings)
             spoken_for |= devices
             if not is_first or is_suspending_for(state, record.id):
@@ -226,20 +229,10 @@ class TimeSlicing:
             if resume(state, record, Cause.TURN_TAKEN) or free_only:
                 continue
             # Who has just had a turn does not get that of another one at once.
-            holders = self._holders(record) if record.suspended_at < state.now else []
-            for holder in self._enough_of(holders, record):
-                self._hand_over(holder, record.id)
-
-    def _holders(self, record: JobRecord) -> list[JobRecord]:
-        """Running jobs on the devices that a suspended job would go back to."""
-        devices = _devices(record)
-        found = []
-        for other in self._state.running.values():
-            if other is record or other.id in self._state.suspended:
-                continue
-            if not devices.isdisjoint(_devices(other)):
-                found.append(other)
-        return found
+            if record.suspended_at < state.now:
+                holders = holders or DeviceHolders(state, waiting)
+                for holder in self._enough_of(holders.of(record), record):
+                    self._hand_over(holder, record.id)
 
     def _enough_of(self, holders: list[JobRecord], record: JobRecord) -> list[JobRecord]:
         """Those who hand over to a suspended job, no more than it needs, the longest turn first; none if too few."""
@@ -295,9 +288,10 @@ class TimeSlicing:
         return min(ends, default=None)
 
 
-def _devices(record: JobRecord) -> set[int]:
-    """The devices that a job's tasks hold, or would go back to."""
-    return {device for task in record.tasks if task.holding is not None for device in task.holding.devices}
+def _kind(record: JobRecord) -> tuple[object, ...]:
+    """What jobs have in common that take turns with each other: pool, class of priority and size."""
+    job, request = record.job, record.job.roles[0].request
+    return job.pool, job.priority, request.devices, request.gpu_milli
 
 
 def _holding(record: JobRecord) -> Holding:
