@@ -59,5 +59,5 @@ class Holding:
         """The same amounts of the same node, as a twin of the ledger has them."""
         twin = Holding.__new__(Holding)
         twin.node, twin.shape, twin.hold = self.node, self.shape, self.hold
-        twin.devices, twin.memory_mib = self.devices, self.memory_mib
+        twin.devices, twin.memory_mib, twin.takes_memory = self.devices, self.memory_mib, self.takes_memory
         return twin
