@@ -211,7 +211,7 @@ def test_why_tells_the_numbers_the_remedy_and_the_start_within_80_columns(server
         "  why     it wants 8 cards on one node; the most that any of the 12 nodes has",
         "          free is 6",
         "  nodes   10 without enough free on a card; 2 without enough free CPU cores",
-        "  behind  big-abcde",
+        "  job     big-abcde",
         "  remedy  ask for 6 cards (gpus: 6)",
         "  start   in 1m00s to 1h00m (time limits of what runs)",
     ]

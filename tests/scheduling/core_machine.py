@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
+from explanation_oracle import changed_job
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from ledgers import check_everything
@@ -31,7 +32,6 @@ from millpond.model.tenants import Limit
 from millpond.model.windows import is_open
 from millpond.model.workloads import GangRule, Job
 from millpond.scheduling.elastic.gang_sizes import is_enough
-from millpond.scheduling.explaining.remedies import variants
 from millpond.scheduling.nodes.topology_groups import required_groups
 from millpond.scheduling.placement.kernels import compiled, interpreted
 from millpond.scheduling.records import JobRecord
@@ -545,16 +545,15 @@ class CoreMachine(RuleBasedStateMachine):
             assert self.core.cause(record.id, self.now).summary == reason.summary
             if reason.cause in (Cause.NO_ROOM, Cause.NOT_CONSIDERED):
                 assert not self._fits(record), f"{record.id} fits and waits: {reason.summary}"
-            if reason.remedy is not None and reason.cause is not Cause.IMPOSSIBLE:
+            if reason.remedy is not None and reason.remedy.field and reason.cause is not Cause.IMPOSSIBLE:
                 self._check_remedy(record, reason.remedy)
 
     def _check_remedy(self, record: JobRecord, remedy: Remedy) -> None:
         """The changed job, handed in instead of the one that waits, starts at once."""
         fork = self.core.fork()
-        rooms = [need.total for need in self.core._explainer._capacity_gap.needs(record)]
-        changed = next(job for offered, job in variants(record.job, rooms) if offered == remedy)
+        changed = replace(changed_job(record.job, remedy), id="changed")
         fork.handle(events.StopRequested(self.now, record.id))
-        fork.handle(events.JobSubmitted(self.now, replace(changed, id="changed")))
+        fork.handle(events.JobSubmitted(self.now, changed))
         if record.expected_s is not None and record.cautious_s is not None:
             fork.handle(events.DurationPredicted(self.now, "changed", record.expected_s, record.cautious_s))
         assert fork.check(changed) is None, f"the remedy asks for what is impossible: {remedy.change}"

@@ -12,8 +12,9 @@ from millpond.model.errors import NotFoundError
 from millpond.model.events import Confirmed, DeviceHealthChanged, DurationPredicted, JobSubmitted, SuspendRequested
 from millpond.model.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter, Remedy
-from millpond.model.resources import TaskRequest
+from millpond.model.resources import Amount, TaskRequest
 from millpond.model.states import JobState
+from millpond.model.tenants import Queue
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, Priority, Role, Suspendable
 from millpond.scheduling.settings import Settings
@@ -353,3 +354,92 @@ def test_no_start_is_told_once_running_work_has_outrun_its_forecast() -> None:
     assert world.why("next").start is not None
     world.go_to(world.now + 100.0)
     assert world.why("next").start is None
+
+
+def test_a_job_that_replanning_leaves_out_although_there_is_room_is_told_so() -> None:
+    world = World(machine("n0", 4), machine("n1", 4), settings=Settings(ordering="srtf", preempt=True))
+    for number in range(2):
+        world.submit(single(f"stays{number}", 3, preemptible=False), lasting=1_000.0, known=True)
+    world.submit(single("first", 2), lasting=10.0, known=True)
+    world.submit(single("small"), lasting=50.0, known=True)
+    assert world.state("small") is JobState.QUEUED
+    why = world.why("small")
+    assert (why.cause, why.remedy) == (Cause.BEHIND, None)
+    assert "'srtf' has given all cards of its pool to work that is ahead" in why.summary
+    assert world.why("first").cause is Cause.NO_ROOM
+
+
+def test_a_remedy_offers_no_part_of_a_card_where_cards_are_given_whole() -> None:
+    world = World(
+        machine("n", 2, pool="whole"),
+        pools=[Pool("whole", SharingPolicy.EXCLUSIVE)],
+        queues=(queue("team", limit=1.5),),
+    )
+    world.submit(single("x", pool="whole", queue="team"), single("j", pool="whole", queue="team"))
+    why = world.why("j")
+    assert (why.cause, why.remedy) == (Cause.QUEUE_LIMIT, None)
+
+
+def left_to_short_work() -> World:
+    """Short work is expected on a machine of which half is busy, and a job that wants all of it has waited long."""
+    world = World(machine("n0", 8))
+    for number in range(30):
+        world.submit(single(f"short{number}"), lasting=60.0, known=True)
+        world.go_to(world.now + 60.0)
+    world.submit(single("runs", 4, priority=Priority.HIGH), lasting=60_000.0)
+    world.submit(single("wide", 8), lasting=1_000.0, known=True)
+    world.go_to(world.now + 200.0)
+    return world
+
+
+def test_a_remedy_is_tried_as_submitted_now_when_shorter_work_is_left_room_again() -> None:
+    remedy = left_to_short_work().why("wide").remedy
+    assert remedy is not None
+    assert remedy.value == "1", "two cards or four would be held back, although the job itself is held back no longer"
+
+
+def test_asking_what_would_help_changes_no_instant_at_which_the_scheduler_wakes() -> None:
+    world = left_to_short_work()
+    world.submit(single("late", 8), lasting=2_000.0, known=True)
+    before = world.core.snapshot(), world.core.next_wakeup(world.now)
+    world.why("late")
+    assert (world.core.snapshot(), world.core.next_wakeup(world.now)) == before
+
+
+def test_quotas_count_what_is_claimed_and_the_answer_says_so() -> None:
+    world = World(machine("n", 4), queues=(queue("team", limit=2), queue("free")))
+    world.lingering.add("low")
+    world.submit(single("low", 4, queue="free", priority=Priority.LOW))
+    world.submit(single("high", 2, queue="team", priority=Priority.HIGH))
+    assert world.why("high").cause is Cause.ROOM_BEING_MADE
+    world.submit(single("j", queue="team", priority=Priority.HIGH))
+    why = world.why("j")
+    assert (why.cause, dict(why.numbers)["held_milli"]) == (Cause.QUEUE_LIMIT, 2_000)
+    assert "claimed for jobs that are about to start" in why.summary
+
+
+def test_a_limit_of_cpus_is_told_in_cpus() -> None:
+    most = Queue("team", limit=Amount(8_000, 4_000))
+    world = World(machine("n", 8), queues=(most,))
+    world.submit(gang("x", 1, asks(1, cpus=3), queue="team"), gang("j", 1, asks(1, cpus=2), queue="team"))
+    assert world.why("j").summary == "queue team holds 3 CPUs of at most 4 CPUs; the job asks for 2 CPUs"
+
+
+def test_only_protected_work_that_would_be_room_enough_is_blamed() -> None:
+    world = World(machine("n0", 2), machine("n1", 4), settings=Settings(preempt=True))
+    world.submit(single("fixed", 2, priority=Priority.LOW, preemptible=False))
+    world.submit(single("peer", 4, priority=Priority.HIGH))
+    world.submit(single("j", 4, priority=Priority.HIGH))
+    assert world.why("j").cause is Cause.NO_ROOM, "two cards more would not do"
+    world.submit(single("k", 2, priority=Priority.HIGH))
+    why = world.why("k")
+    assert (why.cause, why.blocked_by) == (Cause.VICTIMS_PROTECTED, "fixed")
+    assert "not preemptible" in why.summary
+
+
+def test_a_job_beyond_the_guarantee_of_a_queue_that_may_not_borrow_is_impossible() -> None:
+    world = World(machine("n", 4), queues=(queue("team", guarantee=2, borrows=False),))
+    refusal = world.core.check(single("j", 3, queue="team"))
+    assert refusal is not None
+    assert (refusal.cause, refusal.remedy and refusal.remedy.value) == (Cause.IMPOSSIBLE, "2")
+    assert world.core.check(single("j", 2, queue="team")) is None

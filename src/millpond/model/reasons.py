@@ -52,9 +52,9 @@ class Cause(StrEnum):
 
     # waiting
     NOT_CONSIDERED = "not-considered"
-    """It arrived after the last cycle."""
+    """There is room for it since the last cycle, or it arrived after it."""
     RETRY_DELAYED = "retry-delayed"
-    """Its last run failed, and it is tried again after a delay."""
+    """Its last run failed, or its start was refused, and it is tried again after a delay."""
     DEPENDENCY = "dependency"
     """Jobs that it comes after have not ended."""
     ARRAY_LIMIT = "array-limit"
@@ -72,11 +72,11 @@ class Cause(StrEnum):
     USER_LIMIT = "user-limit"
     """Its user is at their limit."""
     GUARANTEE_OF_OTHERS = "guarantee-of-others"
-    """It would have to borrow room that others are guaranteed and ask for."""
+    """Its queue may not borrow, and the job would exceed what it is guaranteed."""
     RESERVED = "reserved"
-    """There is room, but it is kept for a job ahead that would otherwise starve."""
+    """There is room, but it is reserved for a job ahead, or claimed for one for which work is leaving."""
     BEHIND = "behind"
-    """The ordering is strict, and a job ahead does not fit."""
+    """The ordering is strict, and a job ahead finds no room; or it gives the cards to work that goes first."""
     HELD_BACK = "held-back"
     """There is room, but it is left for a while to the shorter work that is expected."""
     ROOM_BEING_MADE = "room-being-made"
@@ -90,7 +90,8 @@ class Cause(StrEnum):
     SUSPENDED = "suspended"
     """It was asked to pause."""
     VICTIMS_PROTECTED = "victims-protected"
-    """Only work that may not be ended (minimum run time, budget, not preemptible) stands in its way."""
+    """It would have room if work below it could be ended, but that is protected (minimum run time, budget of
+    preemptions, not preemptible, within the guarantee of its queue)."""
 
 
 class Filter(StrEnum):

@@ -73,7 +73,7 @@ class Scheduler:
         )
         self._redo = Redo(self._state, self._claims, self._migrations, self._walk)
         self._replanner = Replanner(self._state, self._placer)
-        self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing)
+        self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing, self._walk)
         self.jobs = self._state.jobs
         self._claims_seen = 0
         self._change_stamp: tuple[float, ...] = ()

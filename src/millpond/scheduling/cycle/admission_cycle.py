@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from millpond.model.reasons import Cause
-from millpond.model.states import JobState, TaskState
+from millpond.model.states import TaskState
 from millpond.scheduling import runs
-from millpond.scheduling.cycle.claims import Claim, Claims, Victims
+from millpond.scheduling.cycle.claims import Claim, Claims, Victims, charge_placed
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.waiting_lines import LineKey
@@ -28,7 +28,7 @@ from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspension.suspension import HOLD_OF, given_up, is_leaving, suspended_tasks
+from millpond.scheduling.suspension.suspension import HOLD_OF, is_leaving, suspended_tasks
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.admission import (
     admitted_tasks,
@@ -101,12 +101,12 @@ class AdmissionCycle:
         mark = journal.begin()
         outcome = CycleOutcome([], [], [])
         self._planner.begin()
-        self._charge_claims(1)
+        self._claims.charge(1)
         self._walk(outcome)
         self._claims.end_walk()
         # 8. Without plans the trial is kept; else it is rolled back, and carried out as far as no departure is needed.
         if not outcome.plans:
-            self._charge_claims(-1)
+            self._claims.charge(-1)
             journal.commit()
             for record, placed, cause in outcome.placed:
                 self._start(record, placed, cause)
@@ -115,6 +115,23 @@ class AdmissionCycle:
         journal.rollback(mark)
         self._claims.forget_trial()
         self._carry_out(outcome)
+
+    def would_start(self, record: JobRecord) -> bool:
+        """Whether a cycle now would start a job in line, without any departure; nothing is kept of the trial."""
+        outcome = CycleOutcome([], [], [])
+        mark = self._state.journal.begin()
+        with self._claims.rehearsal():
+            self._planner.begin()
+            self._claims.charge(1)
+            self._walk(outcome)
+        self._state.journal.rollback(mark)
+        return not outcome.plans and any(placed is record for placed, _, _ in outcome.placed)
+
+    def awaits_its_place(self, record: JobRecord) -> bool:
+        """Whether a job has a claim, and gets its place as soon as all work that is leaving has left."""
+        claim = self._claims.by_job.get(record.id)
+        placed = None if claim is None else self._still_good(record, claim)
+        return placed is not None and self._is_being_vacated(record, placed)
 
     # ---- claims -------------------------------------------------------------------------------------------------
 
@@ -125,15 +142,20 @@ class AdmissionCycle:
             record = self._state.jobs[job]
             if not record.line or not claims.is_settled(job, claim):
                 continue
-            # Tasks that it has given up since are left out; if those left are too few, it is placed anew.
-            placed = [(task, holding) for task, holding in claim.placed if task.state is TaskState.QUEUED]
-            if is_enough(record.job, [task for task, _ in placed]) and not claims.closes_too_soon(record, placed):
+            placed = self._still_good(record, claim)
+            if placed is not None:
                 if self._take_again(record, placed):
                     self._start(record, placed, claim.cause)
                     continue
                 if self._is_being_vacated(record, placed):
                     continue
             claims.drop(job)
+
+    def _still_good(self, record: JobRecord, claim: Claim) -> Placed | None:
+        """The place of a claim without tasks that were given up since; None if it is too small or closes too soon."""
+        placed = [(task, holding) for task, holding in claim.placed if task.state is TaskState.QUEUED]
+        enough = is_enough(record.job, [task for task, _ in placed])
+        return placed if enough and not self._claims.closes_too_soon(record, placed) else None
 
     def _is_being_vacated(self, record: JobRecord, placed: Placed) -> bool:
         """Whether a place, and the quota for it, are a job's once all work that is leaving has left."""
@@ -168,21 +190,9 @@ class AdmissionCycle:
             if cluster.is_overdrawn(holding):
                 journal.rollback(mark)
                 return False
-        self._charge(record, placed)
+        charge_placed(self._state, record, placed)
         journal.commit()
         return True
-
-    def _charge_claims(self, sign: int) -> None:
-        """During the walk quotas count what is claimed as held, so that no job slips in while the victims leave."""
-        if self._claims.by_job and (self._state.has_bounds or self._state.queues.has_guarantees):
-            for job, claim in self._claims.by_job.items():
-                record = self._state.jobs[job]
-                if record.state is JobState.STOPPING:
-                    continue  # it is to start there anew, and counts for what it has
-                if record.id in self._state.suspended:
-                    self._state.charge(record, given_up(self._state, record), sign)
-                else:
-                    self._charge(record, claim.placed, sign)
 
     # ---- the walk itself ----------------------------------------------------------------------------------------
 
@@ -270,6 +280,7 @@ class AdmissionCycle:
         if has_room:
             # 4. Hold back: the ordering may keep room for shorter work.
             if self._state.holds_back(record):
+                self._state.ordering.held_back(record)
                 return AdmissionVerdict.KEPT_OUT
             if self._is_kept_off_as_much(record):
                 return AdmissionVerdict.KEPT_OUT
@@ -283,7 +294,7 @@ class AdmissionCycle:
                 placed, cause = plan.placed, plan.cause
         if placed is None:
             return AdmissionVerdict.BLOCKED
-        self._charge(record, placed)
+        charge_placed(self._state, record, placed)
         outcome.placed.append((record, placed, cause))
         return AdmissionVerdict.PLACED
 
@@ -299,7 +310,7 @@ class AdmissionCycle:
         if plan is None:
             return AdmissionVerdict.NOT_ADMITTED
         outcome.plans.append(plan)
-        self._charge(record, plan.placed)
+        charge_placed(self._state, record, plan.placed)
         outcome.placed.append((record, plan.placed, plan.cause))
         return AdmissionVerdict.PLACED
 
@@ -390,17 +401,11 @@ class AdmissionCycle:
             for victim, tasks in plan.shrunk:
                 runs.stop(state, victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
 
-    def _charge(self, record: JobRecord, placed: Placed, sign: int = 1) -> None:
-        state = self._state
-        state.charge(record, record.amount_of([task for task, _ in placed]), sign)
-        if state.limits.in_force and record.id not in state.running:
-            state.limits.count(record, sign)
-
     def start_again(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
         """Start tasks where a cycle started them before."""
         for _, holding in placed:
             self._state.cluster.change(holding, HoldState.RUNNING)
-        self._charge(record, placed)
+        charge_placed(self._state, record, placed)
         self._start(record, placed, cause)
 
     def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,13 @@ from millpond.scheduling.cycle.job_placement import NodeMask, Placed
 from millpond.scheduling.cycle.reservations import Reservation
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspension.suspension import is_suspending, is_suspending_for, wants_back
+from millpond.scheduling.suspension.suspension import (
+    given_up,
+    is_leaving,
+    is_suspending,
+    suspending_for,
+    wants_back,
+)
 
 Victims = tuple[tuple[str, int, tuple[int, ...]], ...]
 """Ids and runs of jobs that are leaving, each with the numbers of its tasks that do; none: all."""
@@ -95,6 +102,23 @@ class Claims:
         self._masks.clear()
         self._claimants = self._asked = None
 
+    def charge(self, sign: int, *, but: str = "") -> None:
+        """Count what is claimed as held (``sign`` -1: no longer), so that no job slips in while the victims leave.
+
+        Args:
+            but: the claim of this job is left out.
+        """
+        state = self._state
+        if self.by_job and (state.has_bounds or state.queues.has_guarantees):
+            for job, claim in self.by_job.items():
+                record = state.jobs[job]
+                if job == but or record.state is JobState.STOPPING:
+                    continue  # it is to start there anew, and counts for what it has
+                if record.id in state.suspended:
+                    state.charge(record, given_up(state, record), sign)
+                else:
+                    charge_placed(state, record, claim.placed, sign)
+
     def are_on_nodes_of(self, record: JobRecord) -> bool:
         """Whether a node on which the job holds something is claimed for others."""
         if not self.by_job:
@@ -117,8 +141,23 @@ class Claims:
 
     def is_settled(self, job_id: str, claim: Claim) -> bool:
         """Whether all victims have left: ended, or suspended and confirmed to be."""
-        if self._state.suspended and is_suspending_for(self._state, job_id):
+        if self._state.suspended and suspending_for(self._state, job_id):
             return False
+        return next(self._leaving(claim), None) is None
+
+    def leaving_for(self, job_id: str) -> list[JobRecord]:
+        """Those that a job with a claim waits for; without any of its own victims, all that leave its nodes."""
+        claim, state = self.by_job[job_id], self._state
+        found = dict.fromkeys((*self._leaving(claim), *suspending_for(state, job_id)))
+        return list(found) or [
+            other
+            for other in state.running.values()
+            if any(task.holding is not None and task.holding.node in claim.nodes for task in other.tasks)
+            and (is_leaving(other) or any(task.state is TaskState.STOPPING for task in other.tasks))
+        ]
+
+    def _leaving(self, claim: Claim) -> Iterator[JobRecord]:
+        """Victims that have not left."""
         running = self._state.running
         for job, attempt, numbers in claim.victims:
             victim = running.get(job)
@@ -127,8 +166,7 @@ class Claims:
             if numbers and all(victim.tasks[number].state is not TaskState.STOPPING for number in numbers):
                 continue
             if numbers or victim.state is not JobState.SUSPENDED or is_suspending(self._state, victim):
-                return False
-        return True
+                yield victim
 
     def prune(self) -> None:
         """Forget what is kept in vain: for jobs that wait no more, on nodes that are gone or closed."""
@@ -197,6 +235,17 @@ class Claims:
         """Outside of a walk every reservation binds."""
         self._not_reached.clear()
 
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """A walk whose claims and reservations are not kept."""
+        reservations, found_at = dict(self.reservations), dict(self._found_at)
+        try:
+            yield
+        finally:
+            self.reservations, self._found_at = reservations, found_at
+            self.end_walk()
+            self._masks.clear()
+
     def kept_off(self, record: JobRecord) -> tuple[int, int]:
         """What keeps this job off nodes that others of its line may use; the higher each number, the more nodes.
 
@@ -214,12 +263,11 @@ class Claims:
             return False
         return not self._is_over_by(record, kept.at)
 
-    def holder_against(self, record: JobRecord) -> str:
-        """The job for which room is kept from this one: by the reservation, else by a claim in its pool."""
-        if self.keeps_out(record):
-            return self.reservations[record.job.pool].job
-        others = [job for job in self.by_job if job != record.id and self._waits(job)]
-        return next((job for job in others if self._state.jobs[job].job.pool == record.job.pool), "")
+    def keepers(self, record: JobRecord) -> list[str]:
+        """The jobs for which room in its pool is kept from this one: by the reservation, then by claims."""
+        reserved = [self.reservations[record.job.pool].job] if self.keeps_out(record) else []
+        claimed = [job for job in self.by_job if job != record.id and self._state.jobs[job].job.pool == record.job.pool]
+        return list(dict.fromkeys((*reserved, *claimed)))
 
     def _is_over_by(self, record: JobRecord, instant: float) -> bool:
         """Whether the job, started now, would almost surely have ended by then."""
@@ -251,19 +299,24 @@ class Claims:
         if kept is None and not self.by_job:
             return None
         if record.id in self.by_job:
-            return self._mask_without(record.id, kept)
+            return self._mask_without((record.id,), kept)
         key = (record.job.pool, kept is not None)
         mask = self._masks.get(key)
         if mask is None or mask.shape[0] != self._state.cluster.arrays.node_count:
-            mask = self._masks[key] = self._mask_without("", kept)
+            mask = self._masks[key] = self._mask_without((), kept)
         return mask
 
-    def _mask_without(self, own: str, kept: Reservation | None) -> NodeMask:
+    def mask_without(self, record: JobRecord, keepers: Collection[str]) -> NodeMask:
+        """(nodes,), as ``mask_of_others``, if no room were kept for some jobs."""
+        kept = self.reservations[record.job.pool] if self.keeps_out(record) else None
+        return self._mask_without((record.id, *keepers), kept)
+
+    def _mask_without(self, excepted: Collection[str], kept: Reservation | None) -> NodeMask:
         mask = np.ones(self._state.cluster.arrays.node_count, dtype=np.uint8)
         for job, claim in self.by_job.items():
-            if job != own:
+            if job not in excepted:
                 mask[list(claim.nodes)] = 0
-        if kept is not None:
+        if kept is not None and kept.job not in excepted:
             mask[list(kept.nodes)] = 0
         return mask
 
@@ -274,3 +327,10 @@ def both(one: NodeMask | None, other: NodeMask | None) -> NodeMask | None:
         return one if other is None else other
     both: NodeMask = one & other
     return both
+
+
+def charge_placed(state: State, record: JobRecord, placed: Placed, sign: int = 1) -> None:
+    """Count a job for a place that it gets (``sign`` -1: it does not) in the quotas of its queues and its user."""
+    state.charge(record, record.amount_of([task for task, _ in placed]), sign)
+    if state.limits.in_force and record.id not in state.running:
+        state.limits.count(record, sign)

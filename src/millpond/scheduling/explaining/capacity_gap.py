@@ -18,10 +18,8 @@ from millpond.scheduling.explaining.cordon_reasons import MOST_NAMES, name_close
 from millpond.scheduling.explaining.wording import gpus_text
 from millpond.scheduling.placement.filters import FilterStep as KernelFilter
 from millpond.scheduling.placement.shapes import Shape
-from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 
 _FILTERS = {
     KernelFilter.FITS: Filter.FITS,
@@ -106,16 +104,6 @@ class CapacityGap:
         """Why no node, or no set of them, takes it."""
         needs = self.needs(record)
         nodes = self._histogram(record, needs)
-        protected = self._protected(record)
-        if protected:
-            return Reason(
-                Cause.VICTIMS_PROTECTED,
-                f"{len(protected)} job{'s' * (len(protected) != 1)} of lower priority could make room but may not be "
-                "ended (minimum run time, preemption budget, not preemptible, or within the guarantee of its queue)",
-                (("protected", len(protected)),),
-                nodes,
-                blocked_by=protected[0].id,
-            )
         return self._too_little(record, needs, nodes)
 
     def _too_little(self, record: JobRecord, needs: list[RoleNeed], nodes: FilterCounts) -> Reason:
@@ -188,24 +176,6 @@ class CapacityGap:
         count = arrays.node_count
         usable = (arrays.pool[:count] == pool) & (arrays.node_usable[:count] != 0)
         return int(self._placer.selector.free_compute()[usable].sum())
-
-    def _protected(self, record: JobRecord) -> list[JobRecord]:
-        """Running work of lower classes, if there is any and none of it may be ended."""
-        if not self._state.settings.preempt_by_priority:
-            return []
-        lower = [
-            other
-            for other in self._state.running.values()
-            if other.slot >= 0 and other.job.priority < record.job.priority and other.job.pool == record.job.pool
-        ]
-        until = self._state.roster.slots[SLOT_PROTECTED_UNTIL]
-        rule = Displacement(self._state)
-        if any(
-            until[other.slot] <= self._state.now and rule.may_displace(record, other, Entitlement.PRIORITY)
-            for other in lower
-        ):
-            return []
-        return lower
 
 
 def _scarcest(needs: list[RoleNeed]) -> RoleNeed:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from millpond.model import windows
 from millpond.model.errors import NotFoundError
 from millpond.model.reasons import Cause, Reason, Remedy, StartEstimate
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
-from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
+from millpond.scheduling.cycle.claims import Claims, both
+from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.explaining import estimate
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
 from millpond.scheduling.explaining.cordon_reasons import closed_for
 from millpond.scheduling.explaining.infeasibility import Infeasibility
+from millpond.scheduling.explaining.protected import protected_in_the_way
 from millpond.scheduling.explaining.quota import quota_in_the_way
 from millpond.scheduling.explaining.suspended import behind_frozen, frozen_in_the_way, why_parked, why_suspended
+from millpond.scheduling.explaining.turn import first_in_the_way, turn_of
 from millpond.scheduling.explaining.what_if_trial import WhatIfTrial
 from millpond.scheduling.feasibility.empty_cluster import EmptyCluster
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -34,14 +38,17 @@ from millpond.scheduling.tenancy.queue_rank import QueueRank
 class Explainer:
     """Answers questions about one state."""
 
-    def __init__(self, state: State, placer: Placer, claims: Claims, time_slicing: TimeSlicing) -> None:
+    def __init__(
+        self, state: State, placer: Placer, claims: Claims, time_slicing: TimeSlicing, cycle: AdmissionCycle
+    ) -> None:
         self._state = state
         self._placer = placer
         self._claims = claims
+        self._cycle = cycle
         self._time_slicing = time_slicing
         self._capacity = EmptyCluster(state, placer)
         self._capacity_gap = CapacityGap(state, placer, claims)
-        self._what_if = WhatIfTrial(state, placer)
+        self._what_if = WhatIfTrial(state, placer, claims, cycle)
 
     # ---- before a job is accepted -------------------------------------------------------------------------------
 
@@ -84,10 +91,10 @@ class Explainer:
         if reason is not None:
             return replace(reason, position=self._position(record))
         reason = self._in_line(record)
-        helpless = reason.cause in (Cause.BEHIND, Cause.NOT_CONSIDERED)
+        helpless = reason.cause in (Cause.BEHIND, Cause.NOT_CONSIDERED, Cause.ROOM_BEING_MADE)
         return replace(
             reason,
-            remedy=None if helpless else reason.remedy or self._remedy(record),
+            remedy=None if helpless or self._replans else reason.remedy or self._remedy(record),
             position=self._position(record),
             start=estimate.start_of(self._state, self._placer, record),
         )
@@ -108,21 +115,28 @@ class Explainer:
         if self._state.holds:
             cause, text = next(iter(self._state.holds.items()))
             return Reason(cause, f"nothing new starts: {text}")
-        if not record.line and record.retry_at > self._state.now:
-            why = next((f" ({task.detail})" for task in record.tasks if task.detail), "")
-            start = StartEstimate(record.retry_at, None, "its delay after the failure is over then")
-            return Reason(
-                Cause.RETRY_DELAYED, f"its last run failed{why}; it is tried again after a delay", start=start
-            )
-        if not record.line:
-            why = next((f" ({task.detail})" for task in record.tasks if task.detail), "")
-            return Reason(Cause.NOT_CONSIDERED, f"its last start was refused{why}; it lines up again after a pause")
-        return None
+        return None if record.line else self._after_a_pause(record)
+
+    def _after_a_pause(self, record: JobRecord) -> Reason:
+        """Its last run failed, or its last start was refused: it is in no line for a while."""
+        detail = next((f" ({task.detail})" for task in record.tasks if task.detail), "")
+        if record.retry_at > self._state.now:
+            text, basis = f"its last run failed{detail}; it is tried again after a delay", "its delay after the failure"
+        else:
+            text, basis = f"its last start was refused{detail}; it lines up again after a pause", "its pause"
+        end_at = min((at for at, _, other in self._state.paused if other is record), default=record.retry_at)
+        start = StartEstimate(end_at, None, f"{basis} is over then")
+        return Reason(Cause.RETRY_DELAYED, text, start=start)
 
     def _in_line(self, record: JobRecord) -> Reason:
         self._placer.refresh()
-        first = self._first_of_pool(record) if self._state.ordering.strict else record
-        return self._explain_waiting(record) if first is record else self._behind(first)
+        if self._replans:
+            return self._explain_replanned(record)
+        if self._cycle.awaits_its_place(record):
+            return self._room_being_made(record)
+        with turn_of(self._state, self._claims, record):
+            first = first_in_the_way(self._state, self._claims, record)
+            return self._explain_waiting(record) if first is None else self._behind(first)
 
     def _out_of_hours(self, record: JobRecord) -> Reason:
         """It waits for its window, in no line."""
@@ -149,58 +163,93 @@ class Explainer:
         return Reason(Cause.FITS, f"{record.state.value}{where}, run {record.attempt}{moved}{suspend_refused}")
 
     def _explain_waiting(self, record: JobRecord) -> Reason:
-        state = self._state
-        claim = self._claims.by_job.get(record.id)
-        if claim is not None:
-            return Reason(
-                Cause.ROOM_BEING_MADE,
-                f"{len(claim.victims)} job{'s' * (len(claim.victims) != 1)} ended or made smaller to make room for it",
-                (("victims", len(claim.victims)),),
-                blocked_by=claim.victims[0][0],
-            )
-        reason = quota_in_the_way(state, record)
+        """Asked in the turn of the job."""
+        state, claims = self._state, self._claims
+        reason = quota_in_the_way(state, claims, record)
         if reason is not None:
             return reason
-        closing = self._claims.mask_of_closings(record)
-        if (
-            self._claims.mask_of_others(record) is not None
-            and not self._what_if.fits(record, self._claims.mask(record))
-            and self._what_if.fits(record, closing)
-        ):
-            holder = self._claims.holder_against(record)
-            return Reason(
-                Cause.RESERVED,
-                f"there is room, but it is kept for {holder}, which is ahead and would otherwise starve",
-                blocked_by=holder,
-                nodes=self._capacity_gap.filters(record),
-            )
-        if self._what_if.finds_room(record, self._claims.mask(record)):
-            if state.holds_back(record):
-                return Reason(
-                    Cause.HELD_BACK, "there is room, but it is left for a while to shorter work that is expected"
-                )
-            since = "it came in just now" if record.requeued_at == state.now else "there is room for it now"
-            return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
-        return self._closed_for(record) or self._no_room(record)
+        mask = claims.mask(record)
+        if not self._what_if.finds_room(record, mask):
+            return self._kept_for_others(record) or self._closed_for(record) or self._no_room(record, mask)
+        if state.holds_back(record):
+            text = "there is room, but it is left for a while to shorter work that is expected"
+            return Reason(Cause.HELD_BACK, text)
+        since = "it came in just now" if record.requeued_at == state.now else "there is room for it now"
+        return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
 
-    def _no_room(self, record: JobRecord) -> Reason:
-        reason, hindrance = self._capacity_gap.no_room(record), self._time_slicing.hindrance(record)
+    @property
+    def _replans(self) -> bool:
+        """Whether a published preemptive ordering decides, not the admission cycle."""
+        return self._state.ordering.replans and self._state.settings.preempt
+
+    def _explain_replanned(self, record: JobRecord) -> Reason:
+        state = self._state
+        reason = quota_in_the_way(state, self._claims, record)
+        if reason is not None:
+            return reason
+        if not self._what_if.finds_room(record, None):
+            return self._closed_for(record) or self._capacity_gap.no_room(record)
+        period = state.settings.replan_period_s
+        if record in state.fresh or (period > 0.0 and record.requeued_at > state.now // period * period):
+            return Reason(Cause.NOT_CONSIDERED, "it came in after the last replanning; the next one looks at it")
+        ordering = f"the ordering {state.settings.ordering!r}"
+        return Reason(
+            Cause.BEHIND, f"there is room, but {ordering} has given all cards of its pool to work that is ahead"
+        )
+
+    def _room_being_made(self, record: JobRecord) -> Reason:
+        leaving = self._claims.leaving_for(record.id)
+        if not leaving:
+            return Reason(Cause.NOT_CONSIDERED, "its room has been made; the next cycle looks at it")
+        one = len(leaving) == 1
+        return Reason(
+            Cause.ROOM_BEING_MADE,
+            f"{len(leaving)} job{'' if one else 's'} {'is' if one else 'are'} leaving or being made smaller, and the "
+            "room is claimed for it",
+            (("victims", len(leaving)),),
+            blocked_by=leaving[0].id,
+        )
+
+    def _kept_for_others(self, record: JobRecord) -> Reason | None:
+        """The reason of a job that would have room if none were kept for others; None if it would not."""
+        claims = self._claims
+        keepers, closing = claims.keepers(record), claims.mask_of_closings(record)
+
+        def fits_without(some: list[str]) -> bool:
+            return bool(self._what_if.finds_room(record, both(claims.mask_without(record, some), closing)))
+
+        if not keepers or not fits_without(keepers):
+            return None
+        alone = next((job for job in keepers if fits_without([job])), None)
+        holder, others = alone or keepers[0], 0 if alone else len(keepers) - 1
+        more = f" and {others} other job{'s' * (others != 1)}" if others else ""
+        how = "claimed" if holder in claims.by_job else "reserved"
+        why = "other work is leaving for it" if how == "claimed" else "it is ahead, and would else wait ever longer"
+        return Reason(
+            Cause.RESERVED,
+            f"there is room, but it is {how} for {holder}{more}: {why}",
+            (("kept_for", 1 + others),),
+            self._capacity_gap.filters(record),
+            blocked_by=holder,
+        )
+
+    def _no_room(self, record: JobRecord, mask: NodeMask | None) -> Reason:
+        fits = partial(self._what_if.finds_room, record, mask)
+        reason = self._capacity_gap.no_room(record)
+        protected = protected_in_the_way(self._state, record, fits)
+        if protected is not None:
+            return replace(protected, nodes=reason.nodes)
+        hindrance = self._time_slicing.hindrance(record)
         if hindrance:
             return replace(reason, summary=f"{reason.summary}; {hindrance}")
-        mask = self._claims.mask(record)
-        holder = frozen_in_the_way(self._state, record, lambda: self._what_if.finds_room(record, mask))
+        holder = frozen_in_the_way(self._state, record, fits)
         return reason if holder is None else behind_frozen(self._state, reason, holder)
 
     def _closed_for(self, record: JobRecord) -> Reason | None:
         if not self._state.cordons.by_node:
             return None
-        reason = closed_for(self._state, self._claims, record, lambda mask: self._what_if.fits(record, mask))
+        reason = closed_for(self._state, self._claims, record, partial(self._what_if.finds_room, record))
         return None if reason is None else replace(reason, nodes=self._capacity_gap.filters(record))
-
-    def _first_of_pool(self, record: JobRecord) -> JobRecord:
-        """Who is first in line for the pool of this job."""
-        ranked = self._state.waiting.ranked(QueueRank(self._state).rank)
-        return next(other for other in ranked if other.job.pool == record.job.pool)
 
     def _behind(self, first: JobRecord) -> Reason:
         return Reason(
@@ -213,12 +262,14 @@ class Explainer:
         """Its place in the order of all that wait in a line, from 1; None when it stands in none."""
         if not record.line:
             return None
-        ranked = self._state.waiting.ranked(QueueRank(self._state).rank)
+        with turn_of(self._state, self._claims, record):
+            ranked = self._state.waiting.ranked(QueueRank(self._state).rank)
         return next(place for place, other in enumerate(ranked, 1) if other is record)
 
     def _remedy(self, record: JobRecord) -> Remedy | None:
-        rooms = [need.total for need in self._capacity_gap.needs(record)]
-        return self._what_if.remedy(record, rooms, self._claims.mask(record))
+        with turn_of(self._state, self._claims, record):
+            rooms = [need.total for need in self._capacity_gap.needs(record)]
+        return self._what_if.remedy(record, rooms, self.impossible)
 
 
 def _kept(record: JobRecord, kept: TaskRecord) -> Reason:

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from millpond.model import windows
+from millpond.model.amounts import memory_text
 from millpond.model.reasons import Cause, Reason
 from millpond.model.resources import Amount
 from millpond.model.tenants import Limit
-from millpond.scheduling.explaining.wording import cards_text, gpus_text
+from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.explaining.wording import cards_text, cpus_text, gpus_text
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import limit_in_the_way
 from millpond.scheduling.tenancy.limits import AccountUsage
+from millpond.scheduling.tenancy.queues import QueueNode
 
 
-def quota_in_the_way(state: State, record: JobRecord) -> Reason | None:
-    """Why its queue, its user or the hour does not admit a job; None where they do."""
+def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason | None:
+    """Why its queue, its user or the hour does not admit a job; None where they do.
+
+    Asked in the turn of the job: what is claimed counts as held.
+    """
     amount = record.demand.least_amount
     limiting = limit_in_the_way(state, record)
-    if limiting is not None and limiting.queue.limit is not None:
-        name, limit = limiting.queue.name, limiting.queue.limit
-        return Reason(
-            Cause.QUEUE_LIMIT,
-            f"queue {name} holds {cards_text(limiting.gpu_milli)} of at most {gpus_text(limit.gpu_milli)}; "
-            f"the job asks for {cards_text(amount.gpu_milli)}",
-            (
-                ("held_milli", limiting.gpu_milli),
-                ("limit_milli", limit.gpu_milli),
-                ("asked_milli", amount.gpu_milli),
-            ),
-            blocked_by=name,
-        )
+    if limiting is not None:
+        return _queue_limit(state, claims, limiting, amount)
     exceeded = state.limits.exceeded(record.job, amount)
     if exceeded is not None:
-        return _limited(exceeded, state.limits.held.get((exceeded.user, exceeded.queue), AccountUsage()), amount)
+        held = state.limits.held.get((exceeded.user, exceeded.queue), AccountUsage())
+        return _limited(exceeded, held, amount, claimed=bool(claims.by_job))
     if not state.lends(record, amount):
         hours = state.cluster.pools[record.job.pool].lending
         return Reason(
@@ -44,17 +40,64 @@ def quota_in_the_way(state: State, record: JobRecord) -> Reason | None:
             opens_at=windows.opens_at(hours, state.now),
         )
     if not state.queues.may_borrow(record.queue) and state.queues.borrows(record.queue, amount):
-        return Reason(
-            Cause.GUARANTEE_OF_OTHERS,
-            f"queue {record.queue} may not borrow, and {gpus_text(amount.gpu_milli)} more would exceed its guarantee",
-            (("asked_milli", amount.gpu_milli),),
-            blocked_by=record.queue,
-        )
+        return _not_borrowing(state, record, amount)
     return None
 
 
-def _limited(limit: Limit, held: AccountUsage, asked: Amount) -> Reason:
-    """The user, or the group whose queue it is, may not have more running work now."""
+def _not_borrowing(state: State, record: JobRecord, amount: Amount) -> Reason:
+    queues = state.queues
+    who = next(node.queue.name for node in queues.by_name[record.queue].path if not node.queue.borrows)
+    guarantor = queues.guarantor(record.queue)
+    guarantee = "no guarantee stands behind it"
+    if guarantor is not None:
+        whose = "its guarantee" if guarantor.queue.name == who else f"the guarantee of queue {guarantor.queue.name}"
+        guarantee = f"{gpus_text(amount.gpu_milli)} more would exceed {whose}"
+    return Reason(
+        Cause.GUARANTEE_OF_OTHERS,
+        f"queue {who} may not borrow, and {guarantee}",
+        (("asked_milli", amount.gpu_milli),),
+        blocked_by=who,
+    )
+
+
+def _queue_limit(state: State, claims: Claims, node: QueueNode, asked: Amount) -> Reason:
+    """A queue is at its limit, of cards or else of CPUs or of memory."""
+    limit = node.queue.limit
+    assert limit is not None, "a queue without a limit limits nothing"
+    rows = (
+        (gpus_text, Amount(asked.gpu_milli), node.gpu_milli, limit.gpu_milli, asked.gpu_milli),
+        (cpus_text, Amount(cpu_milli=asked.cpu_milli), node.cpu_milli, limit.cpu_milli, asked.cpu_milli),
+        (_of_memory, Amount(memory_mib=asked.memory_mib), node.memory_mib, limit.memory_mib, asked.memory_mib),
+    )
+    text, _, held, most, wanted = next(row for row in rows if node.exceeds_limit(row[1]))
+    about = " (with what is claimed for jobs that are about to start)" if _counts_claims(state, claims, node) else ""
+    return Reason(
+        Cause.QUEUE_LIMIT,
+        f"queue {node.queue.name} holds {text(held)} of at most {text(most)}{about}; the job asks for {text(wanted)}",
+        (
+            ("held_milli", node.gpu_milli),
+            ("limit_milli", limit.gpu_milli),
+            ("asked_milli", asked.gpu_milli),
+        ),
+        blocked_by=node.queue.name,
+    )
+
+
+def _of_memory(mib: int) -> str:
+    return f"{memory_text(mib)} of memory"
+
+
+def _counts_claims(state: State, claims: Claims, node: QueueNode) -> bool:
+    """Whether some of what a queue holds is only claimed."""
+    return any(state.queues.is_below(state.jobs[job].queue, node.queue.name) for job in claims.by_job)
+
+
+def _limited(limit: Limit, held: AccountUsage, asked: Amount, *, claimed: bool) -> Reason:
+    """The user, or the group whose queue it is, may not have more running work now.
+
+    Args:
+        claimed: jobs that are about to start may be among those that count.
+    """
     who = f"user {limit.user}" if limit.user else f"queue {limit.queue}"
     numbers = (
         ("running_jobs", held.jobs),
@@ -74,7 +117,8 @@ def _limited(limit: Limit, held: AccountUsage, asked: Amount) -> Reason:
     ]
     return Reason(
         Cause.USER_LIMIT if limit.user else Cause.QUEUE_LIMIT,
-        f"{who} runs {held.jobs} job{'s' * (held.jobs != 1)} with {gpus_text(held.gpu_milli)} and "
+        f"{who} {'has' if claimed else 'runs'} {held.jobs} job{'s' * (held.jobs != 1)}"
+        f"{' running or about to start' if claimed else ''} with {gpus_text(held.gpu_milli)} and "
         f"{cards_text(held.cpu_milli)} CPUs, and may have at most {', '.join(bounds)}",
         numbers,
         blocked_by=limit.queue,

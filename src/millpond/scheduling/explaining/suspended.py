@@ -48,7 +48,7 @@ def why_suspended(state: State, record: JobRecord) -> Reason:
     )
 
 
-def frozen_in_the_way(state: State, record: JobRecord, fits: Callable[[], bool]) -> JobRecord | None:
+def frozen_in_the_way(state: State, record: JobRecord, fits: Callable[[], object]) -> JobRecord | None:
     """A job that was halted on request, and without whose device memory the waiting one would find room.
 
     Args:
@@ -66,7 +66,7 @@ def frozen_in_the_way(state: State, record: JobRecord, fits: Callable[[], bool])
         for task in other.tasks:
             if task.holding is not None:
                 state.cluster.change(task.holding, HoldState.NOTHING)
-        found = fits()
+        found = bool(fits())
         state.journal.rollback(mark)
         if found:
             return other

@@ -2,72 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
+from typing import Final
 
 from millpond.model.reasons import Remedy
 from millpond.model.workloads import Job
+from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
+from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.explaining.remedies import MOST_VARIANTS, variants
+from millpond.scheduling.explaining.turn import turn_of
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks
-from millpond.scheduling.tenancy.queue_rank import QueueRank
+
+MOST_REHEARSALS: Final = 8
+"""Variants that have room, and with which a whole cycle is tried."""
 
 
 class WhatIfTrial:
     """Tries jobs; nothing is kept."""
 
-    def __init__(self, state: State, placer: Placer) -> None:
+    def __init__(self, state: State, placer: Placer, claims: Claims, cycle: AdmissionCycle) -> None:
         self._state = state
         self._placer = placer
+        self._claims = claims
+        self._cycle = cycle
 
-    def fits(self, record: JobRecord, mask: NodeMask | None, job: Job | None = None) -> list[int]:
-        """The nodes on which the job, or a variant of it, could start now within quota; empty if it could not."""
-        variant = self._variant(record, job or record.job)
-        return [] if self._state.holds_back(variant) else self._room(variant, mask)
-
-    def finds_room(self, record: JobRecord, mask: NodeMask | None) -> bool:
-        """Whether the job could start now, if the ordering does not leave the room to others."""
-        return bool(self._room(self._variant(record, record.job), mask))
-
-    def _variant(self, record: JobRecord, job: Job) -> JobRecord:
-        variant = self._state.new_record(job, record.sequence, record.submitted_at)
-        variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
-        return variant
-
-    def _room(self, variant: JobRecord, mask: NodeMask | None) -> list[int]:
+    def finds_room(self, record: JobRecord, mask: NodeMask | None) -> list[int]:
+        """The nodes on which a job could start now within quota; empty if it could not."""
         state = self._state
-        tasks = admitted_tasks(state, variant)
-        if not tasks:
-            return []
         mark = state.journal.begin()
-        placed = self._placer.place(variant, mask, tasks=tasks)
+        tasks = admitted_tasks(state, record)
+        placed = self._placer.place(record, mask, tasks=tasks) if tasks else None
         state.journal.rollback(mark)
         return [holding.node for _, holding in placed or ()]
 
-    def remedy(self, record: JobRecord, rooms: list[int], mask: NodeMask | None) -> Remedy | None:
-        """The first variant, from the smallest change to the largest, that would start now.
+    def remedy(self, record: JobRecord, rooms: list[int], is_refused: Callable[[Job], object]) -> Remedy | None:
+        """The first variant, from the smallest change to the largest, that would start at once if submitted instead.
 
         Args:
             rooms: for how many tasks of each role there is room.
-            mask: the nodes that are not kept for others.
+            is_refused: whether a job would be refused when it is submitted.
         """
+        rehearsals = 0
         for remedy, job in islice(variants(record.job, rooms), MOST_VARIANTS):
-            if self.fits(record, mask, job) and self._gets_its_turn(record, job):
+            variant = self._variant(record, job)
+            with turn_of(self._state, self._claims, variant):
+                has_room = self.finds_room(variant, self._claims.mask(variant))
+            if not has_room or is_refused(job):
+                continue
+            rehearsals += 1
+            if self._starts_instead(variant, record):
                 return remedy
+            if rehearsals == MOST_REHEARSALS:
+                break
         return None
 
-    def _gets_its_turn(self, record: JobRecord, job: Job) -> bool:
-        """Whether the ordering lets a variant, submitted now instead of the job, go before all others of its pool.
-
-        Only a strict ordering keeps it back otherwise: there jobs that cannot start hold up all jobs behind them.
-        """
+    def _variant(self, record: JobRecord, job: Job) -> JobRecord:
+        """A record of a variant that is submitted now."""
         state = self._state
-        if not state.ordering.strict:
-            return True
         variant = state.new_record(job, state.next_sequence, state.now)
         variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
-        variant.key = state.ordering.waiting_key(variant, state.now)
-        rank = QueueRank(state).rank
-        others = [other for other in state.waiting if other is not record and other.job.pool == job.pool]
-        return all((rank(variant), variant.sequence) < (rank(other), other.sequence) for other in others)
+        variant.key, variant.displaces_above, _ = state.ordering.line_up(variant, state.now)
+        return variant
+
+    def _starts_instead(self, variant: JobRecord, record: JobRecord) -> bool:
+        """Whether a cycle starts a variant that stands in line instead of a job."""
+        waiting = self._state.waiting
+        waiting.remove(record)
+        waiting.add(variant)
+        try:
+            with self._claims.rehearsal():
+                for pool, kept in list(self._claims.reservations.items()):
+                    if kept.job == record.id:
+                        self._claims.keep(pool, None)
+                return self._cycle.would_start(variant)
+        finally:
+            waiting.remove(variant)
+            waiting.add(record)

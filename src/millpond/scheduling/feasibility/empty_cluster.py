@@ -172,7 +172,26 @@ def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
         ):
             if wanted > most:
                 return _beyond(f"queue {node.queue.name!r}", field, wanted, most, unit)
-    return _account_infeasibility(state, job, asked)
+    return _guarantee_infeasibility(state, job, asked) or _account_infeasibility(state, job, asked)
+
+
+def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
+    """A queue that may not borrow, and is guaranteed less than the job asks for."""
+    queues = state.queues
+    if not asked.gpu_milli or queues.may_borrow(job.queue):
+        return None
+    guarantor = queues.guarantor(job.queue)
+    most = 0 if guarantor is None else guarantor.queue.guarantee.gpu_milli
+    if asked.gpu_milli <= most:
+        return None
+    return Infeasibility(
+        f"the job asks for {gpus_text(asked.gpu_milli)}; queue {job.queue!r} may not borrow, and is guaranteed "
+        f"{gpus_text(most)}",
+        f"ask for at most {gpus_text(most)}, or use another queue" if most else "use another queue",
+        "gpus" if most else "queue",
+        milli_text(most) if most else "",
+        (("asked", asked.gpu_milli // 1000), ("limit", most // 1000)),
+    )
 
 
 def _account_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:

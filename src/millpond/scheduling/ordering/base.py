@@ -114,6 +114,9 @@ class Ordering:
         """Whether a job that fits should wait a little all the same; asked only where nothing is preempted."""
         return False
 
+    def held_back(self, record: JobRecord) -> None:
+        """A cycle kept a job waiting because ``holds_back`` said so."""
+
     def sizes(self, record: JobRecord) -> tuple[float, float, float, float, float]:
         """What the roster keeps of a running job, beside its public figures.
 

@@ -126,6 +126,9 @@ class Default(Ordering):
     def holds_back(self, record: JobRecord, free_gpu_milli: int, capacity_milli: int, now: float) -> bool:
         return self.guard.holds_back(record, free_gpu_milli, capacity_milli, now)
 
+    def held_back(self, record: JobRecord) -> None:
+        self.guard.hold_back(record)
+
     def next_release(self, now: float) -> float | None:
         return self.guard.next_release(now)
 

@@ -80,13 +80,16 @@ class ShortWorkGuard:
             return False
         expected = EXPECTED_FACTOR * sum(self._demand[:below]) / max(self._span_s, 1.0)
         wanted = min(expected, MOST_ROOM * capacity_milli) - sum(self._running_milli[:below])
-        held = free_milli - record.gpu_milli < wanted
-        until = record.submitted_at + LONGEST_DELAY * length_s
-        if held:
-            place = bisect_left(self._held_until, until)
-            if place == len(self._held_until) or self._held_until[place] != until:
-                self._held_until.insert(place, until)
-        return held
+        return free_milli - record.gpu_milli < wanted
+
+    def hold_back(self, record: JobRecord) -> None:
+        """A job is held back; remember until when at most."""
+        if record.expected_s is None:
+            return
+        until = record.submitted_at + LONGEST_DELAY * record.expected_s
+        place = bisect_left(self._held_until, until)
+        if place == len(self._held_until) or self._held_until[place] != until:
+            self._held_until.insert(place, until)
 
     def next_release(self, now: float) -> float | None:
         """When the first job that was held back may be held back no longer; None when there is none."""

@@ -201,9 +201,10 @@ def why_suspend_refused(record: JobRecord) -> str:
     return f"could not leave its cards: {why}"
 
 
-def is_suspending_for(state: State, job_id: str) -> bool:
-    """Whether some work was asked to leave its devices for this job and has not confirmed that it did."""
-    return any(decision.job in state.suspended for decision in state.pending.suspensions_for(job_id))
+def suspending_for(state: State, job_id: str) -> list[JobRecord]:
+    """The work that was asked to leave its devices for this job and has not confirmed that it did."""
+    pending = state.pending.suspensions_for(job_id)
+    return [state.suspended[decision.job] for decision in pending if decision.job in state.suspended]
 
 
 def given_up(state: State, record: JobRecord) -> Amount:

@@ -35,10 +35,10 @@ from millpond.scheduling.suspension.suspension import (
     can_retake,
     can_swap,
     given_up,
-    is_suspending_for,
     leaves_by,
     resume,
     suspend,
+    suspending_for,
 )
 
 MOST_SWITCHING = 0.03
@@ -224,7 +224,7 @@ class TimeSlicing:
             devices = devices_of(record)
             is_first = spoken_for.isdisjoint(devices) and not any(holding.node in claimed for holding in holdings)
             spoken_for |= devices
-            if not is_first or is_suspending_for(state, record.id):
+            if not is_first or suspending_for(state, record.id):
                 continue
             if resume(state, record, Cause.TURN_TAKEN) or free_only:
                 continue

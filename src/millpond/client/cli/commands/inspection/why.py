@@ -33,6 +33,13 @@ _FILTERS = {
     "fits": "with room",
 }
 
+_IN_THE_WAY = {
+    "nodes-closed": "node",
+    **dict.fromkeys(("queue-limit", "user-limit", "guarantee-of-others", "lending-over"), "queue"),
+    **dict.fromkeys(("no-room", "room-being-made", "victims-protected"), "job"),
+}
+"""What ``blocked_by`` names, by cause; another job in line for all others."""
+
 
 @click.command("why")
 @job_argument("job")
@@ -57,7 +64,7 @@ def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
         nodes = (f"{number} {_FILTERS.get(name, name)}" for name, number in reason.nodes.items())
         facts.append(("nodes", "; ".join(nodes)))
     if reason.blocked_by:
-        facts.append(("node" if reason.cause == "nodes-closed" else "behind", reason.blocked_by))
+        facts.append((_IN_THE_WAY.get(reason.cause, "behind"), reason.blocked_by))
     if reason.remedy is not None:
         field = f" ({reason.remedy.field}: {reason.remedy.value})" if reason.remedy.field else ""
         facts.append(("remedy", reason.remedy.change + field))

@@ -1,0 +1,48 @@
+"""The state as the cycle finds it when the turn of a waiting job comes: what is claimed, and what binds the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import admitted_tasks
+from millpond.scheduling.tenancy.queue_rank import QueueRank
+
+
+@contextmanager
+def turn_of(state: State, claims: Claims, record: JobRecord) -> Iterator[None]:
+    """In here quotas count what is claimed for others, and a reservation binds the job if its holder comes first.
+
+    All changes are undone at the end.
+    """
+    mark = state.journal.begin()
+    claims.charge(1, but=record.id)
+    claims.begin_walk()
+    kept = claims.reservations.get(record.job.pool)
+    if kept is not None and (holder := state.jobs[kept.job]).line:
+        rank = QueueRank(state).rank
+        if (rank(holder), holder.sequence) < (rank(record), record.sequence):
+            claims.bind(record.job.pool)
+    try:
+        yield
+    finally:
+        claims.end_walk()
+        state.journal.rollback(mark)
+
+
+def first_in_the_way(state: State, claims: Claims, record: JobRecord) -> JobRecord | None:
+    """The job behind which all others of its pool wait under a strict ordering, if it is ahead of this one.
+
+    It is the first that its queue and its user admit and that has no claim: the cycle found no room for it.
+    """
+    if not state.ordering.strict:
+        return None
+    for other in state.waiting.ranked(QueueRank(state).rank):
+        if other is record:
+            return None
+        if other.job.pool == record.job.pool and other.id not in claims.by_job and admitted_tasks(state, other):
+            return other
+    return None

@@ -1,0 +1,499 @@
+"""Whether an explanation is true, found out on forks of the scheduler without the code that explains.
+
+A fork is changed as the explanation says that it matters, and the real cycle decides what comes of it. *Starts* means
+that the next cycle starts the job at the same instant, without any work leaving for it. *Alone* means that all other
+waiting jobs are withdrawn, but those whom room is kept for, and that running and suspended work stays as it is. *Fresh
+machines* are empty twins of all machines of the job's pool. *All else lifted* means alone, all nodes open for ever, all
+cards healthy where the cause says nothing of them, and no short work expected.
+
+| cause | true if |
+| --- | --- |
+| impossible | with everything else ended, all else lifted and quotas in force it does not start |
+| any other | with everything else ended, all else lifted and quotas in force it starts |
+| a quota | alone with fresh machines it does not start, without any quota it does; and without the bound that is \
+named the answer is another |
+| no-room | with all else lifted and no room kept for others it does not start; with fresh machines it does |
+| reserved | alone it does not start; once those who are named as keeping the room are withdrawn it does |
+| nodes-closed | with no room kept for others it does not start; with the nodes open that are named it does |
+| held-back | alone it does not start, unless no short work is expected |
+| victims-protected | as no-room; the one named is protected, and if all lower work ended it would start |
+| behind | with fresh machines for all but the one in front it does not start; with that one withdrawn it does |
+| room-being-made | the one named is leaving, and once all have left that are, it starts |
+| not-considered | there is something to decide; or it has a pause, and is in a line once that is over |
+| window-closed, retry-delayed | it is in no line before the instant that is given, and is from then on |
+| trouble with starts | without it the answer is another, and with it nothing starts on fresh machines |
+
+A remedy is true if the changed job, submitted instead of the one that waits, starts. Nodes are counted by the first
+thing that a task fails on: all of them, and those that are closed, of other pools, or fit, as counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from worlds import asks
+
+from millpond.model.decisions import Start
+from millpond.model.devices import DeviceHealth
+from millpond.model.events import (
+    Confirmed,
+    DeviceHealthChanged,
+    DurationPredicted,
+    Ended,
+    JobSubmitted,
+    LimitChanged,
+    NodeJoined,
+    NodeOpened,
+    PoolChanged,
+    QueueChanged,
+    SchedulingResumed,
+    StopRequested,
+)
+from millpond.model.reasons import Cause, Filter, Reason, Remedy
+from millpond.model.states import JobState, Outcome, TaskState
+from millpond.model.tenants import Limit
+from millpond.model.topology import Level
+from millpond.model.workloads import Job, Role
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.tenancy.queue_rank import QueueRank
+
+TROUBLE = (Cause.DISK_FULL, Cause.NOT_ISOLATED)
+QUOTAS = (Cause.QUEUE_LIMIT, Cause.USER_LIMIT, Cause.GUARANTEE_OF_OTHERS, Cause.LENDING_OVER)
+COUNTED = (Cause.NO_ROOM, Cause.RESERVED, Cause.NODES_CLOSED, Cause.VICTIMS_PROTECTED)
+
+
+class Supposition:
+    """A fork of a scheduler in which something is otherwise, and one job that is looked at."""
+
+    def __init__(self, core: Scheduler, now: float, job: str) -> None:
+        self.core = core.fork()
+        self.now = now
+        self.job = job
+        self.state = self.core._state
+        self.pool = self.core.jobs[job].job.pool
+
+    def alone(self, *, keepers: Iterable[str] = ()) -> Supposition:
+        """No other job waits, but those for whom room is kept; what runs stays as it is."""
+        kept = {self.job, *keepers}
+        for record in list(self.core.jobs.values()):
+            if record.state is JobState.QUEUED and record.id not in kept:
+                self.core.handle(StopRequested(self.now, record.id))
+        self.core._claims.drop(self.job)
+        self.state.growing.clear()
+        self.state.suspended.clear()
+        return self
+
+    def without(self, *jobs: str) -> Supposition:
+        """These jobs are withdrawn, or gone if they run."""
+        for job in jobs:
+            record = self.core.jobs[job]
+            if record.state.ended:
+                continue
+            attempt, is_queued = record.attempt, record.state is JobState.QUEUED
+            self.core.handle(StopRequested(self.now, job))
+            if not is_queued:
+                self.core.handle(Ended(self.now, job, attempt, Outcome.STOPPED))
+        return self
+
+    def all_gone(self) -> Supposition:
+        """Nothing else runs or waits."""
+        others = [record.id for record in self.core.jobs.values() if record.id != self.job]
+        return self.without(*others)
+
+    def open(self, names: Iterable[str] | None = None) -> Supposition:
+        """Nodes are open for ever: these, or all."""
+        wanted = set(self.state.cordons.by_node) if names is None else set(names)
+        for name in sorted(wanted & set(self.state.cordons.by_node)):
+            self.core.handle(NodeOpened(self.now, name, planned=True))
+        return self
+
+    def healthy(self) -> Supposition:
+        """No card has failed."""
+        for node in self.state.cluster.nodes:
+            for device in node.devices if node is not None else ():
+                if node is not None and device.health is not DeviceHealth.OK:
+                    self.core.handle(DeviceHealthChanged(self.now, node.name, device.uuid, DeviceHealth.OK))
+        return self
+
+    def unreserved(self) -> Supposition:
+        """No room is reserved for a job ahead, none for short work, and no work is displaced."""
+        self.state.settings = replace(self.state.settings, preempt=False, preempt_by_priority=False, reserve=False)
+        self.core._claims.reservations.clear()
+        return self
+
+    def eager(self) -> Supposition:
+        """No short work is expected."""
+        self.state.holds_back = lambda record: False  # type: ignore[method-assign]
+        return self
+
+    def fresh_machines(self) -> Supposition:
+        """Twins of all machines of the job's pool join, empty and healthy."""
+        for node in list(self.state.cluster.nodes):
+            if node is not None and node.pool == self.pool:
+                cards = tuple(replace(card, uuid=f"fresh-{card.uuid}", health=DeviceHealth.OK) for card in node.devices)
+                self.core.handle(NodeJoined(self.now, replace(node, name=f"fresh-{node.name}", devices=cards)))
+        return self
+
+    def unbounded(self) -> Supposition:
+        """No quota of any kind binds."""
+        for node in list(self.state.queues.by_name.values()):
+            self.core.handle(QueueChanged(self.now, replace(node.queue, limit=None, borrows=True)))
+        for account in list(self.state.limits.by_account):
+            self.core.handle(LimitChanged(self.now, Limit(*account)))
+        for pool in list(self.state.cluster.pools.values()):
+            self.core.handle(PoolChanged(self.now, replace(pool, lending=())))
+        return self
+
+    def refusing(self, job: str) -> Supposition:
+        """One job finds no place whatever there is; what is reserved stays so."""
+        placer, planner = self.core._placer, self.core._planner
+        place = placer.place
+
+        def place_others(record: JobRecord, *rest: object, **more: object) -> object:
+            return None if record.id == job else place(record, *rest, **more)  # type: ignore[arg-type]
+
+        placer.place = place_others  # type: ignore[assignment, method-assign]
+        for name in ("by_guarantee", "by_priority", "by_ordering"):
+            setattr(planner, name, lambda *_: None)
+        self.core._walk._reserve = lambda record: None  # type: ignore[method-assign]
+        return self
+
+    def starts(self) -> bool:
+        """Whether the next cycle starts the job."""
+        return any(isinstance(each, Start) and each.job == self.job for each in self.core.decide(self.now))
+
+    def why(self) -> Reason:
+        """What is said about the job here."""
+        return self.core.cause(self.job, self.now)
+
+
+class Oracle:
+    """Judges answers about jobs that wait in one scheduler."""
+
+    def __init__(self, core: Scheduler, now: float) -> None:
+        self.core = core
+        self.now = now
+
+    def complaints(self, job: str) -> list[str]:
+        """What is false in the answer about a job."""
+        reason = self.core.explain(job, self.now)
+        found = [*self._about_feasibility(job, reason), *self._about_cause(job, reason), *self._counts(job, reason)]
+        if reason.remedy is not None and reason.remedy.field and reason.cause is not Cause.IMPOSSIBLE:
+            found += self._about_remedy(job, reason.remedy)
+        return [f"{job}: {each} [{reason.cause}: {reason.summary}; {reason.blocked_by}]" for each in found]
+
+    def _suppose(self, job: str) -> Supposition:
+        return Supposition(self.core, self.now, job)
+
+    # ---- causes -------------------------------------------------------------------------------------------------
+
+    def _about_feasibility(self, job: str, reason: Reason) -> list[str]:
+        if reason.cause in (*TROUBLE, Cause.WINDOW_CLOSED, Cause.RETRY_DELAYED, Cause.SUSPENDED, Cause.SCALED_TO_ZERO):
+            return []
+        if not self.core.jobs[job].line and reason.cause is not Cause.IMPOSSIBLE:
+            return []
+        empty = self._suppose(job).all_gone().open().healthy().unreserved()
+        if reason.cause is Cause.IMPOSSIBLE:
+            return ["it starts on the empty cluster"] * (self.core.holds == {} and empty.starts())
+        return [] if empty.starts() else ["it does not start on the empty cluster"]
+
+    def _about_cause(self, job: str, reason: Reason) -> list[str]:
+        checks: dict[Cause, Callable[[str, Reason], list[str]]] = {
+            Cause.NO_ROOM: self._no_room,
+            Cause.RESERVED: self._reserved,
+            Cause.NODES_CLOSED: self._closed,
+            Cause.HELD_BACK: self._held_back,
+            Cause.VICTIMS_PROTECTED: self._protected,
+            Cause.BEHIND: self._behind,
+            Cause.ROOM_BEING_MADE: self._being_made,
+            Cause.NOT_CONSIDERED: self._not_considered,
+            Cause.WINDOW_CLOSED: self._appointed,
+            Cause.RETRY_DELAYED: self._appointed,
+            **dict.fromkeys(QUOTAS, self._quota),
+            **dict.fromkeys(TROUBLE, self._trouble),
+        }
+        check = checks.get(reason.cause)
+        return check(job, reason) if check is not None else []
+
+    def _quota(self, job: str, reason: Reason) -> list[str]:
+        def roomy() -> Supposition:
+            return self._suppose(job).alone(keepers=self._claimers()).open().eager().fresh_machines()
+
+        found = []
+        if roomy().starts():
+            found.append("it starts if there is room")
+        if not roomy().unbounded().starts():
+            found.append("it does not start without any quota")
+        lifted = self._suppose(job)
+        self._lift(lifted, reason)
+        after = lifted.why()
+        if (after.cause, after.blocked_by) == (reason.cause, reason.blocked_by):
+            found.append("the same is said without the bound")
+        return found
+
+    def _lift(self, there: Supposition, reason: Reason) -> None:
+        """Put the bound that is named out of force."""
+        record, state = there.core.jobs[there.job], there.state
+        if reason.cause is Cause.USER_LIMIT:
+            there.core.handle(LimitChanged(self.now, Limit(record.job.user)))
+        elif reason.cause is Cause.LENDING_OVER:
+            pool = state.cluster.pools[record.job.pool]
+            there.core.handle(PoolChanged(self.now, replace(pool, lending=())))
+            there.core.decide(self.now)
+        elif reason.cause is Cause.GUARANTEE_OF_OTHERS:
+            queue = state.queues.by_name[reason.blocked_by].queue
+            there.core.handle(QueueChanged(self.now, replace(queue, borrows=True)))
+        elif reason.blocked_by == record.queue and ("", record.queue) in state.limits.by_account:
+            there.core.handle(LimitChanged(self.now, Limit("", record.queue)))
+            queue = state.queues.by_name[reason.blocked_by].queue
+            there.core.handle(QueueChanged(self.now, replace(queue, limit=None)))
+        else:
+            queue = state.queues.by_name[reason.blocked_by].queue
+            there.core.handle(QueueChanged(self.now, replace(queue, limit=None)))
+
+    def _keepers(self, job: str) -> set[str]:
+        claims = self.core._claims
+        pool = self.core.jobs[job].job.pool
+        held = claims.reservations.get(pool)
+        return {*claims.by_job, *((held.job,) if held is not None else ())}
+
+    def _no_room(self, job: str, reason: Reason) -> list[str]:
+        found = []
+        if self._suppose(job).alone().open().unreserved().starts():
+            found.append("there is room")
+        if not self._suppose(job).alone(keepers=self._claimers()).open().unreserved().fresh_machines().starts():
+            found.append("more room does not help")
+        if reason.blocked_by and not self._suppose(job).alone().open().unreserved().without(reason.blocked_by).starts():
+            found.append("the one named is not in the way")
+        return found
+
+    def _claimers(self) -> set[str]:
+        return set(self.core._claims.by_job)
+
+    def _reserved(self, job: str, reason: Reason) -> list[str]:
+        keepers = self._keepers(job)
+        found = []
+        if reason.blocked_by not in keepers - {job}:
+            return ["nothing is kept for the one named"]
+        if self._suppose(job).alone(keepers=keepers).eager().starts():
+            found.append("it starts at once")
+        named = {reason.blocked_by}
+        if dict(reason.numbers).get("kept_for", 1) > 1:
+            named = keepers - {job}
+            if self._kept_by(job, keepers - {reason.blocked_by}).starts():
+                found.append("it starts if the one named alone is withdrawn")
+        if not self._kept_by(job, keepers - named).starts():
+            found.append("it does not start if those named are withdrawn")
+        return found
+
+    def _kept_by(self, job: str, keepers: set[str]) -> Supposition:
+        """Room is kept for these alone, and they do not take any other."""
+        there = self._suppose(job).alone(keepers=keepers).eager()
+        held = self.core._claims.reservations.get(there.pool)
+        return there if held is None or held.job not in keepers or held.job == job else there.refusing(held.job)
+
+    def _closed(self, job: str, reason: Reason) -> list[str]:
+        found = []
+        if self._suppose(job).alone().unreserved().starts():
+            found.append("it starts although they are closed")
+        by_node = self.core._state.cordons.by_node
+        named = [name for name in by_node if name in reason.summary]
+        if dict(reason.numbers)["nodes"] > len(named):
+            named = list(by_node)
+        if not self._suppose(job).alone().open(named).unreserved().starts():
+            found.append("it does not start if they are open")
+        return found
+
+    def _held_back(self, job: str, reason: Reason) -> list[str]:
+        found = []
+        keepers = self._keepers(job)
+        if self._suppose(job).alone(keepers=keepers).starts():
+            found.append("it starts at once")
+        if not self._suppose(job).alone(keepers=keepers).eager().starts():
+            found.append("it does not start if no short work is expected")
+        return found
+
+    def _protected(self, job: str, reason: Reason) -> list[str]:
+        found = self._no_room(job, replace(reason, blocked_by=""))
+        core = self.core
+        lower = [
+            other.id
+            for other in core._state.running.values()
+            if other.job.pool == core.jobs[job].job.pool and other.id != job
+        ]
+        if not self._suppose(job).alone().unreserved().without(*lower).starts():
+            found.append("it does not start if all that work ends")
+        count = dict(reason.numbers)["protected"]
+        if count > len(lower):
+            found.append("more is counted than there is")
+        if self._is_free(job, reason.blocked_by, spared=False):
+            found.append("the one named is not protected")
+        free = [other for other in lower if self._is_free(job, other, spared=True)]
+        if count == 1 and not self._suppose(job).alone().unreserved().without(*free, reason.blocked_by).starts():
+            found.append("the one named is not all that is in the way")
+        return found
+
+    def _is_free(self, job: str, other: str, *, spared: bool) -> bool:
+        """Whether running work may be ended for a job.
+
+        Args:
+            spared: so may work of a queue that holds more than its guarantee, as long as it does.
+        """
+        record, victim, now = self.core.jobs[job], self.core.jobs[other], self.now
+        if not victim.job.preemptible or victim.preemptions >= victim.job.preemption_budget:
+            return False
+        if now < (now if victim.started_at is None else victim.started_at) + victim.job.minimum_run_s:
+            return False
+        queues = self.core._state.queues
+        if not queues.borrows(record.queue, record.demand.least_amount) and victim.queue != record.queue:
+            return queues.may_take_back(record.queue, victim.queue)
+        guarantor = queues.guarantor(victim.queue)
+        shielded = guarantor is not None and guarantor is not queues.guarantor(record.queue)
+        if spared:
+            shielded = queues.shields(victim.queue, record.queue)
+        return victim.job.priority < record.job.priority and not shielded
+
+    def _behind(self, job: str, reason: Reason) -> list[str]:
+        state, first = self.core._state, reason.blocked_by
+        mark = state.journal.begin()
+        self.core._claims.charge(1)
+        ranked = [record.id for record in state.waiting.ranked(QueueRank(state).rank)]
+        state.journal.rollback(mark)
+        if ranked.index(first) > ranked.index(job):
+            return ["the one named comes behind it"]
+        found = []
+        if self._behind_it(job, first).refusing(first).starts():
+            found.append("it starts while the one named waits")
+        if not self._behind_it(job, first).without(first).starts():
+            found.append("it does not start without the one named")
+        return found
+
+    def _behind_it(self, job: str, first: str) -> Supposition:
+        return (
+            self._suppose(job)
+            .alone(keepers={first, *self._claimers()})
+            .unbounded()
+            .open()
+            .unreserved()
+            .fresh_machines()
+        )
+
+    def _being_made(self, job: str, reason: Reason) -> list[str]:
+        there = self._suppose(job)
+        found = []
+        if not _is_leaving(there.core.jobs[reason.blocked_by]):
+            found.append("the one named is not leaving")
+        for record in list(there.core.jobs.values()):
+            for task in record.tasks:
+                if task.state is TaskState.STOPPING:
+                    event = Ended(self.now, record.id, record.attempt, Outcome.STOPPED, task.number)
+                    there.core.handle(event)
+        for decision in list(there.state.pending):
+            there.core.handle(Confirmed(self.now, decision))
+        for record in list(there.core.jobs.values()):
+            if record.state is JobState.QUEUED and record.id not in (job, *self._claimers()):
+                there.core.handle(StopRequested(self.now, record.id))
+        there.state.growing.clear()
+        return found if there.starts() else [*found, "it does not start once all have left"]
+
+    def _not_considered(self, job: str, reason: Reason) -> list[str]:
+        record = self.core.jobs[job]
+        if not record.line:
+            ends = [at for at, _, other in self.core._state.paused if other is record]
+            return [] if ends else ["it has no pause"]
+        there = self._suppose(job)
+        if not there.core.decide(self.now):
+            return ["there is nothing to decide"]
+        return [] if self._suppose(job).alone(keepers=self._keepers(job)).starts() else ["there is no room for it"]
+
+    def _appointed(self, job: str, reason: Reason) -> list[str]:
+        at = reason.start.earliest_at if reason.start is not None else None
+        if at is None:
+            return [] if reason.cause is Cause.WINDOW_CLOSED else ["no instant is given"]
+        there = self._suppose(job).alone()
+        there.core.decide(max(at - 0.5, self.now))
+        found = ["it is in a line before"] if at > self.now + 0.5 and there.core.jobs[job].line else []
+        there.core.decide(at)
+        return found if there.core.jobs[job].line or there.core.jobs[job].attempt else [*found, "it stays out of line"]
+
+    def _trouble(self, job: str, reason: Reason) -> list[str]:
+        there = self._suppose(job).alone().open().unbounded().unreserved().fresh_machines()
+        found = ["it starts all the same"] if there.starts() else []
+        lifted = self._suppose(job)
+        lifted.core.handle(SchedulingResumed(self.now, reason.cause))
+        return [*found, "the same is said without it"] if lifted.why().cause is reason.cause else found
+
+    # ---- counts -------------------------------------------------------------------------------------------------
+
+    def _counts(self, job: str, reason: Reason) -> list[str]:
+        if reason.cause not in COUNTED:
+            return []
+        cluster, pool = self.core._state.cluster, self.core.jobs[job].job.pool
+        nodes = [node for node in cluster.nodes if node is not None]
+        closed = [node for node in nodes if node.name in cluster.closed]
+        counts = dict(reason.nodes)
+        wanted = {
+            Filter.CLOSED: len(closed),
+            Filter.OTHER_POOL: sum(node.pool != pool for node in nodes if node not in closed),
+        }
+        found = [
+            f"{each} of {most} are {name}" for name, most in wanted.items() if (each := counts.get(name, 0)) != most
+        ]
+        if sum(counts.values()) != len(nodes):
+            found.append(f"{sum(counts.values())} of {len(nodes)} nodes are counted")
+        numbers = dict(reason.numbers)
+        if reason.cause is Cause.NO_ROOM and numbers["nodes_that_fit_one_task"] != counts.get(Filter.FITS, 0):
+            found.append("the numbers differ")
+        if reason.cause is Cause.NO_ROOM and numbers["tasks"] == 1 and counts.get(Filter.FITS, 0):
+            found.append("a node fits")
+        return found
+
+    # ---- remedies -----------------------------------------------------------------------------------------------
+
+    def _about_remedy(self, job: str, remedy: Remedy) -> list[str]:
+        record = self.core.jobs[job]
+        fork = self.core.fork()
+        fork.handle(StopRequested(self.now, job))
+        changed = changed_job(record.job, remedy)
+        refusal = fork.check(changed)
+        if refusal is not None:
+            return [f"the remedy asks for what is impossible: {remedy.change}: {refusal.summary}"]
+        fork.handle(JobSubmitted(self.now, changed))
+        if record.expected_s is not None and record.cautious_s is not None:
+            fork.handle(DurationPredicted(self.now, changed.id, record.expected_s, record.cautious_s))
+        started = [each.job for each in fork.decide(self.now) if isinstance(each, Start)]
+        return [] if changed.id in started else [f"the remedy does not help: {remedy.change}"]
+
+
+def _is_leaving(record: JobRecord) -> bool:
+    stopping = any(task.state is TaskState.STOPPING for task in record.tasks)
+    return stopping or record.state is JobState.SUSPENDED
+
+
+def changed_job(job: Job, remedy: Remedy) -> Job:
+    """A job with a remedy applied, under another id."""
+    job = replace(job, id=f"{job.id}-changed")
+    field, index = remedy.field, 0
+    if field.startswith("roles["):
+        number, _, field = field.removeprefix("roles[").partition("].")
+        index = int(number)
+    role, request = job.roles[index], job.roles[index].request
+    match field:
+        case "topology":
+            return replace(job, together=Level.ZONE, together_required=False)
+        case "tasks":
+            role = Role.rigid(request, int(remedy.value), role.name)
+        case "gpu_models":
+            role = replace(role, request=replace(request, models=()))
+        case "cpus":
+            role = replace(role, request=replace(request, cpu_milli=round(float(remedy.value) * 1000)))
+        case "memory":
+            role = replace(role, request=replace(request, memory_mib=int(remedy.value.removesuffix("MiB"))))
+        case "gpus":
+            asked = asks(float(remedy.value))
+            role = replace(role, request=replace(request, devices=asked.devices, slice=asked.slice))
+        case _:
+            raise AssertionError(f"a remedy for {remedy.field!r}")
+    return replace(job, roles=(*job.roles[:index], role, *job.roles[index + 1 :]))

@@ -1,0 +1,54 @@
+"""What is said about waiting jobs in random worlds is held against forks, cause by cause (``explanation_oracle``)."""
+
+from __future__ import annotations
+
+import pytest
+from contended_worlds import ContendedWorld
+from explanation_oracle import Oracle
+
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState
+
+STEPS = 60
+FIRST_STEP = 10
+"""Not much waits before."""
+ASKED = 3
+"""Jobs that are asked about after every third step."""
+
+
+def judge(seed: int) -> tuple[list[Cause], list[str]]:
+    """The causes given in one world, and what is false in the answers."""
+    scene = ContendedWorld(seed)
+    world, causes, complaints = scene.world, list[Cause](), list[str]()
+    for step in range(STEPS):
+        scene.step()
+        if step > FIRST_STEP and world.core.jobs:
+            latest = list(world.core.jobs)[-1]
+            if world.core.cause(latest, world.now).cause is Cause.NOT_CONSIDERED:  # the cycle is yet to come
+                complaints += Oracle(world.core, world.now).complaints(latest)
+        world.settle()
+        if step > FIRST_STEP and step % 3 == 2:
+            waiting = [job for job, record in world.core.jobs.items() if record.state is JobState.QUEUED]
+            oracle = Oracle(world.core, world.now)
+            for job in scene.draws.sample(waiting, min(ASKED, len(waiting))):
+                causes.append(world.core.cause(job, world.now).cause)
+                complaints += oracle.complaints(job)
+    return causes, [f"seed {seed}: {each}" for each in complaints]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_causes_are_true_and_remedies_start_their_jobs(seed: int) -> None:
+    _, complaints = judge(seed)
+    assert not complaints
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(5))
+def test_causes_are_true_and_remedies_start_their_jobs_in_ten_thousand_answers(part: int) -> None:
+    answers: list[Cause] = []
+    for seed in range(100 + 50 * part, 150 + 50 * part):
+        causes, complaints = judge(seed)
+        assert not complaints
+        answers += causes
+    assert len(answers) >= 2_000
+    assert len(set(answers)) >= 12
