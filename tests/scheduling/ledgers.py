@@ -5,6 +5,7 @@ from __future__ import annotations
 from millpond.model.decisions import Migrate, Resume, Suspend
 from millpond.model.resources import SHARE_OF_CARD
 from millpond.model.states import JobState, TaskState
+from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.state import ACTIVE
@@ -27,10 +28,28 @@ def check_everything(core: Scheduler) -> None:
     check_roster(core)
 
 
+def overdrawn(cluster: Cluster) -> str:
+    """The first ledger entry below zero, in words; empty when there is none."""
+    arrays = cluster.arrays
+    checks = (
+        ("CPU", arrays.cpu_free_milli[: arrays.node_count]),
+        ("memory", arrays.memory_free_mib[: arrays.node_count]),
+        ("swap space", arrays.swap_free_mib[: arrays.node_count]),
+        ("extra resource", arrays.extra_free[: arrays.node_count]),
+        ("device compute", arrays.compute_free_milli[: arrays.device_count]),
+        ("device compute limit", arrays.limit_free_milli[: arrays.device_count]),
+        ("device memory", arrays.device_memory_free_mib[: arrays.device_count]),
+    )
+    for what, values in checks:
+        if (values < 0).any():
+            return f"{what} at {int(values.argmin())} is {int(values.min())}"
+    return ""
+
+
 def check_ledger(core: Scheduler) -> None:
     """Free amounts are what the nodes have less what the tasks asked for, and nothing is below zero."""
     cluster = core._state.cluster
-    assert cluster.overdrawn() == ""
+    assert overdrawn(cluster) == ""
     nodes: dict[int, dict[str, int]] = {}
     devices: dict[int, list[int]] = {}
     for index, node in enumerate(cluster.nodes):

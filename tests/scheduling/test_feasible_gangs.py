@@ -9,6 +9,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts_by_hand import fits
+from ledgers import overdrawn
 from worlds import World, asks, gang, machine, single
 
 from millpond.model.devices import Device, DeviceHealth
@@ -84,7 +85,7 @@ def test_a_gang_is_accepted_if_and_only_if_it_fits_on_the_empty_cluster_and_then
     if reason is None:
         world.submit(job)
         assert world.state("g") is JobState.RUNNING
-        assert world.core._state.cluster.overdrawn() == ""
+        assert overdrawn(world.core._state.cluster) == ""
     else:
         assert reason.cause is Cause.IMPOSSIBLE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ledgers import check_everything
+from ledgers import check_everything, overdrawn
 from scenes import Scene, play
 from worlds import World, asks, gang, machine, single
 
@@ -99,7 +99,7 @@ SCENES = [
 @pytest.mark.parametrize("scene", SCENES, ids=str)
 def test_what_fits_together(scene: Scene) -> None:
     world = play(scene)
-    assert world.core._state.cluster.overdrawn() == ""
+    assert overdrawn(world.core._state.cluster) == ""
 
 
 def test_the_filter_that_keeps_a_job_out_is_named() -> None:

@@ -370,21 +370,3 @@ class Cluster:
         return {
             int(model): int(total) * 1000 for model, total in zip(*np.unique(models, return_counts=True), strict=True)
         }
-
-    def overdrawn(self) -> str:
-        """The first ledger entry below zero, in words; empty when there is none. For tests and after a crash."""
-        arrays = self.arrays
-        checks = (
-            ("CPU", arrays.cpu_free_milli[: arrays.node_count]),
-            ("memory", arrays.memory_free_mib[: arrays.node_count]),
-            ("swap space", arrays.swap_free_mib[: arrays.node_count]),
-            ("extra resource", arrays.extra_free[: arrays.node_count]),
-            ("device compute", arrays.compute_free_milli[: arrays.device_count]),
-            ("device compute limit", arrays.limit_free_milli[: arrays.device_count]),
-            ("device memory", arrays.device_memory_free_mib[: arrays.device_count]),
-        )
-        for what, values in checks:
-            if (values < 0).any():
-                where = int(values.argmin())
-                return f"{what} at {where} is {int(values.min())}"
-        return ""

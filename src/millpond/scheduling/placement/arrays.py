@@ -137,7 +137,6 @@ class ClusterArrays:
         rack: int = 0,
         zone: int = 0,
         pool: int = 0,
-        link_type: int = 0,
         swap_mib: int = 0,
         extras: Sequence[int] = (),
     ) -> int:
@@ -147,7 +146,7 @@ class ClusterArrays:
         node, first, count = self.node_count, self.device_count, len(models)
         self.reserve(node + 1, first + count)
         self.node_table[:, node] = [
-            cpu_milli, memory_mib, first, count, 1, rack, zone, 0, pool, swap_mib, link_type,
+            cpu_milli, memory_mib, first, count, 1, rack, zone, 0, pool, swap_mib, 0,
             *extras, *([0] * (self.extras - len(extras))),
         ]  # fmt: skip
         owned = slice(first, first + count)

@@ -17,6 +17,7 @@ from millpond.scheduling.placement.arrays import WHOLE_CARD_MILLI
 from millpond.scheduling.placement.shapes import Shape
 
 COVERAGE_PERCENT = 95
+DRIFT_PERCENT = 10.0
 _LEARNT_UNIT = 1_000
 _EPOCH_HALF_LIVES = 8.0
 MOST_SHAPES = 10_000
@@ -47,7 +48,7 @@ class TypicalMix:
     demand_milli: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def from_counts(cls, counts: Iterable[tuple[Shape, int]], coverage_percent: int = COVERAGE_PERCENT) -> TypicalMix:
+    def from_counts(cls, counts: Iterable[tuple[Shape, int]]) -> TypicalMix:
         """The mix of ``counts``: (shape, number of tasks), in any order, repeats added up."""
         merged: dict[tuple[int, int, int, int], int] = {}
         slices: dict[int, int] = {}
@@ -60,14 +61,14 @@ class TypicalMix:
                 slices[compute] = slices.get(compute, 0) + count
             if compute:
                 demand[shape.model_mask] = demand.get(shape.model_mask, 0) + count * shape.total_compute_milli
-        return cls(_most_popular(merged, coverage_percent), dict(sorted(slices.items())), dict(sorted(demand.items())))
+        return cls(_most_popular(merged), dict(sorted(slices.items())), dict(sorted(demand.items())))
 
 
-def _most_popular(merged: Mapping[tuple[int, int, int, int], int], coverage_percent: int) -> tuple[TypicalShape, ...]:
+def _most_popular(merged: Mapping[tuple[int, int, int, int], int]) -> tuple[TypicalShape, ...]:
     total, covered = sum(merged.values()), 0
     popular: list[TypicalShape] = []
     for key, count in sorted(merged.items(), key=lambda item: (item[1], item[0]), reverse=True):
-        if covered * 100 >= total * coverage_percent or count <= 0:
+        if covered * 100 >= total * COVERAGE_PERCENT or count <= 0:
             break
         cpu, compute, devices, mask = key
         popular.append(TypicalShape(cpu, devices, compute, mask, count))
@@ -79,21 +80,13 @@ class LearntMix:
     """A mix learnt from what is submitted, forgetting with a half-life.
 
     ``observe`` counts; ``current`` is the mix that scores are built on. It is rebuilt when the shares have moved
-    by more than ``drift_percent`` since the last build (half the sum of absolute differences), looked at every
+    by more than ``DRIFT_PERCENT`` since the last build (half the sum of absolute differences), looked at every
     ``check_every`` observations. All state is plain data: ``snapshot`` and ``restore``.
     """
 
-    def __init__(
-        self,
-        start: TypicalMix | None = None,
-        *,
-        half_life_s: float = 7 * 86_400.0,
-        drift_percent: float = 10.0,
-        check_every: int = 256,
-    ) -> None:
-        self.current = TypicalMix() if start is None else start
+    def __init__(self, *, half_life_s: float = 7 * 86_400.0, check_every: int = 256) -> None:
+        self.current = TypicalMix()
         self.half_life_s = half_life_s
-        self.drift_percent = drift_percent
         self.check_every = check_every
         # Counts grow in weight instead of decaying, so that one observation costs one addition: a task seen at t
         # weighs 2 ** ((t - epoch) / half-life).
@@ -116,7 +109,7 @@ class LearntMix:
         if len(self._counts) > MOST_SHAPES:
             heaviest = sorted(self._counts.items(), key=lambda item: (-item[1], _order(item[0])))
             self._counts = dict(heaviest[: MOST_SHAPES // 2])
-        if self.drift() * 100.0 <= self.drift_percent:
+        if self.drift() * 100.0 <= DRIFT_PERCENT:
             return False
         self.rebuild()
         return True

@@ -35,13 +35,13 @@ class Axis:
         return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.0
 
 
-def linear(values: Sequence[float], *, low: float = 0.0, unit: str = "") -> Axis:
-    """From ``low`` to a round number that none of ``values`` exceeds."""
+def linear(values: Sequence[float]) -> Axis:
+    """From 0 to a round number that none of ``values`` exceeds."""
     top = max(values, default=1.0)
-    step = _round_step(max(top - low, 1e-9) / 4)
-    count = max(math.ceil((top - low) / step - 1e-9), 1)
-    ticks = tuple((low + index * step, f"{low + index * step:,.10g}{unit}") for index in range(count + 1))
-    return Axis(low, ticks[-1][0], ticks)
+    step = _round_step(max(top, 1e-9) / 4)
+    count = max(math.ceil(top / step - 1e-9), 1)
+    ticks = tuple((index * step, f"{index * step:,.10g}") for index in range(count + 1))
+    return Axis(0.0, ticks[-1][0], ticks)
 
 
 def within(low: float, high: float, unit: str = "") -> Axis:

@@ -11,6 +11,7 @@ from millpond.simulation.report.axes import Axis, log_ratio
 from millpond.simulation.report.figures import GANTT_BINS, GanttNode, Points
 
 WIDTH, HEIGHT = 640, 300
+GANTT_WIDTH = 1100
 LEFT, RIGHT, TOP, BOTTOM = 56, 24, 12, 34
 LANE_HEIGHT, LANE_GAP, NODE_GAP, NODE_LABEL = 4, 1, 5, 90
 ROW_HEIGHT, ROW_LABEL = 26, 130
@@ -80,9 +81,9 @@ def dot_chart(title: str, rows: Sequence[Dots]) -> Markup:
     )
 
 
-def gantt_chart(title: str, nodes: Sequence[GanttNode], across: Axis, width: int = 1100) -> Markup:
+def gantt_chart(title: str, nodes: Sequence[GanttNode], across: Axis) -> Markup:
     """A lane for each card, grouped by node; bars are coloured by the size of their job."""
-    inner = width - NODE_LABEL - RIGHT
+    inner = GANTT_WIDTH - NODE_LABEL - RIGHT
     per_bin = inner / GANTT_BINS
     paths: dict[int, list[str]] = {}
     body: list[str] = []
@@ -103,7 +104,7 @@ def gantt_chart(title: str, nodes: Sequence[GanttNode], across: Axis, width: int
         x = NODE_LABEL + across.part(value) * inner
         body.append(f'<text class="tick" x="{x:.1f}" y="{top + 12}" text-anchor="middle">{label}</text>')
     return Markup(
-        f'<svg class="gantt" viewBox="0 0 {width} {top + 20}" role="img" aria-label="{escape(title)}">'
+        f'<svg class="gantt" viewBox="0 0 {GANTT_WIDTH} {top + 20}" role="img" aria-label="{escape(title)}">'
         f"{''.join(body)}</svg>"
     )
 
