@@ -13,7 +13,7 @@ from millpond.server.api.service import Service
 from millpond.server.jobs import task_inputs
 from millpond.server.jobs.idle_jobs import IdleWatch, cpu_s_of
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
-from millpond.server.monitoring.power.enforcement import Policy, PowerEnforcer
+from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import classes_by_device, tenants_of

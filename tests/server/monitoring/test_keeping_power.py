@@ -14,7 +14,7 @@ from millpond.model.power import UNTOUCHED, PowerRule, PowerSetting
 from millpond.model.sharing import ShareClass
 from millpond.node.devices.fake import FakePowerControl, FakeVendor
 from millpond.node.host.machine import describe_machine
-from millpond.server.monitoring.power.enforcement import FILE, Policy, PowerEnforcer
+from millpond.server.monitoring.power_enforcement import FILE, Policy, PowerEnforcer
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
 

@@ -1,1 +1,0 @@
-"""What keeps devices to what the configuration says of their power."""
