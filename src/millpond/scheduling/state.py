@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import heapq
 
+import numpy as np
+
 from millpond.model import windows
 from millpond.model.decisions import Decision
 from millpond.model.reasons import Cause
@@ -16,14 +18,15 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job
-from millpond.scheduling.cycle.waiting_lines import WaitingLines
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.base import NEVER, Ordering
+from millpond.scheduling.ordering.line_table import REQUEST, BoolArray
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
+from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord
@@ -199,10 +202,26 @@ class State:
 
     def holds_back(self, record: JobRecord) -> bool:
         """Whether the ordering leaves free room to others although the job might fit."""
-        settings, cluster = self.settings, self.cluster
-        if settings.preempt or not settings.reserve or record.elastic:
-            return False
-        return self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
+        cluster = self.cluster
+        return (
+            self._may_hold_back
+            and not record.elastic
+            and self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
+        )
+
+    def hold_back_lines(self) -> BoolArray:
+        """(lines,) the same of the first of each waiting line, which is kept waiting where it is so."""
+        table, cluster = self.waiting.table, self.cluster
+        if not self._may_hold_back:
+            return np.zeros(len(table), dtype=np.bool_)
+        rigid = np.array([demand is not None and not demand.elastic for demand in table.requests.items], dtype=np.bool_)
+        held = self.ordering.hold_back_lines(table, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
+        held &= rigid[table.number(REQUEST)]
+        return held
+
+    @property
+    def _may_hold_back(self) -> bool:
+        return self.settings.reserve and not self.settings.preempt
 
     # ---- quotas and fair shares ---------------------------------------------------------------------------------
 
@@ -247,7 +266,7 @@ class State:
         """Count what a job holds more (or, with ``sign`` -1, less) for the fair shares of its queue and its user."""
         self.usage.change(record.queue, amount, sign, self.now)
         if record.job.user:
-            self.usage.change(user_account(record), amount, sign, self.now)
+            self.usage.change(user_account(record.queue, record.job.user), amount, sign, self.now)
 
     def use_of_all(self, sign: int) -> None:
         """Begin (``sign`` 1) or stop counting what runs for fair shares, where the ordering looks at them."""
@@ -307,6 +326,6 @@ class State:
         self.pending.add(decision, tuple(nodes))
 
 
-def user_account(record: JobRecord) -> str:
+def user_account(queue: str, user: str) -> str:
     """Name of the fairness account of a user within a queue."""
-    return f"{record.queue}/{record.job.user}"
+    return f"{queue}/{user}"

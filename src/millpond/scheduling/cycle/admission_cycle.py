@@ -17,12 +17,15 @@ from millpond.model.states import TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims, Victims, charge_placed
 from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.line_heads import Heads, TableHeads
+from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.cycle.waiting_lines import LineKey
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.elastic.growth import grow, in_order
+from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.ordering.line_table import LineKey
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave
@@ -90,6 +93,8 @@ class AdmissionCycle:
         self._bounded = False
         self._least_priority = float("inf")
         self._kept_out: dict[LineKey, tuple[int, int]] = {}
+        self._no_room: dict[RequestClass, list[tuple[int, int]]] = {}
+        """Where a request has found no room in this walk, and what kept it off nodes then."""
         self._blocked: set[str] = set()
 
     def run(self) -> None:
@@ -200,40 +205,61 @@ class AdmissionCycle:
         state = self._state
         self._look_around()
         standing = QueueRank(state)
-        heads = state.waiting.heads(standing.rank)
+        lines = self._lines(standing, outcome)
         gangs = in_order(state, standing) if state.growing else []
         depth = LINE_DEPTH
-        while (record := heads.pop()) is not None:
+        while (record := lines.pop()) is not None:
             if gangs:
                 rank = standing.rank(record)
                 while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
                     self._grow(gangs.pop()[1], outcome)
             if state.ordering.strict and record.job.pool in self._blocked:
                 continue
+            plans = len(outcome.plans)
             verdict = self._consider(record, outcome)
-            if verdict is AdmissionVerdict.PLACED:
-                heads.go_on(record)
-            elif verdict is AdmissionVerdict.KEPT_OUT and depth:
-                depth -= 1
-                heads.go_on(record)
-            elif verdict is AdmissionVerdict.BLOCKED:
+            if len(outcome.plans) > plans:
+                lines.reconsider()
+            if verdict is AdmissionVerdict.BLOCKED:
                 outcome.blocked.append(record)
-                if state.ordering.strict:
-                    self._blocked.add(record.job.pool)
-                    if self._blocked >= state.cluster.pools.keys():
-                        return
-                    continue
                 if record.job.pool not in self._blocked:
-                    # 7. Reserve for the first blocked job of the pool.
-                    self._blocked.add(record.job.pool)
-                    self._reserve(record)
-                    self._claims.bind(record.job.pool)
-                if depth and self._may_have_room(record) and any(kept_off := self._claims.kept_off(record)):
+                    self._block(record)
+                    if not self._time_slicing.takes_place_in(record.job.pool):
+                        lines.pass_over(record.job.pool, wholly=state.ordering.strict)
+                kept_off = self._claims.kept_off(record) if self._may_have_room(record) else (0, 0)
+                if any(kept_off) and depth:
                     self._kept_out[record.line] = kept_off
-                    depth -= 1
-                    heads.go_on(record)
+                    verdict = AdmissionVerdict.KEPT_OUT
+                elif not kept_off[1] and not record.elastic:
+                    lines.found_no_room(record, is_kept_off=bool(kept_off[0]))
+            if verdict is AdmissionVerdict.KEPT_OUT and depth:
+                depth -= 1
+                lines.go_on(record)
+                if not depth:
+                    lines.look_no_further()
+            elif verdict is AdmissionVerdict.PLACED:
+                lines.go_on(record)
         while gangs:
             self._grow(gangs.pop()[1], outcome)
+
+    def _block(self, record: JobRecord) -> None:
+        """7. Reserve for the first blocked job of the pool; a strict ordering lets none behind it start instead."""
+        self._blocked.add(record.job.pool)
+        if not self._state.ordering.strict:
+            self._reserve(record)
+            self._claims.bind(record.job.pool)
+
+    def _lines(self, standing: QueueRank, outcome: CycleOutcome) -> Heads:
+        state = self._state
+        if state.waiting.are_few:
+            return Heads(state.waiting, standing)
+
+        def prospects() -> Prospects:
+            departures = None
+            if len(outcome.plans) < PLANS_PER_CYCLE:
+                departures = Departures(self._least_priority, self._highest_displaceable())
+            return Prospects(state, self._placer, self._claims, standing, departures)
+
+        return TableHeads(state.waiting, standing, prospects)
 
     def _grow(self, record: JobRecord, outcome: CycleOutcome) -> None:
         """A running gang takes its turn: tasks that are missing join it where there is room and quota."""
@@ -252,6 +278,7 @@ class AdmissionCycle:
         self._displaceable = None if may_displace else -1.0
         self._least_priority = self._lowest_class() if settings.preempt_by_priority else float("inf")
         self._kept_out.clear()
+        self._no_room.clear()
         self._blocked.clear()
         claims.begin_walk()
 
@@ -285,18 +312,31 @@ class AdmissionCycle:
             if self._is_kept_off_as_much(record):
                 return AdmissionVerdict.KEPT_OUT
             # 5. Place, off the nodes that are claimed or reserved for others or close too soon.
-            placed = self._placer.place(record, claims.mask(record), tasks=tasks)
+            placed = self._place(record, tasks)
         # 6. Make room, by the least disruptive rule that allows it.
         if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
             plan = self._make_room(record)
             if plan is not None:
                 outcome.plans.append(plan)
+                self._no_room.clear()
                 placed, cause = plan.placed, plan.cause
         if placed is None:
             return AdmissionVerdict.BLOCKED
         charge_placed(self._state, record, placed)
         outcome.placed.append((record, placed, cause))
         return AdmissionVerdict.PLACED
+
+    def _place(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
+        """Take holdings for a job, unless its like has found no room in this walk, and was kept off no more nodes."""
+        claims = self._claims
+        before = self._no_room.get(record.demand, ())
+        kept_off = claims.kept_off(record) if before else (0, 0)
+        if any(kept_off[0] >= then[0] and kept_off[1] >= then[1] for then in before):
+            return None
+        placed = self._placer.place(record, claims.mask(record), tasks=tasks)
+        if placed is None and not record.elastic:
+            self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
+        return placed
 
     def _make_room_under_limit(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:
         """Take back for a job that is guaranteed its room what others have borrowed of a limit that is in its way."""
@@ -310,6 +350,7 @@ class AdmissionCycle:
         if plan is None:
             return AdmissionVerdict.NOT_ADMITTED
         outcome.plans.append(plan)
+        self._no_room.clear()
         charge_placed(self._state, record, plan.placed)
         outcome.placed.append((record, plan.placed, plan.cause))
         return AdmissionVerdict.PLACED
@@ -340,15 +381,18 @@ class AdmissionCycle:
         """A quick check whether any rule could make work leave for the job."""
         return (
             self._least_priority < record.job.priority
-            or self._state.queues.has_guarantees
+            or is_guaranteed(self._state, record)
             or self._might_displace(record)
         )
 
     def _might_displace(self, record: JobRecord) -> bool:
         """Whether some running work of whatever class comes far enough behind the job in the ordering."""
+        return record.displaces_above < self._highest_displaceable()
+
+    def _highest_displaceable(self) -> float:
         if self._displaceable is None:
             self._displaceable = self._planner.highest_running_key()
-        return record.displaces_above < self._displaceable
+        return self._displaceable
 
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""

@@ -12,6 +12,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
 from millpond.scheduling.cycle.reservations import Reservation
+from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
@@ -269,6 +270,11 @@ class Claims:
         claimed = [job for job in self.by_job if job != record.id and self._state.jobs[job].job.pool == record.job.pool]
         return list(dict.fromkeys((*reserved, *claimed)))
 
+    def binds_until(self, pool: str) -> float:
+        """When the room reserved in a pool should be there, if the walk has passed its holder; else never."""
+        kept = self.reservations.get(pool)
+        return NEVER if kept is None or pool in self._not_reached else kept.at
+
     def _is_over_by(self, record: JobRecord, instant: float) -> bool:
         """Whether the job, started now, would almost surely have ended by then."""
         state = self._state
@@ -295,15 +301,23 @@ class Claims:
         """(nodes,), 0 where room is kept for others; None when none is kept from this job."""
         if not self.by_job and not self.reservations:
             return None
-        kept = self.reservations[record.job.pool] if self.keeps_out(record) else None
-        if kept is None and not self.by_job:
+        is_kept_off = self.keeps_out(record)
+        if not is_kept_off and not self.by_job:
             return None
         if record.id in self.by_job:
-            return self._mask_without((record.id,), kept)
-        key = (record.job.pool, kept is not None)
+            return self._mask_without((record.id,), self.reservations[record.job.pool] if is_kept_off else None)
+        return self.mask_in(record.job.pool, is_kept_off=is_kept_off)
+
+    def mask_in(self, pool: str, *, is_kept_off: bool) -> NodeMask:
+        """(nodes,), 0 where room is kept from jobs of a pool that have no claim.
+
+        Args:
+            is_kept_off: whether the reservation of the pool keeps them off too.
+        """
+        key = (pool, is_kept_off)
         mask = self._masks.get(key)
         if mask is None or mask.shape[0] != self._state.cluster.arrays.node_count:
-            mask = self._masks[key] = self._mask_without((), kept)
+            mask = self._masks[key] = self._mask_without((), self.reservations[pool] if is_kept_off else None)
         return mask
 
     def mask_without(self, record: JobRecord, keepers: Collection[str]) -> NodeMask:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from millpond.model.topology import Level
 from millpond.model.workloads import Job
 from millpond.scheduling.elastic.gang_sizes import most_tasks
+from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.placement.arrays import Int64Array
@@ -207,6 +208,19 @@ class Placer:
         if shape.total_compute_milli > self.cluster.free_gpu_milli:
             return None
         return self.selector.place(shape, mask, spare)
+
+    def may_fit(self, demand: RequestClass, mask: NodeMask | None) -> bool:
+        """Whether each of the fewest tasks that can start would have room on some node of a mask, were it alone."""
+        if self.selector.is_random:
+            return True  # to look is to draw a lot
+        if demand.least_amount.gpu_milli > self.cluster.free_gpu_milli:
+            return False
+        shapes = self.cluster.words.shapes_of(demand)
+        return all(
+            self.choose(shape, mask) is not None
+            for role, shape in zip(demand.roles, shapes, strict=True)
+            if role.minimum
+        )
 
     def take(self, shape: Shape, choice: Choice) -> Holding:
         """Hold what a choice says."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from millpond.scheduling.ordering.line_table import ATTAINED, CAUTIOUS, DEBT, LIMIT, LineTable
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.roster import SLOT_ATTAINED, SLOT_DEBT, SLOT_STARTED, SLOT_WHOLE, FloatArray
 from millpond.scheduling.records import JobRecord
@@ -101,6 +102,13 @@ class Ordering:
             return now + max(record.cautious_s - record.service_s(now), 0.0) + debt_s(record, now)
         return self.expected_end(record, now)
 
+    def cautious_lefts(self, table: LineTable) -> FloatArray:
+        """(lines,) how many seconds ``cautious_end`` is ahead for the first of each waiting line."""
+        cautious, limits = table.figure(CAUTIOUS), table.figure(LIMIT)
+        whole = np.where(cautious < NEVER, cautious, limits)
+        left: FloatArray = np.maximum(whole - table.figure(ATTAINED), 0.0) + table.figure(DEBT)
+        return left
+
     def submitted(self, record: JobRecord, now: float) -> None:
         """A job was submitted."""
 
@@ -116,6 +124,10 @@ class Ordering:
 
     def held_back(self, record: JobRecord) -> None:
         """A cycle kept a job waiting because ``holds_back`` said so."""
+
+    def hold_back_lines(self, table: LineTable, free_gpu_milli: int, capacity_milli: int, now: float) -> BoolArray:
+        """(lines,) what ``holds_back`` says of the first of each waiting line; where it does, they are kept waiting."""
+        return np.zeros(len(table), dtype=np.bool_)
 
     def sizes(self, record: JobRecord) -> tuple[float, float, float, float, float]:
         """What the roster keeps of a running job, beside its public figures.

@@ -25,6 +25,7 @@ from millpond.model.states import JobState
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.ordering.base import (
     NEVER,
+    TRUSTED_SPREAD,
     BoolArray,
     Displaceable,
     Key,
@@ -36,6 +37,16 @@ from millpond.scheduling.ordering.base import (
     is_exact,
 )
 from millpond.scheduling.ordering.guard import ShortWorkGuard
+from millpond.scheduling.ordering.line_table import (
+    ATTAINED,
+    CAUTIOUS,
+    DEBT,
+    EXPECTED,
+    LIMIT,
+    REACHED,
+    SIZE_CLASS,
+    LineTable,
+)
 from millpond.scheduling.ordering.running import (
     NOBODY_MOVES,
     count_outlived,
@@ -129,6 +140,9 @@ class Default(Ordering):
     def held_back(self, record: JobRecord) -> None:
         self.guard.hold_back(record)
 
+    def hold_back_lines(self, table: LineTable, free_gpu_milli: int, capacity_milli: int, now: float) -> BoolArray:
+        return self.guard.hold_back_lines(table, free_gpu_milli, capacity_milli, now)
+
     def next_release(self, now: float) -> float | None:
         return self.guard.next_release(now)
 
@@ -171,6 +185,15 @@ class Default(Ordering):
         else:
             left = self.survival.mostly_ended_s(record.size_class, _reached_s(record, now)) - service
         return now + min(left, _until_limit(record, now)) + debt_s(record, now)
+
+    def cautious_lefts(self, table: LineTable) -> FloatArray:
+        attained, expected, cautious = table.figure(ATTAINED), table.figure(EXPECTED), table.figure(CAUTIOUS)
+        is_known = (cautious <= TRUSTED_SPREAD * expected) & ((attained < expected) | (cautious == expected))
+        is_known &= expected < NEVER
+        reached = np.maximum(table.figure(REACHED), attained)
+        whole = np.where(is_known, cautious, self.survival.mostly_ended_of(table.figure(SIZE_CLASS), reached))
+        left: FloatArray = np.maximum(np.minimum(whole, table.figure(LIMIT)) - attained, 0.0) + table.figure(DEBT)
+        return left
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
         """(slots,) when half of such work has ended, or where a forecast or the time limit says so earlier."""

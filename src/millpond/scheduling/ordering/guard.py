@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
+from millpond.scheduling.ordering.line_table import EXPECTED, LEAST_MILLI, SUBMITTED, BoolArray, LineTable
 from millpond.scheduling.records import JobRecord
 
 EXPECTED_FACTOR = 2.5
@@ -43,10 +47,12 @@ class ShortWorkGuard:
         self._running_milli = [0] * _CLASSES
         self._counted: dict[str, int] = {}
         self._held_until: list[float] = []
+        self._kept_free: tuple[int, list[float]] | None = None
+        """For a capacity, by length class; None where what arrives or runs has changed since."""
 
     def arrive(self, record: JobRecord, now: float) -> None:
         """A job was submitted; its length may become known a little later."""
-        kept = 1.0 - FORGET
+        kept, self._kept_free = 1.0 - FORGET, None
         if self._learns:
             self._demand = [weight * kept for weight in self._demand]
         self._span_s = self._span_s * kept + (now - self._last_at if self._last_at is not None else 0.0)
@@ -55,7 +61,7 @@ class ShortWorkGuard:
     def learn(self, record: JobRecord) -> None:
         """The length of a submitted job became known for the first time."""
         if record.expected_s is not None:
-            self._learns = True
+            self._learns, self._kept_free = True, None
             self._demand[_length_class(record.expected_s)] += record.gpu_milli * record.expected_s
 
     def start(self, record: JobRecord) -> None:
@@ -63,33 +69,54 @@ class ShortWorkGuard:
         if record.expected_s is not None:
             length = self._counted[record.id] = _length_class(record.expected_s)
             self._running_milli[length] += record.gpu_milli
+            self._kept_free = None
 
     def leave(self, record: JobRecord) -> None:
         """Its run is over."""
         length = self._counted.pop(record.id, None)
         if length is not None:
             self._running_milli[length] -= record.gpu_milli
+            self._kept_free = None
 
     def holds_back(self, record: JobRecord, free_milli: int, capacity_milli: int, now: float) -> bool:
         """Whether the job should leave the free room to shorter work for now."""
         length_s = record.expected_s
         if length_s is None or now - record.submitted_at >= LONGEST_DELAY * length_s:
             return False
-        below = _length_class(length_s) - CLASS_GAP + 1
-        if below <= 0:
-            return False
-        expected = EXPECTED_FACTOR * sum(self._demand[:below]) / max(self._span_s, 1.0)
-        wanted = min(expected, MOST_ROOM * capacity_milli) - sum(self._running_milli[:below])
-        return free_milli - record.gpu_milli < wanted
+        return free_milli - record.gpu_milli < self._wanted(capacity_milli)[_length_class(length_s)]
 
     def hold_back(self, record: JobRecord) -> None:
         """A job is held back; remember until when at most."""
-        if record.expected_s is None:
-            return
-        until = record.submitted_at + LONGEST_DELAY * record.expected_s
-        place = bisect_left(self._held_until, until)
-        if place == len(self._held_until) or self._held_until[place] != until:
-            self._held_until.insert(place, until)
+        if record.expected_s is not None:
+            self._hold_until(record.submitted_at + LONGEST_DELAY * record.expected_s)
+
+    def hold_back_lines(self, table: LineTable, free_milli: int, capacity_milli: int, now: float) -> BoolArray:
+        """(lines,) which first of a waiting line should; they do, and the next end of that is remembered."""
+        lengths, submitted = table.figure(EXPECTED), table.figure(SUBMITTED)
+        held: BoolArray = now - submitted < LONGEST_DELAY * lengths
+        held &= lengths < np.inf
+        classes = np.minimum(np.frexp(np.where(held, lengths, 0.0) + 1.0)[1] - 1, _CLASSES - 1)
+        wanted = np.array(self._wanted(capacity_milli))[classes]
+        held &= free_milli - table.figure(LEAST_MILLI) < wanted
+        if held.any():
+            self._hold_until(float((submitted[held] + LONGEST_DELAY * lengths[held]).min()))
+        return held
+
+    def _wanted(self, capacity_milli: int) -> list[float]:
+        """By length class: how much is kept free of such work for much shorter work."""
+        if self._kept_free is None or self._kept_free[0] != capacity_milli:
+            factor, span = EXPECTED_FACTOR, max(self._span_s, 1.0)
+            wanted = [
+                min(factor * demand / span, MOST_ROOM * capacity_milli) - running
+                for demand, running in zip(accumulate(self._demand), accumulate(self._running_milli), strict=True)
+            ]
+            self._kept_free = capacity_milli, [-math.inf] * CLASS_GAP + wanted[: _CLASSES - CLASS_GAP]
+        return self._kept_free[1]
+
+    def _hold_until(self, instant: float) -> None:
+        place = bisect_left(self._held_until, instant)
+        if place == len(self._held_until) or self._held_until[place] != instant:
+            self._held_until.insert(place, instant)
 
     def next_release(self, now: float) -> float | None:
         """When the first job that was held back may be held back no longer; None when there is none."""
@@ -110,6 +137,7 @@ class ShortWorkGuard:
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Take over what ``snapshot`` returned."""
+        self._kept_free = None
         self._demand, self._span_s = list(plain["demand"]), plain["span_s"]
         self._learns = any(self._demand)
         self._last_at = plain["last_at"]
@@ -118,4 +146,4 @@ class ShortWorkGuard:
 
 
 def _length_class(length_s: float) -> int:
-    return min(max(int(math.log2(length_s + 1.0)), 0), _CLASSES - 1)
+    return min(math.frexp(length_s + 1.0)[1] - 1, _CLASSES - 1)

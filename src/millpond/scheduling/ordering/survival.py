@@ -211,6 +211,12 @@ class SurvivalTable:
         """Seconds of service after which all but a tenth of the jobs that have come so far have ended."""
         return max(self._ends[1][size][bin_of(service_s)], service_s)
 
+    def mostly_ended_of(self, sizes: FloatArray, services_s: FloatArray) -> FloatArray:
+        """(jobs,) the same of many jobs, by their classes and their service."""
+        bins = np.minimum(np.searchsorted(self.edges, services_s, side="right"), BINS) - 1
+        ended: FloatArray = np.maximum(self._end_table[1, sizes.astype(np.int64), bins], services_s)
+        return ended
+
     def next_rise(self, size: int, service_s: float, factor: float) -> float:
         """Service at which the rank will have risen by ``factor``; infinite when it never does."""
         ranks, b = self.ranks[size], bin_of(service_s)

@@ -83,7 +83,7 @@ class Selector:
         """Score by other tables from now on; all cached scores are dropped."""
         self.tables = tables
         self._flat = tables.flat
-        self._is_random = tables.scorer is Scorer.RANDOM
+        self.is_random = tables.scorer is Scorer.RANDOM
         self._classes.clear()
         self._forget_summary()
 
@@ -108,7 +108,7 @@ class Selector:
     ) -> Choice | None:
         """As ``select``, with the devices to take; None if no node fits. Changes no cluster state."""
         arrays, entry = self.arrays, self._class_of(shape)
-        if level_spare is not None or self._is_random:
+        if level_spare is not None or self.is_random:
             return self._place_slowly(entry, node_mask, level_spare)
         head, count = arrays.change_head, arrays.node_count
         if self._summary.shape[0] < count:

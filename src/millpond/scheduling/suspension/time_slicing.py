@@ -80,6 +80,11 @@ class TimeSlicing:
                 if record.requeued_at < since and self._swap(record, victim, mask):
                     break
 
+    def takes_place_in(self, pool: str) -> bool:
+        """Whether jobs of a pool that find no room may take turns."""
+        found = self._state.cluster.pools.get(pool)
+        return found is not None and bool(found.suspends and found.turn_s)
+
     def _longest_waits(self) -> dict[int, float]:
         """Since when the one that waits for a turn on a device longest has done so, of those that could take it."""
         since: dict[int, float] = {}

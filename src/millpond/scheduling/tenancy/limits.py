@@ -6,6 +6,7 @@ itself bounds. Nothing is counted while there is no limit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from millpond.model.resources import Amount
@@ -105,6 +106,19 @@ class AccountLimitUsage:
                     return limit
         return None
 
+    def room(self, user: str, queue: str) -> tuple[float, float]:
+        """The most compute and CPU, in milli, that ``exceeded`` may allow one more job; below 0 where none may run."""
+        milli = cpu = math.inf
+        for account in ((user, ""), ("", queue)):
+            limit = self.by_account.get(account)
+            if limit is not None:
+                held = self.held.get(account) or AccountUsage()
+                if limit.jobs is not None and held.jobs >= limit.jobs:
+                    return -1.0, -1.0
+                milli = min(milli, _left(limit.gpu_milli, held.gpu_milli))
+                cpu = min(cpu, _left(limit.cpu_milli, held.cpu_milli))
+        return milli, cpu
+
     def never_admits(self, job: Job, amount: Amount) -> Limit | None:
         """The first limit that a job of this size would break even if nothing else ran; None when there is none."""
         for account in _accounts(job):
@@ -139,6 +153,10 @@ class AccountLimitUsage:
         if held is None:
             held = self.held[account] = AccountUsage()
         return held
+
+
+def _left(most: int | None, held: int) -> float:
+    return math.inf if most is None else max(most - held, 0)
 
 
 def _accounts(job: Job) -> tuple[Account, Account]:

@@ -6,12 +6,15 @@ and uncharged with the ledger.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.resources import Amount
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
+
+UNBOUNDED = (math.inf, math.inf)
 
 
 class QueueNode:
@@ -37,6 +40,15 @@ class QueueNode:
             or (limit.cpu_milli > 0 and _exceeds(self.cpu_milli, amount.cpu_milli, limit.cpu_milli))
             or (limit.memory_mib > 0 and _exceeds(self.memory_mib, amount.memory_mib, limit.memory_mib))
         )
+
+    @property
+    def room(self) -> tuple[float, float]:
+        """How much more compute and CPU, in milli, this queue's own limit allows; infinite where it bounds nothing."""
+        limit = self.queue.limit
+        if limit is None:
+            return UNBOUNDED
+        cpu = max(limit.cpu_milli - self.cpu_milli, 0) if limit.cpu_milli > 0 else math.inf
+        return max(limit.gpu_milli - self.gpu_milli, 0), cpu
 
     def within_guarantee(self, amount: Amount) -> bool:
         """Whether with ``amount`` more this queue still stays within its own guarantee of cards."""
@@ -139,6 +151,11 @@ class QueueTree:
         guarantor = self.guarantor(name)
         return guarantor is None or not guarantor.within_guarantee(amount)
 
+    def guaranteed_left(self, name: str) -> int:
+        """How much more, in milli, a leaf may hold within its guarantee, or one above it; -1 where it borrows."""
+        guarantor = self.guarantor(name)
+        return -1 if guarantor is None else max(guarantor.queue.guarantee.gpu_milli - guarantor.gpu_milli, -1)
+
     def guarantor(self, name: str) -> QueueNode | None:
         """The queue whose guarantee a leaf lives on: its own, or the nearest above it; None if there is none."""
         if not self.has_guarantees:
@@ -172,6 +189,11 @@ class QueueTree:
         if self.limiting(name, amount) is not None:
             return False
         return amount.gpu_milli == 0 or self.may_borrow(name) or not self.borrows(name, amount)
+
+    def room(self, name: str) -> tuple[float, float]:
+        """The most compute and CPU, in milli, that ``admits`` may allow a leaf."""
+        milli, cpu = map(min, zip(*(node.room for node in self.by_name[name].path), strict=True))
+        return milli if self.may_borrow(name) else min(milli, max(self.guaranteed_left(name), 0)), cpu
 
     def is_below(self, name: str, ancestor: str) -> bool:
         """Whether a queue is another one, or one below it."""

@@ -1,32 +1,59 @@
 """The waiting lines: waiting jobs in order, without a look at each of them in every cycle.
 
 Jobs that ask for the same thing from the same queue stand in one line, sorted by the ordering's key. If the first of a
-line does not fit, none of the line does, so a cycle looks at one job per line, not at every job.
+line does not fit, none of the line does, so a cycle looks at one job per line, not at every job; and what it compares
+of all lines stands in columns (``line_table``), so that it looks closely only at those that have a chance.
 """
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
+from millpond.scheduling.ordering.line_table import DISPLACES_ABOVE, LineKey, LineTable
 from millpond.scheduling.records import JobRecord
 
-LineKey = tuple[object, ...]
 Rank = tuple[float, ...]
 Key = tuple[float, ...]
 Line = list[tuple[Key, int, JobRecord]]
 """Sorted by key, then arrival. Both stand beside the record so that tuples are compared, without a call for each."""
 
+FEW = 32
+"""So many lines are looked at one by one."""
+
 
 class WaitingLines:
-    """All waiting jobs, by line."""
+    """All waiting jobs, by line.
 
-    __slots__ = ("count", "lines")
+    Attributes:
+        count: how many jobs wait.
+        lines: by what stands in the line; none is empty.
+    """
+
+    __slots__ = ("_changed", "_table", "count", "lines")
 
     def __init__(self) -> None:
         self.lines: dict[LineKey, Line] = {}
         self.count = 0
+        self._table = LineTable()
+        self._changed: dict[LineKey, None] = {}
+        """Lines whose row is not what it should be; an ordered set."""
+
+    @property
+    def are_few(self) -> bool:
+        """Whether it is quicker to look at the lines one by one than at the table."""
+        return len(self.lines) <= FEW
+
+    @property
+    def table(self) -> LineTable:
+        """The first of every line, as columns; brought up to date when it is asked for."""
+        for key in self._changed:
+            if line := self.lines.get(key):
+                self._table.put(key, line[0][2])
+            else:
+                self._table.drop(key)
+        self._changed.clear()
+        return self._table
 
     def add(self, record: JobRecord) -> None:
         """Put a job with its key set into its line."""
@@ -38,8 +65,11 @@ class WaitingLines:
         entry = (record.key, record.sequence, record)
         if waiting is None:
             self.lines[line] = [entry]
+            self._changed[line] = None
         else:
             insort(waiting, entry)
+            if waiting[0][2] is record:
+                self._changed[line] = None
         self.count += 1
 
     def copy_from(self, other: WaitingLines, twin_of: Callable[[JobRecord], JobRecord]) -> None:
@@ -50,14 +80,23 @@ class WaitingLines:
             self.lines[own_key] = twins
             for _, _, twin in twins:
                 twin.line = own_key
+        self._changed = dict.fromkeys(self.lines)
         self.count = other.count
 
     def remove(self, record: JobRecord) -> None:
         """Take a job out of its line."""
-        waiting = self.lines[record.line]
-        del waiting[bisect_left(waiting, (record.key, record.sequence, record))]
+        line = record.line
+        waiting = self.lines[line]
+        place = bisect_left(waiting, (record.key, record.sequence, record))
+        del waiting[place]
         if not waiting:
-            del self.lines[record.line]
+            del self.lines[line]
+            if line in self._table:
+                self._changed[line] = None
+            else:
+                self._changed.pop(line, None)
+        elif place == 0:
+            self._changed[line] = None
         self.count -= 1
 
     def rekey(self, record: JobRecord, key: Key) -> None:
@@ -73,6 +112,8 @@ class WaitingLines:
         else:
             del waiting[place]
             insort(waiting, entry)
+        if place == 0 or waiting[0][2] is record:
+            self._changed[record.line] = None
 
     def position(self, record: JobRecord) -> int:
         """Its place in its own line, from 0."""
@@ -90,7 +131,9 @@ class WaitingLines:
 
     def lowest_displacing(self) -> float:
         """The lowest key above which the first of some line displaces running work; infinite when nothing waits."""
-        return min((line[0][2].displaces_above for line in self.lines.values()), default=float("inf"))
+        if self.are_few:
+            return min((line[0][2].displaces_above for line in self.lines.values()), default=float("inf"))
+        return float(self.table.figure(DISPLACES_ABOVE).min())
 
     def highest_class(self) -> int:
         """The highest class of priority among waiting jobs; -1 when there are none."""
@@ -99,37 +142,3 @@ class WaitingLines:
     def ranked(self, rank: Callable[[JobRecord], Rank]) -> list[JobRecord]:
         """All jobs, first to last: by ``rank`` of the record, then key, then arrival. O(n log n): for explanations."""
         return sorted(self, key=lambda record: (rank(record), record.sequence))
-
-    def heads(self, rank: Callable[[JobRecord], Rank]) -> Heads:
-        """A walk over the lines in order, one job at a time."""
-        return Heads(self, rank)
-
-
-class Heads:
-    """The first of every line, in order; the caller says whether a line goes on or drops out of this walk.
-
-    The lines must not change while they are walked.
-    """
-
-    __slots__ = ("_heap", "_lines", "_position", "_rank")
-
-    def __init__(self, lines: WaitingLines, rank: Callable[[JobRecord], Rank]) -> None:
-        self._lines = lines.lines
-        self._rank = rank
-        self._position = 0
-        self._heap = [(rank(line[0][2]), line[0][1], line[0][2], 0) for line in lines.lines.values()]
-        heapq.heapify(self._heap)
-
-    def pop(self) -> JobRecord | None:
-        """The next job; its line has left the walk until ``go_on`` brings it back."""
-        if not self._heap:
-            return None
-        _, _, record, self._position = heapq.heappop(self._heap)
-        return record
-
-    def go_on(self, record: JobRecord) -> None:
-        """The line of the job popped last takes part again, with the one behind it."""
-        line, position = self._lines[record.line], self._position + 1
-        if position < len(line):
-            behind = line[position][2]
-            heapq.heappush(self._heap, (self._rank(behind), behind.sequence, behind, position))

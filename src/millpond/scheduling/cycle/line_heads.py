@@ -1,0 +1,178 @@
+"""The waiting lines in order of rank, one job at a time.
+
+Where there are many lines, those that have no prospects are left out, and only as much is sorted as the walk comes to.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import repeat
+
+import numpy as np
+
+from millpond.scheduling.cycle.prospects import Prospects
+from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.ordering.line_table import POOL, REQUEST, SEQUENCE, BoolArray
+from millpond.scheduling.ordering.waiting_lines import WaitingLines
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
+
+CHUNK = 128
+"""So many lines are sorted at a time."""
+
+Entry = tuple[Rank, float, JobRecord, int, int]
+"""Rank, arrival, job, its position in its line, and the row of the line if it is the first of one of a table."""
+
+
+class Heads:
+    """The first of every line, in order; the caller says whether a line goes on or drops out of this walk.
+
+    The lines must not change meanwhile. What else the caller tells says which of them need not be looked at.
+    """
+
+    def __init__(self, lines: WaitingLines, standing: QueueRank) -> None:
+        self._lines = lines.lines
+        self._standing = standing
+        self._at: tuple[Rank, float] = ((), 0.0)
+        self._position = 0
+        self._heap = self._first()
+
+    def _first(self) -> list[Entry]:
+        rank = self._standing.rank
+        heap = [(rank(line[0][2]), float(line[0][1]), line[0][2], 0, -1) for line in self._lines.values()]
+        heapq.heapify(heap)
+        return heap
+
+    def pop(self) -> JobRecord | None:
+        """The next job; its line has left the walk until ``go_on`` brings it back."""
+        if not self._heap:
+            return None
+        rank, sequence, record, self._position, _ = heapq.heappop(self._heap)
+        self._at = (rank, sequence)
+        return record
+
+    def go_on(self, record: JobRecord) -> None:
+        """The line of the job popped last takes part again, with the one behind it."""
+        line, position = self._lines[record.line], self._position + 1
+        if position < len(line):
+            behind = line[position][2]
+            heapq.heappush(self._heap, (self._standing.rank(behind), float(behind.sequence), behind, position, -1))
+
+    def pass_over(self, pool: str, *, wholly: bool) -> None:
+        """The first job of a pool has found no room: its others that cannot start, or all, matter no more."""
+
+    def look_no_further(self) -> None:
+        """No line goes on any more because its first is kept waiting: those of which that is known matter no more."""
+
+    def found_no_room(self, record: JobRecord, *, is_kept_off: bool) -> None:
+        """Nor is there room for others that ask for the same, if they are kept off as much."""
+
+    def reconsider(self) -> None:
+        """Work leaves: those behind the job popped last may have other prospects."""
+
+
+class TableHeads(Heads):
+    """A walk over many lines, by their table."""
+
+    def __init__(self, lines: WaitingLines, standing: QueueRank, prospects: Callable[[], Prospects]) -> None:
+        self._table = lines.table
+        self._ranks = standing.ranks(lines.table)
+        self._look_around = prospects
+        self._prospects = prospects()
+        self._left_out: BoolArray = ~self._prospects.admitted
+        self._rest: Int64Array = np.flatnonzero(self._prospects.admitted)
+        self._ahead = 0
+        """How many lines stand in the heap with their first."""
+        self._passed_over: set[int] = set()
+        self._without_room: set[tuple[RequestClass, bool]] = set()
+        self._is_short = False
+        super().__init__(lines, standing)
+
+    def _first(self) -> list[Entry]:
+        return []
+
+    def pop(self) -> JobRecord | None:
+        while True:
+            if not self._ahead:
+                self._sort_more()
+            row = self._heap[0][-1] if self._heap else -1
+            record = super().pop()
+            if row < 0:
+                return record
+            self._ahead -= 1
+            if not self._left_out[row]:
+                return record
+
+    def pass_over(self, pool: str, *, wholly: bool) -> None:
+        number = self._table.pools.number_of(pool)
+        if number is not None:
+            self._passed_over.add(number)
+            self._leave_out(self._table.number(POOL) == number if wholly else self._cannot_start())
+
+    def _cannot_start(self) -> BoolArray:
+        prospects = self._prospects
+        hopeless: BoolArray = ~(prospects.fits | prospects.makes_room)
+        hopeless &= np.isin(self._table.number(POOL), list(self._passed_over))
+        return hopeless
+
+    def look_no_further(self) -> None:
+        self._is_short = True
+        self._leave_out(self._prospects.kept_waiting())
+
+    def found_no_room(self, record: JobRecord, *, is_kept_off: bool) -> None:
+        table = self._table
+        pool, request = table.pools.number_of(record.job.pool), table.requests.number_of(record.demand)
+        if pool not in self._passed_over or (is_kept_off and not self._is_short):
+            return
+        if (record.demand, is_kept_off) in self._without_room:
+            return
+        self._without_room.add((record.demand, is_kept_off))
+        alike = (table.number(REQUEST) == request) & ~self._prospects.makes_room
+        self._leave_out(alike & self._prospects.is_kept_off() if is_kept_off else alike)
+
+    def reconsider(self) -> None:
+        self._prospects = self._look_around()
+        rank, sequence = self._at
+        columns, values = (*self._ranks, self._table.figure(SEQUENCE)), (*rank, sequence)
+        behind = np.zeros(len(self._table), dtype=np.bool_)
+        for column, value in zip(columns[::-1], values[::-1], strict=True):
+            behind = (column > value) | ((column == value) & behind)
+        self._without_room.clear()
+        self._heap = [entry for entry in self._heap if entry[-1] < 0]
+        heapq.heapify(self._heap)
+        self._ahead = 0
+        self._rest = np.flatnonzero(behind & self._prospects.admitted)
+        self._left_out = ~self._prospects.admitted
+        self._leave_out(self._cannot_start())
+        if self._is_short:
+            self._leave_out(self._prospects.kept_waiting())
+
+    def _leave_out(self, lines: BoolArray) -> None:
+        """(lines,): they drop out, if their first has not had its turn."""
+        self._left_out |= lines
+        self._rest = self._rest[~self._left_out[self._rest]]
+
+    def _sort_more(self) -> None:
+        """Line up those of the rest that come next."""
+        rest = chosen = self._rest
+        tier, priority, *others = self._ranks
+        for column in (tier, priority) if len(rest) > CHUNK else ():
+            values = column[chosen]
+            chosen = chosen[values == values.min()]
+        for column in others:
+            if len(chosen) <= CHUNK:
+                break
+            values = column[chosen]
+            chosen = chosen[values <= np.partition(values, CHUNK)[CHUNK]]
+        ranks = zip(*(column[chosen].tolist() for column in self._ranks), strict=True)
+        sequences = self._table.figure(SEQUENCE)[chosen].tolist()
+        keys, rows = self._table.keys, chosen.tolist()
+        firsts = [self._lines[keys[row]][0][2] for row in rows]
+        self._heap.extend(zip(ranks, sequences, firsts, repeat(0), rows))
+        heapq.heapify(self._heap)
+        self._ahead = len(rows)
+        taken = np.zeros(len(self._table), dtype=np.bool_)
+        taken[chosen] = True
+        self._rest = rest[~taken[rest]]

@@ -1,0 +1,118 @@
+"""What the first of each waiting line can hope for in a walk, looked at for all lines at once.
+
+Each answer is on the safe side: who is left out by it could not start, nor have room made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.ordering.line_table import (
+    ACCOUNT,
+    ASKED_CPU_MILLI,
+    ASKED_MILLI,
+    DISPLACES_ABOVE,
+    POOL,
+    PRIORITY,
+    REQUEST,
+    BoolArray,
+    FloatArray,
+    LineTable,
+)
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import room_under_limits
+from millpond.scheduling.tenancy.queue_rank import QueueRank
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    """Whose departure could make room in a walk.
+
+    Attributes:
+        lowest_class: that of all work that holds something; a higher class may end it.
+        highest_key: that of running work that the ordering may displace.
+    """
+
+    lowest_class: float
+    highest_key: float
+
+
+class Prospects:
+    """The prospects of all lines on the trial ledger as it is: (lines,) each.
+
+    Args:
+        departures: who may leave; None: nobody may be asked any more.
+
+    Attributes:
+        admitted: whether its queue and its user may let the first of the line start.
+        makes_room: whether work may be asked to leave for it.
+        fits: whether there may be room for it now.
+    """
+
+    def __init__(
+        self, state: State, placer: Placer, claims: Claims, standing: QueueRank, departures: Departures | None
+    ) -> None:
+        self._state = state
+        self._placer = placer
+        self._claims = claims
+        table = self._table = state.waiting.table
+        self.admitted, self.makes_room = _admitted(state, table), np.zeros(len(table), dtype=np.bool_)
+        if departures is not None:
+            guaranteed = standing.guaranteed(table)
+            self.admitted |= guaranteed
+            self.makes_room |= guaranteed
+            self.makes_room |= table.figure(PRIORITY) > departures.lowest_class
+            self.makes_room |= table.figure(DISPLACES_ABOVE) < departures.highest_key
+        self.fits = self._fit(None)
+
+    def kept_waiting(self) -> BoolArray:
+        """(lines,) where there is room for the first, which is kept for others: for shorter work, or as reserved."""
+        kept = self._state.hold_back_lines()
+        reserved = ~self.makes_room
+        reserved &= self.is_kept_off()
+        for pool in self._claims.reservations if reserved.any() else ():
+            number = self._table.pools.number_of(pool)
+            if number is not None:
+                here = reserved & (self._table.number(POOL) == number)
+                kept |= here & ~self._fit(self._claims.mask_in(pool, is_kept_off=True))
+        return kept
+
+    def is_kept_off(self) -> BoolArray:
+        """(lines,) whose first a reservation alone keeps off its nodes."""
+        table, claims = self._table, self._claims
+        until = [np.inf if pool is None else claims.binds_until(pool) for pool in table.pools.items]
+        bound = np.array(until)[table.number(POOL)]
+        kept_off: BoolArray = bound < np.inf
+        if kept_off.any():
+            kept_off &= self._cautious_ends > bound
+        return kept_off
+
+    @cached_property
+    def _cautious_ends(self) -> FloatArray:
+        """(lines,) when the first, started now, will almost surely have ended."""
+        ends: FloatArray = self._state.now + self._state.ordering.cautious_lefts(self._table)
+        return ends
+
+    def _fit(self, mask: NodeMask | None) -> BoolArray:
+        """(lines,) whether there may be room for the first on the nodes of a mask."""
+        requests = self._table.requests.items
+        fits = np.array(
+            [demand is not None and self._placer.may_fit(demand, mask) for demand in requests], dtype=np.bool_
+        )
+        of_lines: BoolArray = fits[self._table.number(REQUEST)]
+        return of_lines
+
+
+def _admitted(state: State, table: LineTable) -> BoolArray:
+    """(lines,) where no limit keeps out what the first of the line holds at least."""
+    if not state.has_bounds:
+        return np.ones(len(table), dtype=np.bool_)
+    rooms = [(0.0, 0.0) if account is None else room_under_limits(state, *account) for account in table.accounts.items]
+    milli, cpu = np.array(rooms).reshape(-1, 2).T[:, table.number(ACCOUNT)]
+    admitted: BoolArray = (table.figure(ASKED_MILLI) <= milli) & (table.figure(ASKED_CPU_MILLI) <= cpu)
+    return admitted

@@ -1,0 +1,143 @@
+"""Cycles over very many waiting lines leave out those without prospects, and decide as if they looked at each."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from bursts import KINDS, settings_of, world_of
+from worlds import World, asks, elastic, gang, machine, queue
+
+from millpond.model.decisions import Decision
+from millpond.model.events import DurationPredicted, JobSubmitted, LimitChanged, NodeClosed
+from millpond.model.nodes import Cordon
+from millpond.model.tenants import Limit
+from millpond.model.workloads import Job, Priority
+from millpond.scheduling.cycle import admission_cycle, line_heads
+from millpond.scheduling.ordering import waiting_lines
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.scheduling.tenancy.queue_rank import QueueRank
+from millpond.simulation.kernel import Simulation
+
+NEVER_MANY, ALWAYS_MANY = 1_000_000, -1
+
+
+@pytest.fixture(autouse=True)
+def _look_as_far_as_there_is_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no line that has no prospects use up what others are allowed to look further."""
+    monkeypatch.setattr(admission_cycle, "LINE_DEPTH", 1_000_000)
+    monkeypatch.setattr(line_heads, "CHUNK", 4)
+
+
+class Recorder(Scheduler):
+    """A scheduler that remembers what it decided."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.decisions: list[Decision] = []
+
+    def decide(self, now: float) -> list[Decision]:
+        decisions = super().decide(now)
+        self.decisions += decisions
+        return decisions
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bursts_of_all_kinds_are_decided_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decided(few: int) -> list[Decision]:
+        monkeypatch.setattr(waiting_lines, "FEW", few)
+        scheduler = Recorder(settings_of(kind))
+        Simulation(world_of(kind, seed=5, jobs=80), scheduler).run()
+        return scheduler.decisions
+
+    one_by_one = decided(NEVER_MANY)
+    assert decided(ALWAYS_MANY) == one_by_one
+    assert len(one_by_one) > 80
+
+
+def tenants(seed: int) -> World:
+    """Machines, some of which close, for queues with guarantees and limits, and users with limits."""
+    draws = random.Random(seed)
+    policy = Settings(
+        ordering=draws.choice(("default", "default", "fair", "fifo", "edf")),
+        preempt=draws.random() < 0.4,
+        preempt_by_priority=draws.random() < 0.7,
+    )
+    queues = (
+        queue("team", guarantee=draws.choice((0, 0, 4)), limit=draws.choice((None, 9))),
+        queue("red", parent="team", limit=draws.choice((None, 3)), borrows=draws.random() < 0.7),
+        queue("blue", parent="team", guarantee=draws.choice((0, 2))),
+        queue("guest", limit=draws.choice((None, 2))),
+    )
+    models = ("A100", "V100")
+    world = World(
+        *(machine(f"n{number}", draws.choice((2, 4, 8)), model=draws.choice(models)) for number in range(3)),
+        settings=policy,
+        queues=queues,
+    )
+    if draws.random() < 0.5:
+        world.tell(LimitChanged(0.0, Limit("ada", "", jobs=draws.choice((None, 2)), gpu_milli=3000)))
+    if draws.random() < 0.5:
+        world.tell(NodeClosed(0.0, "n0", Cordon(500.0, 900.0, planned=True)))
+    return world
+
+
+def job_of(draws: random.Random, id_: str) -> Job:
+    fields = {
+        "queue": draws.choice(("red", "blue", "guest", "default")),
+        "user": draws.choice(("ada", "bob", "")),
+        "priority": draws.choice((Priority.LOW, Priority.NORMAL, Priority.NORMAL, Priority.HIGH)),
+        "time_limit_s": draws.choice((None, None, 700.0)),
+    }
+    models = draws.choice(((), (), ("V100",)))
+    match draws.choice(("single", "single", "single", "gang", "elastic")):
+        case "single":
+            return gang(id_, 1, asks(draws.choice((0, 0.25, 0.5, 1, 1, 2, 4)), models=models), **fields)
+        case "gang":
+            return gang(id_, draws.choice((2, 3)), asks(draws.choice((1, 2)), models=models), **fields)
+        case _:
+            return elastic(id_, (1, 2, 3), asks(1, models=models), **fields)
+
+
+def decisions_of(seed: int) -> list[Decision]:
+    world, draws = tenants(seed), random.Random(seed + 1)
+    for batch in range(4):
+        for number in range(draws.choice((1, 6, 12))):
+            job, length = job_of(draws, f"j{batch}-{number}"), draws.choice((20.0, 200.0, 2000.0))
+            if draws.random() < 0.6:
+                world.tell(JobSubmitted(world.now, job))
+                world.tell(DurationPredicted(world.now, job.id, length, length * draws.choice((1.0, 2.0, 5.0))))
+            else:
+                world.submit(job, lasting=length)
+        are_told_alike(world)
+        world.go_to(world.now + draws.choice((1.0, 100.0, 400.0)))
+        are_told_alike(world)
+        for job in sorted(world.running())[: draws.choice((0, 3))]:
+            world.end(job)
+    return list(world.decisions)
+
+
+def are_told_alike(world: World) -> None:
+    """What the table says of all lines is what is said of the first of each."""
+    state = world.core._state
+    table, standing, now = state.waiting.table, QueueRank(state), state.now
+    firsts = [state.waiting.lines[key][0][2] for key in table.keys]
+    assert sorted(first.sequence for first in firsts) == sorted(line[0][1] for line in state.waiting.lines.values())
+    ranks = list(zip(*(column.tolist() for column in standing.ranks(table)), strict=True))
+    assert ranks == [standing.rank(first) for first in firsts]
+    assert (now + state.ordering.cautious_lefts(table)).tolist() == pytest.approx(
+        [state.ordering.cautious_end(first, now) for first in firsts]
+    )
+    assert state.hold_back_lines().tolist() == [state.holds_back(first) for first in firsts]
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(0, 100, 20)], ids=str)
+def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decided(few: int) -> list[list[Decision]]:
+        monkeypatch.setattr(waiting_lines, "FEW", few)
+        return [decisions_of(seed) for seed in seeds]
+
+    one_by_one = decided(NEVER_MANY)
+    assert decided(ALWAYS_MANY) == one_by_one
+    assert sum(map(len, one_by_one)) > 200
