@@ -34,7 +34,6 @@ from millpond.scheduling.settings import Settings
 CARDS = 8
 CARD_MIB = 16_384
 ONE_CARD = (Role.rigid(TaskRequest(1000, 1024, 1), 1),)
-TURNS = 4
 BATCH = 100
 """So many answers of the engine come before the next cycle."""
 
@@ -165,19 +164,6 @@ def swaps(nodes: int) -> Iterator[Row]:
     yield from swapping(world, "going on on request", lambda: world.tell(*on), "running")
 
 
-def turns(nodes: int) -> Iterator[Row]:
-    """As many jobs again as there are cards come to a full cluster on which equals take turns."""
-    world = Measured(nodes, pool=Pool(suspends=True, turn_s=60.0))
-    world.fill(suspendable=Suspendable.SWAP)
-    world.now += 3_600.0
-    world.submit(Job(f"other{number}", ONE_CARD, suspendable=Suspendable.SWAP) for number in range(world.cards))
-    world.begin()
-    for _ in range(TURNS):
-        world.settle()
-        world.now += 60.0
-    yield Row(f"{world.cards:,} cards shared in turns, the longest of {TURNS} rotations", world.longest_s, 0.05)
-
-
 def swapping(world: Measured, what: str, work: Callable[[], None], state: str) -> Iterator[Row]:
     """All jobs of a world come into a state by some work and the cycles behind it."""
     world.begin()
@@ -208,7 +194,6 @@ SCENES: dict[str, Callable[[], Iterable[Row]]] = {
     "fork": lambda: forks(5_000, 0.1),
     "fork-large": lambda: forks(20_000, 0.5),
     "swap": lambda: swaps(500),
-    "turns": lambda: turns(500),
     "plan": lambda: plans(512, 1_000, 0.1),
     "plan-large": lambda: plans(4_096, 5_000, 0.5),
 }

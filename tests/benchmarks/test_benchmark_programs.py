@@ -13,12 +13,14 @@ import bounded_cycles
 import chaos
 import core_speed
 import cycle_scenes
+import evictions
 import gate_overhead
 import gate_shares
 import hostile_clients
 import ordering_quality
 import placement_quality
 import platform_speed
+import restoring
 import simulator_speed
 import twin
 from millpond.simulation import packing, queueing
@@ -98,6 +100,21 @@ def test_core_speed_places_and_releases(traces, capsys):
     core_speed.main(["--pods", str(pods), "--nodes", "4", "--steps", "50", "--json", "-"])
     (row,) = printed(capsys)["steady_state"]
     assert row["decisions_per_cpu_s"] > 0
+
+
+def test_evictions_walks_through_worlds_and_finds_nothing_wrong(capsys):
+    evictions.main(["--steps", "40", "--json", "-"])
+    result = printed(capsys)
+    assert result["steps"] >= 40
+    assert result["evictions"] > 0
+    assert result["wrong"] == []
+
+
+def test_restoring_compares_runs_under_other_hash_seeds_and_kernels(capsys):
+    restoring.main(["--points", "1", "--json", "-"])
+    result = printed(capsys)
+    assert [len(run["digests"]) for run in result["runs"].values()] == [1, 1, 1]
+    assert result["divergences"] == 0
 
 
 def test_bounded_cycles_measures_what_it_says(monkeypatch, capsys):
