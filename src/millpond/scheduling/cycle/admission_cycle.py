@@ -49,6 +49,10 @@ LINE_DEPTH = 16
 """How far down lines one cycle looks, in all, past jobs that are kept out although others of their line are not."""
 
 
+_NOTHING = -1.0
+"""A key below that of all work."""
+
+
 class AdmissionVerdict(Enum):
     """What came of looking at one job."""
 
@@ -88,8 +92,8 @@ class AdmissionCycle:
         self._planner = planner
         self._reserver = reserver
         self._time_slicing = time_slicing
-        self._displaceable: float | None = -1.0
-        """The highest key of work that the ordering may displace now; None while it was not asked for in this walk."""
+        self._displaceable: float | None = _NOTHING
+        """The highest key of work that the ordering may displace now; None while it is not known."""
         self._bounded = False
         self._least_priority = float("inf")
         self._kept_out: dict[LineKey, tuple[int, int]] = {}
@@ -275,7 +279,7 @@ class AdmissionCycle:
         settings = state.settings
         self._bounded = state.has_bounds
         may_displace = settings.preempt and state.ordering.selective and claims.displaced_at < state.now
-        self._displaceable = None if may_displace else -1.0
+        self._displaceable = None if may_displace else _NOTHING
         self._least_priority = self._lowest_class() if settings.preempt_by_priority else float("inf")
         self._kept_out.clear()
         self._no_room.clear()
@@ -320,6 +324,8 @@ class AdmissionCycle:
                 outcome.plans.append(plan)
                 self._no_room.clear()
                 placed, cause = plan.placed, plan.cause
+                if self._displaceable != _NOTHING:
+                    self._displaceable = None  # less than before: some of it leaves
         if placed is None:
             return AdmissionVerdict.BLOCKED
         charge_placed(self._state, record, placed)

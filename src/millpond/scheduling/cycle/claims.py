@@ -183,10 +183,12 @@ class Claims:
     def _is_clung_to(self, claim: Claim) -> bool:
         """Whether a victim runs on, as the engine could not suspend it."""
         running = self._state.running
-        leaving = ((running.get(job), attempt, numbers) for job, attempt, numbers in claim.victims)
         return any(
-            victim is not None and victim.attempt == attempt and not numbers and victim.state is JobState.RUNNING
-            for victim, attempt, numbers in leaving
+            (victim := running.get(job)) is not None
+            and victim.attempt == attempt
+            and not numbers
+            and victim.state is JobState.RUNNING
+            for job, attempt, numbers in claim.victims
         )
 
     def _is_lost(self, index: int) -> bool:
@@ -284,6 +286,8 @@ class Claims:
 
     def mask(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where the job must stay out; None when it may go anywhere."""
+        if not self.by_job and not self.reservations and not self._state.cordons.has_closings_ahead:
+            return None
         return both(self.mask_of_others(record), self.mask_of_closings(record))
 
     def mask_of_closings(self, record: JobRecord) -> NodeMask | None:

@@ -127,7 +127,9 @@ class Placer:
         if tasks is None:
             tasks = record.tasks if len(record.tasks) == 1 else record.queued()
         swapping = nodes_that_swap(self.cluster, record, mask)
-        for step in (mask,) if swapping is None else (swapping, mask):
+        if swapping is None:
+            return self._place_by_affinity(record, tasks, mask, spare)
+        for step in (swapping, mask):
             placed = self._place_by_affinity(record, tasks, step, spare)
             if placed is not None:
                 return placed

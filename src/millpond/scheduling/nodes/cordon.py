@@ -172,6 +172,11 @@ class Cordons:
 
     # ---- who may start there ------------------------------------------------------------------------------------
 
+    @property
+    def has_closings_ahead(self) -> bool:
+        """Whether a node that is open is to be closed."""
+        return bool(self._ahead)
+
     def reach(self, record: JobRecord, ordering: Ordering, now: float) -> int:
         """How many of the closings ahead a job would run into if it started now; 0: it may start on any open node."""
         if not self._ahead:

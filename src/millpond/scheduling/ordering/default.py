@@ -202,10 +202,11 @@ class Default(Ordering):
         return ends
 
     def sizes(self, record: JobRecord) -> tuple[float, float, float, float, float]:
-        per_second = COST_WEIGHT * cards(record)
-        charge = per_second * self.settings.preemption_cost.of(record.gpu_milli)
+        gpu_milli = record.gpu_milli
+        per_second = COST_WEIGHT * cards_of(gpu_milli)
+        charge = per_second * self.settings.preemption_cost.of(gpu_milli)
         loss = per_second if record.job.checkpoint.mode is CheckpointMode.NONE else 0.0
-        return forecast_s(record), float(is_exact(record)), _weight(record.gpu_milli), charge, loss
+        return forecast_s(record), float(is_exact(record)), _weight(gpu_milli), charge, loss
 
     def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
         highest, _ = self._fill_keys(slots, now)

@@ -42,6 +42,7 @@ RUNNING_PER_ENDING = 1000
 """... and one job more for so many that run, so that the cost per ended job stays bounded."""
 
 
+@cache
 def size_class(gpu_milli: int) -> int:
     """The class of a job by its cards."""
     for index, most in enumerate((1000, 2000, 4000, 8000)):
@@ -162,10 +163,11 @@ class SurvivalTable:
 
     def outlive(self, record: JobRecord, service_s: float) -> None:
         """Count the bins that the job has outlived since it was last counted."""
-        counted, reached = record.bins_outlived, bin_of(service_s)
-        if reached > counted:
-            self.outlived[record.size_class, counted:reached] += 1.0
-            record.bins_outlived = reached
+        c, b = record.size_class, record.bins_outlived
+        while b < BINS - 1 and EDGES[b + 1] <= service_s:
+            self.outlived[c, b] += 1.0
+            b += 1
+        record.bins_outlived = b
 
     def end(self, record: JobRecord, service_s: float) -> None:
         """Count the end of a job after so much service."""

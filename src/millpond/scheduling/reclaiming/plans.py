@@ -151,9 +151,16 @@ class Planner:
         return plan
 
     def highest_running_key(self) -> float:
-        """The highest key of running work: a waiting job that cannot displace that can displace nothing."""
-        self._running_keys(self.state.roster.live)
-        return self._highest_key
+        """The highest key of running work that has not been asked to leave in this walk.
+
+        A waiting job that cannot displace that can displace nothing.
+        """
+        keys = self._running_keys(self.state.roster.live)
+        if not self._leaving:
+            return self._highest_key
+        keys = keys.copy()
+        keys[[job.slot for job in self._leaving.values() if job.slot >= 0]] = 0.0
+        return float(keys.max(initial=0.0))
 
     def _running_keys(self, slots: FloatArray) -> FloatArray:
         """Keys of running work, computed once an instant as long as the roster does not change."""

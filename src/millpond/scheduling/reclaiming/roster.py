@@ -108,7 +108,7 @@ class Roster:
         if not self._free_slots:
             self._grow_slots()
         slot = record.slot = self._free_slots.pop()
-        if slot >= self.width:
+        if slot >= self.live.shape[1]:
             self.live = self.slots[:, : slot + 1]
         self.records[slot] = record
         whole_s, exact, weight, charge, loss = sizes

@@ -225,9 +225,10 @@ class VictimSearch:
         if attempt.placed and make_room_under_limits(self._state, record, amount, attempt):
             places = [(job, self._placer.place(job, rule.mask, tasks=tasks_of_next_run(job))) for job in attempt.moved]
             attempt.targets = [(job, place) for job, place in places if place]
-            attempt.parts = self._shrink.give_back(
-                attempt.parts, lambda: self._state.queues.limiting(record.queue, amount) is None
-            )
+            if attempt.parts:
+                attempt.parts = self._shrink.give_back(
+                    attempt.parts, lambda: self._state.queues.limiting(record.queue, amount) is None
+                )
             departures = attempt.victims or attempt.moved or attempt.parts
             if departures and len(attempt.targets) == len(attempt.moved):
                 journal.commit()
