@@ -9,6 +9,7 @@ import pytest
 from pages import DOCS, PACKAGE, table
 
 from millpond.scheduling.ordering import base, default, guard, survival
+from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.tenancy import queue_rank
 
 PAGE = DOCS / "ordering.md"
@@ -18,6 +19,7 @@ MODULES = {
     "survival.py": survival,
     "guard.py": guard,
     "queue_rank.py": queue_rank,
+    "preemption_budget.py": preemption_budget,
 }
 LIMITS = {"LAST_EDGE_S", "EDGES", "BINS", "NEVER"}
 """Bounds and tables that no schedule depends on."""

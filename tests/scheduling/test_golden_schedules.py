@@ -141,12 +141,12 @@ GOLDEN = [
         [100, 150, 160],
         durations="none",
     ),
-    # the engine charges 40 s to a, once, when it runs again: 110 + 9,900 + 40.
+    # the engine charges 40 s to a, once, when it runs again: 11,010 + 9,000 + 40.
     Golden(
         "the displaced pays for coming back",
         "default",
-        ((0, 10_000, 4), (100, 10, 4)),
-        [10_050, 110],
+        ((0, 20_000, 4), (11_000, 10, 4)),
+        [20_050, 11_010],
         preempt=True,
         costs=Costs(preemption=PreemptionCost(40, 60)),
     ),

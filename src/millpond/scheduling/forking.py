@@ -86,6 +86,7 @@ def _copy_places_and_jobs(source: Parts, twin: Parts) -> TwinOf:
     state.queues.copy_from(before.queues)
     state.limits.copy_from(before.limits)
     state.usage.restore(before.usage.snapshot())
+    state.preemption_budget.restore(before.preemption_budget.snapshot())
     state.outbox, state.pending = list(before.outbox), before.pending.copy()
     twin.event_handlers.nodes.load = dict(source.event_handlers.nodes.load)
     twin.placer.mix.copy_from(source.placer.mix)

@@ -11,6 +11,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
 
@@ -100,6 +101,8 @@ def stop(
     chosen = [task for task in (tasks or record.tasks) if task.state in ACTIVE and task.state is not TaskState.STOPPING]
     whole, kept = not tasks, record.kept
     if whole:
+        if cause is Cause.PREEMPTED and for_job and state.jobs[for_job].job.priority == record.job.priority:
+            state.preemption_budget.spend(cost_of(record, state.settings.preemption_cost, state.now))
         decide_fate(state, record, trigger, cause)
     if not chosen:
         return

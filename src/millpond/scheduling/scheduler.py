@@ -118,6 +118,7 @@ class Scheduler:
         state = self._state
         with state.journal:
             state.now = max(state.now, now)
+            state.earn_preemptions()
             # 1. What is due: cordons, windows and lending hours, stale claims, time limits, pauses.
             follow_cordons(state)
             follow_hours(state, leave)

@@ -62,6 +62,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "outbox": [to_plain(decision) for decision in state.outbox],
         "pending": [to_plain(decision) for decision in state.pending.values()],
         "usage": state.usage.snapshot(),
+        "preemption_budget": state.preemption_budget.snapshot(),
         "ordering": state.ordering.snapshot(),
         "mix": placer.mix.snapshot(),
         "affinities": {} if placer.affinities is None else placer.affinities.by_node,
@@ -157,6 +158,7 @@ def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandl
 
 def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> None:
     """What was learnt from jobs: who used how much, how long they run, what they ask for."""
+    state.preemption_budget.restore(plain.get("preemption_budget", (0.0, plain["now"])))  # not written at first
     state.usage.restore(plain["usage"])
     state.ordering.restore(plain["ordering"])
     placer.mix.restore(plain["mix"])

@@ -16,7 +16,7 @@ from millpond.model.decisions import Decision
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
-from millpond.model.tenants import Limit
+from millpond.model.tenants import ROOT_QUEUE, Limit
 from millpond.model.workloads import Job
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
@@ -28,6 +28,7 @@ from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.pending import PendingDecisions, moves_memory
+from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
@@ -78,6 +79,7 @@ class State:
         self.queues = QueueTree(self.journal)
         self.limits = AccountLimitUsage(self.journal)
         self.usage = DecayedUsage(settings.fair_half_life_s)
+        self.preemption_budget = PreemptionBudget()
         self.ordering: Ordering = make_ordering(settings)
         self.jobs: dict[str, JobRecord] = {}
         self.demands = RequestClasses()
@@ -283,6 +285,10 @@ class State:
         pools, nodes = self.cluster.pools, [node for node in self.cluster.nodes[:count] if node is not None]
         cpu = sum(pools[node.pool].cpu_capacity_milli(node) for node in nodes)
         return Amount(self.cluster.gpu_capacity_milli, cpu, sum(node.memory_mib for node in nodes))
+
+    def earn_preemptions(self) -> None:
+        """A cycle begins: what has been held since the last one adds to what preemptions by the ordering may cost."""
+        self.preemption_budget.earn(self.queues.by_name[ROOT_QUEUE].gpu_milli, self.now)
 
     # ---- running ------------------------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ class Redo:
         state = self._state
         with state.journal:
             state.now = max(state.now, now)
+            state.earn_preemptions()
             state.cordons.follow_clock(state.now)
             follow_hours(state, _is_decided)
             self._claims.prune()

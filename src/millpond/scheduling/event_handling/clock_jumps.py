@@ -21,3 +21,4 @@ def skip(state: State, seconds: float) -> None:
         if record.slot >= 0:
             state.enroll(record)
     state.usage.skip(seconds)
+    state.preemption_budget.since += seconds

@@ -148,7 +148,7 @@ class Ordering:
         return keys, float(keys.max(initial=0.0))
 
     def victims(
-        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray
+        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray, budget: float
     ) -> Displaceable | None:
         """Which work a waiting job may displace; None for none.
 
@@ -156,6 +156,7 @@ class Ordering:
             slots: (18, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
             open_to_it: (slots,) who may be asked at all.
+            budget: the most card-seconds that the preemption of one may cost.
         """
         return None
 

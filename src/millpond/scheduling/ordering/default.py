@@ -223,12 +223,21 @@ class Default(Ordering):
         return float(highest), left
 
     def victims(
-        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray
+        self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray, budget: float
     ) -> Displaceable | None:
         gate = COST_WEIGHT * MOVE_GATE * record.key[0] / cards(record) if record.gpu_milli >= 2000 else NOBODY_MOVES
         harm, move_harm = np.empty(len(keys)), np.empty(len(keys))
         ended, moved = self._displaceable(
-            slots, now, keys, open_to_it, record.displaces_above, gate, MOVE_HARM, harm, move_harm
+            slots,
+            now,
+            keys,
+            open_to_it,
+            record.displaces_above,
+            gate,
+            COST_WEIGHT * budget,
+            MOVE_HARM,
+            harm,
+            move_harm,
         )
         return Displaceable(harm, keys, move_harm if moved else move_harm[:0]) if ended else None
 

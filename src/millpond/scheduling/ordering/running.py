@@ -137,6 +137,7 @@ def displaceable(
     open_to_it: NDArray[np.bool_],
     above: float,
     gate: float,
+    most: float,
     part: float,
     harm: FloatArray,
     move_harm: FloatArray,
@@ -147,6 +148,7 @@ def displaceable(
         keys: (slots,), of ``running_keys``; open_to_it: (slots,) who may be asked at all.
         above: the key above which work that costs nothing to preempt is displaced.
         gate: the most that preempting may cost per card where a job is moved instead.
+        most: the most that preempting may cost.
         part: moving does so much of the harm of ending.
     """
     ended = False
@@ -158,6 +160,8 @@ def displaceable(
             continue
         size = slots[SLOT_CARDS, slot]
         charge = charge_of(slots, slot, now)
+        if charge > most:
+            continue
         if keys[slot] > above + charge:
             harm[slot] = size / max(keys[slot], 1e-9)
             ended = True

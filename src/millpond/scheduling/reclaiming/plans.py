@@ -22,6 +22,7 @@ from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
 from millpond.scheduling.reclaiming.limits import within
+from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.reclaiming.roster import SLOT_CARDS, SLOT_PRIORITY, SLOT_STARTED, FloatArray
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
@@ -45,6 +46,7 @@ class Planner:
         self._highest_key = 0.0
         self._keys_at = (-1.0, -1)
         self._leaving: dict[str, JobRecord] = {}
+        self._spent = 0.0
         self._displacement = Displacement(state)
         self.use_kernels(interpreted())
 
@@ -56,6 +58,7 @@ class Planner:
     def begin(self) -> None:
         """A cycle begins: no work has been asked to leave in it yet."""
         self._leaving.clear()
+        self._spent = 0.0
         self._displacement.begin()
 
     def has_asked(self, record: JobRecord) -> bool:
@@ -124,7 +127,7 @@ class Planner:
         priority = record.job.priority
         is_open, still = self._entitled(record, Entitlement.ORDERING)
         allowed = self._displaceable(slots, (priority, priority), is_open)
-        judged = state.ordering.victims(record, slots, state.now, keys, allowed)
+        judged = state.ordering.victims(record, slots, state.now, keys, allowed, state.preemption_budget.left)
         if judged is None:
             return None
         rule = Rule(
@@ -143,8 +146,17 @@ class Planner:
         return plan
 
     def _find(self, record: JobRecord, rule: Rule) -> Plan | None:
-        """Search, and remember who leaves."""
+        """Search, and remember who leaves; what the ordering displaces has to be covered by the budget for that."""
+        state, journal = self.state, self.state.journal
+        mark = journal.begin()
         plan = self._search.find(record, rule)
+        if plan is not None and rule.by_ordering:
+            spent = self._spent + sum(cost_of(job, state.settings.preemption_cost, state.now) for job in plan.leaving)
+            if spent > state.preemption_budget.left:
+                journal.rollback(mark)
+                return None
+            self._spent = spent
+        journal.commit()
         if plan is not None:
             for job in (*plan.leaving, *(job for job, _ in plan.shrunk)):
                 self._leaving[job.id] = job

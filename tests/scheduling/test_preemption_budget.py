@@ -1,0 +1,59 @@
+"""What displacing equals may cost is earned by what runs."""
+
+from __future__ import annotations
+
+import pytest
+from worlds import World, machine, single
+
+from millpond.model.workloads import Checkpoint, CheckpointMode
+from millpond.scheduling.reclaiming.preemption_budget import PREEMPTION_BUDGET, SAVED_UP_S, PreemptionBudget
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+
+SAVES = Checkpoint(CheckpointMode.SIGNAL)
+
+
+def world_with_a_long_job(checkpoint: Checkpoint) -> World:
+    world = World(machine("n", 4), settings=Settings(preempt=True))
+    world.submit(single("long", 4, checkpoint=checkpoint), lasting=100_000.0, known=True)
+    return world
+
+
+def test_a_short_job_displaces_a_long_one_once_the_cluster_has_earned_the_restart() -> None:
+    world = world_with_a_long_job(SAVES)
+    world.go_to(1_000.0)
+    world.submit(single("early", 4), lasting=10.0, known=True)
+    assert world.running() == {"long"}
+    world.go_to(40.0 / PREEMPTION_BUDGET + 10.0)
+    world.submit(single("late", 4), lasting=10.0, known=True)
+    assert world.running() == {"early"}
+
+
+def test_work_that_saves_nothing_is_not_thrown_away_for_a_short_job() -> None:
+    world = world_with_a_long_job(Checkpoint())
+    world.go_to(20_000.0)
+    world.submit(single("short", 4), lasting=10.0, known=True)
+    assert world.running() == {"long"}
+
+
+def test_a_preemption_is_paid_for_once() -> None:
+    world = world_with_a_long_job(SAVES)
+    world.go_to(10_000.0)
+    world.submit(single("short", 4), lasting=10.0, known=True)
+    assert world.running() == {"short"}
+    assert world.core._state.preemption_budget.left == pytest.approx(PREEMPTION_BUDGET * 40_000.0 - 160.0)
+
+
+def test_a_restored_scheduler_has_the_same_budget() -> None:
+    world = world_with_a_long_job(SAVES)
+    world.go_to(10_000.0)
+    restored = Scheduler.restore(world.core.snapshot())._state.preemption_budget
+    assert (restored.left, restored.since) == (PREEMPTION_BUDGET * 40_000.0, 10_000.0)
+
+
+def test_no_more_is_saved_up_than_a_day_brings() -> None:
+    budget = PreemptionBudget()
+    budget.earn(4_000, 10 * SAVED_UP_S)
+    assert budget.left == pytest.approx(PREEMPTION_BUDGET * 4 * SAVED_UP_S)
+    budget.earn(0, 11 * SAVED_UP_S)
+    assert budget.left == pytest.approx(PREEMPTION_BUDGET * 4 * SAVED_UP_S)
