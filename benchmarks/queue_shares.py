@@ -1,0 +1,261 @@
+"""How near queues come to their weights while all of them have more work than there is room for.
+
+Every user keeps as many jobs waiting as would fill the cluster, and the scheduler decides on the simulated engine. A
+case says which queues there are, how many users each has, and how long and how wide their jobs are (exponential
+lengths, a mean for each queue). Shares are card-seconds held from the first tenth of the span to its end; the error is
+the largest deviation of a leaf from what the weights entitle it to, relative to that.
+
+    python benchmarks/queue_shares.py [--only TEXT] [--days N] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millpond.model.decisions import Start
+from millpond.model.events import DurationPredicted, Ended, JobSubmitted, NodeJoined, PoolChanged, QueueChanged
+from millpond.model.nodes import Pool
+from millpond.model.tenants import Queue
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job
+from millpond.scheduling.settings import Settings
+from millpond.simulation.clusters import uniform_cluster
+from millpond.simulation.core import make_scheduler
+from millpond.simulation.costs import Costs
+from millpond.simulation.engine import NEVER, SimulatedEngine, Work
+from millpond.simulation.kernel_warmup import warm_up
+from millpond.simulation.trace import gang_roles
+from reporting import Table, command_line, emit, note, program, verdict
+
+DAY_S = 86_400.0
+CARDS_PER_NODE, NODES = 8, 2
+WITHIN = 0.05
+"""Target of the error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What is submitted to one leaf.
+
+    Attributes:
+        mean_s: of the lengths, which are exponential; cards: of each job.
+    """
+
+    queue: str
+    mean_s: float = 3_600.0
+    cards: int = 1
+    users: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Queues, who submits to them, and for how long they are watched."""
+
+    name: str
+    queues: tuple[Queue, ...]
+    crowds: tuple[Crowd, ...]
+    days: float = 10.0
+
+
+def _pair(name: str, weights: tuple[float, float], one: Crowd, other: Crowd) -> Case:
+    queues = (Queue(one.queue, weight=weights[0]), Queue(other.queue, weight=weights[1]))
+    return Case(name, queues, (one, other))
+
+
+A, B = Crowd("a"), Crowd("b")
+NESTED = (
+    Queue("x", weight=2.0),
+    Queue("y"),
+    Queue("x1", parent="x", weight=3.0),
+    Queue("x2", parent="x"),
+    Queue("y1", parent="y"),
+    Queue("y2", parent="y"),
+)
+CASES = (
+    *(_pair(f"{weight}:1", (weight, 1), A, B) for weight in (1, 3, 10)),
+    *(_pair(f"{weight}:1, ten users below", (weight, 1), A, replace(B, users=10)) for weight in (1, 3, 10)),
+    _pair("3:1, ten users above", (3, 1), replace(A, users=10), B),
+    _pair("3:1, 10 min against 10 h", (3, 1), replace(A, mean_s=600.0), replace(B, mean_s=36_000.0)),
+    _pair("1:3, 10 min against 10 h", (1, 3), replace(A, mean_s=600.0), replace(B, mean_s=36_000.0)),
+    _pair("1:1, 1 h against 2 days", (1, 1), A, replace(B, mean_s=2 * DAY_S)),
+    _pair("1:1, 1 card against 8", (1, 1), A, replace(B, cards=8)),
+    _pair("3:1, 8 cards against 1", (3, 1), replace(A, cards=8), B),
+    _pair("1:1, short and narrow against long and wide", (1, 1), replace(A, mean_s=600.0), Crowd("b", 36_000.0, 8)),
+    Case(
+        "nested 2(3:1):1(1:1), one to ten users, 10 min to 10 h",
+        NESTED,
+        (Crowd("x1", 36_000.0), Crowd("x2", 600.0, users=10), Crowd("y1", 3_600.0, 2), Crowd("y2", 7_200.0, users=3)),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is tried."""
+
+    ordering: str
+    known: bool = False
+    preempt: bool = False
+
+    @property
+    def label(self) -> str:
+        """A few words."""
+        return f"{self.ordering}{', exact' if self.known else ''}{', preempt' if self.preempt else ''}"
+
+
+POLICIES = (
+    Policy("fair"),
+    Policy("default"),
+    Policy("default", known=True),
+    Policy("default", preempt=True),
+    Policy("default", known=True, preempt=True),
+)
+
+
+class Saturation:
+    """Users who never run out of waiting jobs, on one scheduler and one engine."""
+
+    def __init__(self, case: Case, policy: Policy, seed: int = 1) -> None:
+        self.case = case
+        self.policy = policy
+        self.scheduler = make_scheduler(Settings(ordering=policy.ordering, preempt=policy.preempt))
+        nodes = uniform_cluster(f"{NODES}x{CARDS_PER_NODE}")
+        self.engine = SimulatedEngine(nodes, (), Costs(preemption=Settings().preemption_cost))
+        self.preemptions = 0
+        self._draw = random.Random(seed)
+        self._origin: dict[str, tuple[Crowd, int]] = {}
+        for event in (PoolChanged(0.0, Pool()), *(QueueChanged(0.0, queue) for queue in case.queues)):
+            self.scheduler.handle(event)
+        for node in nodes:
+            self.scheduler.handle(NodeJoined(0.0, node))
+        for crowd in case.crowds:
+            waiting = math.ceil(NODES * CARDS_PER_NODE / crowd.cards / crowd.users) + 1
+            for user in range(crowd.users):
+                for _ in range(waiting):
+                    self._submit(crowd, user)
+
+    def run(self, until_s: float) -> None:
+        """Play up to an instant."""
+        engine, scheduler, started = self.engine, self.scheduler, set()
+        wake: float = 0.0
+        while (now := min(engine.next_at(), wake)) <= until_s:
+            engine.now = now
+            for event in engine.events():
+                scheduler.handle(event)
+                if type(event) is Ended and event.job in self._origin and self._has_ended(event.job):
+                    scheduler.forget(event.job)
+            decisions = scheduler.decide(now)
+            engine.apply(decisions)
+            for decision in decisions:
+                if isinstance(decision, Start) and decision.job not in started:
+                    started.add(decision.job)
+                    self._submit(*self._origin[decision.job])
+            next_wake = scheduler.next_wakeup(now)
+            wake = NEVER if next_wake is None else max(next_wake, now + 0.001)
+        engine.now = until_s
+
+    def held_s(self, since: float, until: float) -> dict[str, float]:
+        """Card-seconds of each leaf within a span."""
+        works = list(self.engine.works.values())
+        held = dict.fromkeys((crowd.queue for crowd in self.case.crowds), 0.0)
+        stretches = [(index, start, end) for index, start, end, _ in self.engine.runs]
+        stretches += [(work.index, work.held_since, until) for work in works if work.held_since < NEVER]
+        for index, start, end in stretches:
+            job = works[index].job
+            held[job.queue] += job.gpu_milli / 1000 * max(min(end, until) - max(start, since), 0.0)
+        self.preemptions = sum(work.preemptions for work in works)
+        return held
+
+    def _has_ended(self, job: str) -> bool:
+        return self.engine.works[job].ended_at == self.engine.works[job].ended_at
+
+    def _submit(self, crowd: Crowd, user: int) -> None:
+        now, number = self.engine.now, len(self.engine.works)
+        job = Job(
+            f"job-{number}",
+            gang_roles(crowd.cards, CARDS_PER_NODE),
+            queue=crowd.queue,
+            user=f"{crowd.queue}-{user}",
+            checkpoint=Checkpoint(CheckpointMode.SIGNAL),
+        )
+        length = max(self._draw.expovariate(1.0 / crowd.mean_s), 1.0)
+        self._origin[job.id] = (crowd, user)
+        self.engine.works[job.id] = Work(number, job, length)
+        self.scheduler.handle(JobSubmitted(now, job))
+        if self.policy.known:
+            self.scheduler.handle(DurationPredicted(now, job.id, length, length))
+
+
+def entitled(queues: Sequence[Queue], leaf: str) -> float:
+    """A leaf's part of the cluster while every queue has work: its weight among its siblings, times its parent's."""
+    by_name = {queue.name: queue for queue in queues}
+    part, queue = 1.0, by_name.get(leaf)
+    while queue is not None:
+        part *= queue.weight / sum(other.weight for other in queues if other.parent == queue.parent)
+        queue = by_name.get(queue.parent)
+    return part
+
+
+def measured(case: Case, policy: Policy, days: float | None = None) -> dict[str, Any]:
+    """Play a case under a policy."""
+    note(f"{case.name}: {policy.label}")
+    span_s = (days or case.days) * DAY_S
+    began = time.process_time()
+    saturation = Saturation(case, policy)
+    saturation.run(span_s)
+    held = saturation.held_s(0.1 * span_s, span_s)
+    total = sum(held.values())
+    errors = {leaf: held[leaf] / total / entitled(case.queues, leaf) - 1.0 for leaf in held}
+    error = max(errors.values(), key=abs)
+    return {
+        "case": case.name,
+        "policy": policy.label,
+        "shares": {leaf: held[leaf] / total for leaf in held},
+        "entitled": {leaf: entitled(case.queues, leaf) for leaf in held},
+        "error": error,
+        "met": abs(error) <= WITHIN,
+        "busy": total / (0.9 * span_s * NODES * CARDS_PER_NODE),
+        "jobs": sum(1 for work in saturation.engine.works.values() if work.ended_at == work.ended_at),
+        "preemptions": saturation.preemptions,
+        "cpu_s": time.process_time() - began,
+    }
+
+
+def _lines(only: str, days: float | None) -> Iterator[dict[str, Any]]:
+    for case in CASES:
+        for policy in POLICIES:
+            if only in f"{case.name}: {policy.label}":
+                yield measured(case, policy, days)
+
+
+def _table(lines: Sequence[dict[str, Any]]) -> Table:
+    table = Table(
+        "case", "policy", "shares", "error %", "met", "busy %", "jobs", "preempt.", "CPU s", texts=3
+    )  # fmt: skip
+    for line in lines:
+        shares = " ".join(f"{100 * part:.1f}" for part in line["shares"].values())
+        table.add(
+            line["case"], line["policy"], shares, f"{100 * line['error']:+.1f}", verdict(line["met"]),
+            f"{100 * line['busy']:.1f}", f"{line['jobs']:,}", f"{line['preemptions']:,}", f"{line['cpu_s']:.1f}",
+        )  # fmt: skip
+    return table
+
+
+@program
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it."""
+    parser = command_line(__doc__)
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose case and policy contain it")
+    parser.add_argument("--days", type=float, help="the span; 10 unless given")
+    options = parser.parse_args(arguments)
+    warm_up(Settings())
+    lines = list(_lines(options.only, options.days))
+    emit({"within": WITHIN, "rows": lines}, options.json, [_table(lines)])
+
+
+if __name__ == "__main__":
+    main()
