@@ -218,10 +218,20 @@ def test_why_tells_the_numbers_the_remedy_and_the_start_within_80_columns(server
 
 
 @pytest.mark.parametrize(
-    ("latest_at", "text"), [(4630.0, "in 1h00m"), (None, "in 1h00m"), (8200.0, "in 1h00m to 2h00m")]
+    ("latest_at", "text"), [(4630.0, "in 1h00m"), (None, "in 1h00m at the earliest"), (8200.0, "in 1h00m to 2h00m")]
 )
 def test_a_start_within_one_shown_unit_is_one_instant(latest_at, text):
     assert start_text(StartInfo(earliest_at=4601.0, latest_at=latest_at, basis=""), 1000.0) == text
+
+
+def test_a_start_is_told_from_and_to_with_what_is_most_likely():
+    start = StartInfo(earliest_at=1000.0, latest_at=8200.0, likely_at=4600.0, basis="5 ahead")
+    assert start_text(start, 1000.0) == "now to 2h00m, most likely about 1h00m (5 ahead)"
+
+
+def test_a_start_of_which_nothing_is_known_says_why():
+    start = StartInfo(earliest_at=1000.0, unknown="too few jobs have ended to learn from")
+    assert start_text(start, 1000.0) == "not known: too few jobs have ended to learn from"
 
 
 def test_stopping_goes_on_after_one_that_cannot_be_stopped(server, run_pond, make_job):

@@ -326,7 +326,9 @@ def test_work_that_people_halted_is_not_expected_to_end() -> None:
     world.tell(SuspendRequested(world.now, "lab"))
     world.settle()
     world.submit(single("next"))
-    assert world.why("next").start is None
+    start = world.why("next").start
+    assert start is not None
+    assert start.unknown == "what runs and what comes before it leave it no room that can be foreseen"
 
 
 def test_large_figures_are_exact_with_units_and_the_nearest_that_works() -> None:
@@ -343,7 +345,9 @@ def test_no_start_is_told_where_nothing_says_when_running_work_ends() -> None:
     world = World(machine("n", 1))
     world.submit(single("unknown"), lasting=60.0)
     world.submit(single("next"))
-    assert world.why("next").start is None
+    start = world.why("next").start
+    assert start is not None
+    assert start.unknown == "nothing runs whose length is known, and too few jobs have ended to learn from"
 
 
 def test_no_start_is_told_once_running_work_has_outrun_its_forecast() -> None:
@@ -351,9 +355,13 @@ def test_no_start_is_told_once_running_work_has_outrun_its_forecast() -> None:
     world.submit(single("late"), lasting=600.0)
     world.tell(DurationPredicted(world.now, "late", 1.0, 2.0))
     world.submit(single("next"))
-    assert world.why("next").start is not None
+    before = world.why("next").start
+    assert before is not None
+    assert not before.unknown
     world.go_to(world.now + 100.0)
-    assert world.why("next").start is None
+    after = world.why("next").start
+    assert after is not None
+    assert after.unknown
 
 
 def test_a_job_that_replanning_leaves_out_although_there_is_room_is_told_so() -> None:

@@ -139,11 +139,15 @@ class StartEstimate:
     Attributes:
         earliest_at, latest_at: the interval; latest is None when no bound can be given.
         basis: what the estimate rests on.
+        likely_at: as likely before as behind the start; None when not known.
+        unknown: why nothing can be said, and then the rest says nothing; empty when it can.
     """
 
     earliest_at: float
     latest_at: float | None
     basis: str
+    likely_at: float | None = None
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,9 @@ def _copy_places_and_jobs(source: Parts, twin: Parts) -> TwinOf:
     twin.placer.selector.rounds = source.placer.selector.rounds
     if twin.placer.affinities is not None and source.placer.affinities is not None:
         twin.placer.affinities.by_node = dict(source.placer.affinities.by_node)
-    return _copy_jobs(before, state)
+    twin_of = _copy_jobs(before, state)
+    state.arrivals.copy_from(before.arrivals, state.jobs)
+    return twin_of
 
 
 def _copy_jobs(before: State, state: State) -> TwinOf:

@@ -15,7 +15,7 @@ import numpy as np
 
 from millpond.model.decisions import Decision, Migrate
 from millpond.model.events import Event, PolicyChanged
-from millpond.model.reasons import Cause, Reason
+from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling import forking, runs, snapshots
@@ -284,6 +284,15 @@ class Scheduler:
         """
         self._state.now = max(self._state.now, now)
         return self._explainer.explain(job_id)
+
+    def expected_start(self, job_id: str, now: float) -> StartEstimate | None:
+        """When a waiting job should start; None for a job that stands in no line.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        self._state.now = max(self._state.now, now)
+        return self._explainer.expected_start(job_id)
 
     def cause(self, job_id: str, now: float) -> Reason:
         """Why a job waits (or why it does not), with numbers alone: quick, for lists.

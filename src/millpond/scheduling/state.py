@@ -18,6 +18,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import ROOT_QUEUE, Limit
 from millpond.model.workloads import Job
+from millpond.scheduling.arrivals import ArrivalHistory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.journal import Journal
@@ -50,6 +51,7 @@ class State:
         now: the instant of the latest event or cycle.
         decided_at: that of the latest cycle.
         running: jobs that hold something, by id, in order of their start.
+        arrivals: what was submitted of late, for estimates.
         roster: the running work that victim rules look at.
         suspended: jobs that may go on when there is room, by id.
         kept: jobs that have failed and whose place is kept, by id.
@@ -84,6 +86,7 @@ class State:
         self.jobs: dict[str, JobRecord] = {}
         self.demands = RequestClasses()
         self.waiting = WaitingLines()
+        self.arrivals = ArrivalHistory()
         self.roster = Roster()
         self.running: dict[str, JobRecord] = {}
         self.suspended: dict[str, JobRecord] = {}
@@ -120,6 +123,7 @@ class State:
         self.jobs[job.id] = record
         self.protects = self.protects or job.minimum_run_s > 0
         self.ordering.submitted(record, self.now)
+        self.arrivals.add(record)
         self.enqueue(record)
         if job.windows:
             self.watch_window(record)

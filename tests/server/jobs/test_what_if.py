@@ -78,7 +78,7 @@ def test_a_job_that_waits_is_told_why_and_until_when_and_what_would_help(tmp_pat
     planner.submit("other", gpus=3, time_limit="1h")
     waits, starts, *rest = planner.plan_lines(gpus=2)
     assert waits.startswith("waits: ")
-    assert starts.startswith("starts in ")
+    assert starts.startswith("start: in ")
     assert rest[0].startswith("would start now: ")
     assert rest[1:] == ["queue default: 3 -> 5 cards in use"]
 

@@ -75,10 +75,34 @@ class Explainer:
         """
         return self._asked(job_id, lambda record: self._out_of_line(record) or self._in_line(record))
 
-    def _asked(self, job_id: str, answer: Callable[[JobRecord], Reason]) -> Reason:
+    def expected_start(self, job_id: str) -> StartEstimate | None:
+        """When a job that stands in a line should start; None if it stands in none.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        record = self._known(job_id)
+        return self._start_of(record) if record.line else None
+
+    def _start_of(self, record: JobRecord) -> StartEstimate:
+        claim = self._claims.by_job.get(record.id)
+        if claim is not None:
+            why = "it starts when those who make room for it have left, which is up to them"
+            return StartEstimate(self._state.now, None, "", unknown=why)
+        selector = self._placer.selector
+        rounds = selector.rounds
+        fits_now = bool(self._what_if.finds_room(record, self._claims.mask(record)))
+        selector.rounds = rounds
+        return estimate.start_of(self._state, self._placer, record, fits_now=fits_now)
+
+    def _known(self, job_id: str) -> JobRecord:
         record = self._state.jobs.get(job_id)
         if record is None:
             raise NotFoundError(f"no job {job_id!r}", "list them with `pond ps --all`")
+        return record
+
+    def _asked(self, job_id: str, answer: Callable[[JobRecord], Reason]) -> Reason:
+        record = self._known(job_id)
         selector = self._placer.selector
         rounds = selector.rounds
         reason = answer(record)
@@ -96,7 +120,7 @@ class Explainer:
             reason,
             remedy=None if helpless or self._replans else reason.remedy or self._remedy(record),
             position=self._position(record),
-            start=estimate.start_of(self._state, self._placer, record),
+            start=self._start_of(record),
         )
 
     def _out_of_line(self, record: JobRecord) -> Reason | None:

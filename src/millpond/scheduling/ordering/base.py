@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from millpond.model.states import JobState
+from millpond.scheduling.ordering.forecast_errors import ForecastErrors
 from millpond.scheduling.ordering.line_table import ATTAINED, CAUTIOUS, DEBT, LIMIT, LineTable
+from millpond.scheduling.ordering.survival import SurvivalTable
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.roster import SLOT_ATTAINED, SLOT_DEBT, SLOT_STARTED, SLOT_WHOLE, FloatArray
 from millpond.scheduling.records import JobRecord
@@ -53,6 +56,7 @@ class Ordering:
             at multiples of a period; used by the published baselines.
         selective: it picks single victims for a waiting job where that pays (see ``reclaiming.victims``).
         strict: a job that does not fit blocks all behind it in its pool.
+        survival, forecast_errors: how long jobs run, with and without forecasts: learnt from those that ended.
         version: rises when what it has learnt changes the keys of running work.
     """
 
@@ -66,6 +70,8 @@ class Ordering:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.survival = SurvivalTable()
+        self.forecast_errors = ForecastErrors()
 
     def line_up(self, record: JobRecord, now: float) -> tuple[Key, float, float]:
         """How a job waits from now on: its key, above which key of running work it displaces, and until when.
@@ -184,16 +190,26 @@ class Ordering:
 
     def left(self, record: JobRecord, now: float) -> None:
         """A run is over, with its service added up; the job waits again or has ended."""
+        if record.state is JobState.SUCCEEDED:
+            self.survival.end(record, record.attained_s)
+            if record.expected_s is not None and not is_exact(record):
+                self.forecast_errors.learn(record.expected_s, record.attained_s)
+        else:
+            self.survival.outlive(record, record.attained_s)
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; results are the same."""
 
     def snapshot(self) -> dict[str, Any]:
         """All it has learnt, as plain data."""
-        return {}
+        return {"survival": self.survival.snapshot(), "forecast_errors": self.forecast_errors.snapshot()}
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Take over what ``snapshot`` returned."""
+        if "survival" in plain:  # at first not written, but by the default ordering
+            self.survival.restore(plain["survival"])
+        if "forecast_errors" in plain:
+            self.forecast_errors.restore(plain["forecast_errors"])
 
 
 def forecast_s(record: JobRecord) -> float:

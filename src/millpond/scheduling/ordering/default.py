@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from millpond.model.states import JobState
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.ordering.base import (
     NEVER,
@@ -55,7 +54,6 @@ from millpond.scheduling.ordering.running import (
     running_keys,
     soonest_displaceable,
 )
-from millpond.scheduling.ordering.survival import SurvivalTable
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import (
     FloatArray,
@@ -96,7 +94,6 @@ class Default(Ordering):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.survival = SurvivalTable()
         self.guard = ShortWorkGuard()
         self._keys, self._left_s = np.zeros(64), np.zeros(64)
         self.use_kernels(interpreted())
@@ -153,10 +150,7 @@ class Default(Ordering):
 
     def left(self, record: JobRecord, now: float) -> None:
         self.guard.leave(record)
-        if record.state is JobState.SUCCEEDED:
-            self.survival.end(record, record.attained_s)
-        else:
-            self.survival.outlive(record, record.attained_s)
+        super().left(record, now)
 
     def next_change(self, record: JobRecord, now: float) -> float:
         if record.started_at is None or self._known_left(record, now) < NEVER:
@@ -259,10 +253,10 @@ class Default(Ordering):
         self._fill_ends = kernels.call(expected_ends.__name__)
 
     def snapshot(self) -> dict[str, Any]:
-        return {"survival": self.survival.snapshot(), "guard": self.guard.snapshot()}
+        return {**super().snapshot(), "guard": self.guard.snapshot()}
 
     def restore(self, plain: dict[str, Any]) -> None:
-        self.survival.restore(plain["survival"])
+        super().restore(plain)
         self.guard.restore(plain["guard"])
 
 

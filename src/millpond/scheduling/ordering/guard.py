@@ -62,12 +62,12 @@ class ShortWorkGuard:
         """The length of a submitted job became known for the first time."""
         if record.expected_s is not None:
             self._learns, self._kept_free = True, None
-            self._demand[_length_class(record.expected_s)] += record.gpu_milli * record.expected_s
+            self._demand[length_class(record.expected_s)] += record.gpu_milli * record.expected_s
 
     def start(self, record: JobRecord) -> None:
         """A job began to run."""
         if record.expected_s is not None:
-            length = self._counted[record.id] = _length_class(record.expected_s)
+            length = self._counted[record.id] = length_class(record.expected_s)
             self._running_milli[length] += record.gpu_milli
             self._kept_free = None
 
@@ -83,7 +83,7 @@ class ShortWorkGuard:
         length_s = record.expected_s
         if length_s is None or now - record.submitted_at >= LONGEST_DELAY * length_s:
             return False
-        return free_milli - record.gpu_milli < self._wanted(capacity_milli)[_length_class(length_s)]
+        return free_milli - record.gpu_milli < self._wanted(capacity_milli)[length_class(length_s)]
 
     def hold_back(self, record: JobRecord) -> None:
         """A job is held back; remember until when at most."""
@@ -118,6 +118,17 @@ class ShortWorkGuard:
         if place == len(self._held_until) or self._held_until[place] != instant:
             self._held_until.insert(place, instant)
 
+    def spared_milli(self, length_s: float, capacity_milli: int) -> float:
+        """How many cards much shorter work than this is expected to keep busy, times the factor, within the bound."""
+        below = shorter_classes(length_class(length_s))
+        expected = EXPECTED_FACTOR * sum(self._demand[:below]) / max(self._span_s, 1.0)
+        return min(expected, MOST_ROOM * capacity_milli)
+
+    @property
+    def running_milli(self) -> list[int]:
+        """(classes,) what runs, by class of length."""
+        return list(self._running_milli)
+
     def next_release(self, now: float) -> float | None:
         """When the first job that was held back may be held back no longer; None when there is none."""
         while self._held_until and self._held_until[0] <= now:
@@ -145,5 +156,11 @@ class ShortWorkGuard:
         self._held_until = list(plain.get("held_until", ()))  # not written at first
 
 
-def _length_class(length_s: float) -> int:
+def shorter_classes(length: int) -> int:
+    """How many classes are much shorter than this one."""
+    return max(length - CLASS_GAP + 1, 0)
+
+
+def length_class(length_s: float) -> int:
+    """The class of a length: its power of two in seconds."""
     return min(math.frexp(length_s + 1.0)[1] - 1, _CLASSES - 1)

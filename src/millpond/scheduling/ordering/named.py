@@ -126,7 +126,8 @@ class Tiresias(Ordering):
         return NEVER
 
     def snapshot(self) -> dict[str, Any]:
-        return {"places": {job: list(place) for job, place in self._places.items()}}
+        return {**super().snapshot(), "places": {job: list(place) for job, place in self._places.items()}}
 
     def restore(self, plain: dict[str, Any]) -> None:
+        super().restore(plain)
         self._places = {job: (level, place) for job, (level, place) in plain["places"].items()}

@@ -132,6 +132,14 @@ def gittins_ranks(
             ranks[c, b] = best
 
 
+def hazards(ended: FloatArray, outlived: FloatArray) -> FloatArray:
+    """(classes, bins) chance of ending in each bin for a job that has reached it, from (classes, bins) counts."""
+    deaths, trials = ended.sum(axis=0), ended.sum(axis=0) + outlived.sum(axis=0)
+    pooled = (deaths + PRIOR_WEIGHT * PRIOR_HAZARD) / (trials + PRIOR_WEIGHT)
+    found: FloatArray = (ended + POOLED_WEIGHT * pooled) / (ended + outlived + POOLED_WEIGHT)
+    return found
+
+
 @cache
 def _before_anything_ended() -> tuple[FloatArray, FloatArray]:
     """Ranks and ends by the prior alone, always the same: every table begins with a copy."""

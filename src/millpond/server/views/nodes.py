@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millpond.model.nodes import Cordon
-from millpond.model.reasons import Cause, Reason
+from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.states import JobState
 from millpond.scheduling.nodes.views import DeviceUse, NodeView
 from millpond.server.wording import local_time
@@ -79,9 +79,19 @@ def reason_info(job: str, state: JobState, reason: Reason) -> ReasonInfo:
         nodes={failed.value: count for failed, count in reason.nodes},
         position=reason.position,
         remedy=RemedyInfo(change=remedy.change, field=remedy.field, value=remedy.value) if remedy else None,
-        start=StartInfo(earliest_at=start.earliest_at, latest_at=start.latest_at, basis=start.basis) if start else None,
+        start=None if start is None else _start_info(start),
         blocked_by=reason.blocked_by,
         opens_at=reason.opens_at,
+    )
+
+
+def _start_info(start: StartEstimate) -> StartInfo:
+    return StartInfo(
+        earliest_at=start.earliest_at,
+        latest_at=start.latest_at,
+        basis=start.basis,
+        likely_at=start.likely_at,
+        unknown=start.unknown,
     )
 
 

@@ -20,11 +20,20 @@ class RemedyInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartInfo:
-    """When a waiting job should start, and what this rests on; ``latest_at`` is None without a bound."""
+    """When a waiting job should start.
+
+    Attributes:
+        latest_at: None without a bound.
+        basis: what this rests on.
+        likely_at: as likely before as behind the start; None when not known.
+        unknown: why nothing can be said of it, and then the rest says nothing; empty when it can.
+    """
 
     earliest_at: float
     latest_at: float | None = None
     basis: str = ""
+    likely_at: float | None = None
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

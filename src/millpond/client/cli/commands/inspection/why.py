@@ -75,9 +75,16 @@ def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
 
 def start_text(start: StartInfo, now: float) -> str:
     """When a job should start, as seen from ``now``."""
+    if start.unknown:
+        return f"not known: {start.unknown}"
     if start.latest_at is not None and start.latest_at <= now:
         return f"not known: what it waits for was expected to have ended by now ({start.basis})"
     soonest = formats.span(start.earliest_at - now)
-    latest = soonest if start.latest_at is None else formats.span(start.latest_at - now)
-    text = (f"in {soonest}" if start.earliest_at > now else "now") + (f" to {latest}" if latest != soonest else "")
+    text = f"in {soonest}" if start.earliest_at > now else "now"
+    if start.latest_at is None:
+        text += " at the earliest"
+    elif (latest := formats.span(start.latest_at - now)) != soonest:
+        text += f" to {latest}"
+        if start.likely_at is not None and start.likely_at > now:
+            text += f", most likely about {formats.span(start.likely_at - now)}"
     return text + (f" ({start.basis})" if start.basis else "")

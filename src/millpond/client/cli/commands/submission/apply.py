@@ -111,7 +111,7 @@ def plan_lines(plan: PlanInfo, now: float) -> Iterator[str]:
         assert plan.reason is not None, "a job that does not start has a reason"
         yield f"waits: {plan.reason.summary}"
         if plan.reason.start is not None:
-            yield f"starts {start_text(plan.reason.start, now)}"
+            yield f"start: {start_text(plan.reason.start, now)}"
         if plan.reason.remedy is not None:
             yield f"would start now: {plan.reason.remedy.change}"
     if plan.unenforced:

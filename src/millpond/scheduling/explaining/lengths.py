@@ -1,0 +1,132 @@
+"""How much longer a job may run, as a distribution to draw from.
+
+A forecast is read as a log-normal length: the expected one is its median, nine in ten stay below the cautious one.
+Both are corrected by what forecasts were worth so far (``ordering.forecast_errors``), and what the job has outlived is
+cut off. Without a forecast, and once nearly all of it is outlived, the survival table of the cluster says how long jobs
+that have come so far go on.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from millpond.scheduling.ordering.base import NEVER, Ordering, debt_s
+from millpond.scheduling.ordering.survival import BINS, CLASSES, EDGES, bin_of, hazards
+from millpond.scheduling.reclaiming.roster import (
+    SLOT_ALIVE,
+    SLOT_ATTAINED,
+    SLOT_BIN,
+    SLOT_CLASS,
+    SLOT_DEBT,
+    SLOT_STARTED,
+    FloatArray,
+)
+from millpond.scheduling.records import JobRecord
+
+OUTLIVED: Final = 0.998
+"""A forecast of which a job has outlived so much says nothing any more."""
+
+_NORMAL: Final = NormalDist()
+_FARTHEST: Final = 3.5
+"""Draws are cut off at so many standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Seconds that a job still runs.
+
+    Attributes:
+        sure_s: as good as certain; below 0: it is not.
+        median_s, sigma: of the whole length by its forecast; ``sigma`` below 0: there is none.
+        service_s: what it has had.
+        past: how much of the forecast, 0..1, that has outlived.
+        hazard: (bins + 1,) cumulated hazard at the edges of the survival table.
+        extra_s: what a run takes beside the job's own work.
+        limit_s: the most it may still run.
+    """
+
+    sure_s: float = -1.0
+    median_s: float = 0.0
+    sigma: float = -1.0
+    service_s: float = 0.0
+    past: float = 0.0
+    hazard: tuple[float, ...] = ()
+    extra_s: float = 0.0
+    limit_s: float = NEVER
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a forecast or a time limit says anything of it."""
+        return self.sure_s >= 0.0 or self.sigma >= 0.0 or self.limit_s < NEVER
+
+    def drawn_s(self, normal: float, stretch: float) -> float:
+        """The length for a normally distributed number; ``stretch`` multiplies a forecast, twice a guess."""
+        if self.sure_s >= 0.0:
+            return min(self.sure_s, self.limit_s) + self.extra_s
+        if self.sigma >= 0.0:
+            if self.past > 0.0:
+                chance = self.past + (1.0 - self.past) * _NORMAL.cdf(normal)
+                normal = _NORMAL.inv_cdf(min(chance, 1.0 - 1e-9))
+            left = self.median_s * math.exp(self.sigma * min(normal, _FARTHEST)) * stretch - self.service_s
+        else:
+            left = (self._survived_s(normal) - self.service_s) * stretch * stretch
+        return min(max(left, 0.0), self.limit_s) + self.extra_s
+
+    def _survived_s(self, normal: float) -> float:
+        """Service at which it ends, by the survival table."""
+        hazard = self.hazard
+        here = bin_of(self.service_s)
+        part = min((self.service_s - EDGES[here]) / (EDGES[here + 1] - EDGES[here]), 1.0)
+        level = hazard[here] + part * (hazard[here + 1] - hazard[here]) - math.log(_NORMAL.cdf(-normal) + 1e-9)
+        there = min(bisect_right(hazard, level) - 1, BINS - 1)
+        part = min((level - hazard[there]) / (hazard[there + 1] - hazard[there]), 1.0)
+        return EDGES[there] + part * (EDGES[there + 1] - EDGES[there])
+
+
+class Lengths:
+    """The lengths of the jobs of one state."""
+
+    def __init__(self, ordering: Ordering, slots: FloatArray, now: float) -> None:
+        """``slots``: running work as in ``reclaiming.roster``; it counts as having outlived what it has."""
+        self._now = now
+        self._errors = ordering.forecast_errors
+        table = ordering.survival
+        found = hazards(table.ended, table.outlived + _outliving(slots, now))
+        cumulated = np.zeros((CLASSES, BINS + 1))
+        cumulated[:, 1:] = np.cumsum(-np.log1p(-np.minimum(found, 0.9999)), axis=1)
+        self._hazard = [tuple(row) for row in cumulated.tolist()]
+
+    def of(self, record: JobRecord) -> Length:
+        """That of a job that runs or waits."""
+        now, limit, expected = self._now, record.job.time_limit_s, record.expected_s
+        service = record.service_s(now)
+        bounds = (debt_s(record, now), NEVER if limit is None else max(limit - service, 0.0))
+        if expected is not None and expected == record.cautious_s:
+            return Length(max(expected - service, 0.0), extra_s=bounds[0], limit_s=bounds[1])
+        hazard = self._hazard[record.size_class]
+        if expected is not None:
+            median, sigma = self._errors.corrected(expected, record.cautious_s or expected)
+            past = _NORMAL.cdf(math.log(service / median) / sigma) if service > 0.0 else 0.0
+            if past < OUTLIVED:
+                return Length(-1.0, median, sigma, service, past, hazard, *bounds)
+        return Length(service_s=service, hazard=hazard, extra_s=bounds[0], limit_s=bounds[1])
+
+
+def _outliving(slots: FloatArray, now: float) -> FloatArray:
+    """(classes, bins) how many running jobs have outlived each bin since they were last counted."""
+    alive = slots[:, slots[SLOT_ALIVE] > 0.0]
+    service = alive[SLOT_ATTAINED] + np.maximum(now - alive[SLOT_STARTED] - alive[SLOT_DEBT], 0.0)
+    reached = np.minimum(np.searchsorted(EDGES, service, side="right") - 1, BINS - 1)
+    counted = alive[SLOT_BIN].astype(np.int64)
+    change = np.zeros((CLASSES, BINS + 1))
+    sizes = alive[SLOT_CLASS].astype(np.int64)
+    np.add.at(change, (sizes, np.minimum(counted, reached)), 1.0)
+    np.add.at(change, (sizes, reached), -1.0)
+    outlived: FloatArray = np.cumsum(change, axis=1)[:, :BINS]
+    return outlived

@@ -1,0 +1,273 @@
+"""A pool as the futures of an estimate see it: nodes with room of one resource, who holds it, who waits, and who comes.
+
+The resource is the one of which there is least room for the job that is asked about: cards, CPU or memory. Ranks are
+those of now. Of a large pool every n-th node stands for all, and then every n-th of the other jobs; of a long line the
+first part does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millpond.model import windows
+from millpond.model.resources import CARD_MILLI
+from millpond.model.workloads import Kind
+from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.explaining.futures import Candidate, Demand, Entry, HeldRoom, PoolModel
+from millpond.scheduling.explaining.lengths import Length, Lengths
+from millpond.scheduling.explaining.limit_accounts import LimitAccounts
+from millpond.scheduling.ledger.holdings import HoldState
+from millpond.scheduling.nodes.cordon import stays_until
+from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.default import Default
+from millpond.scheduling.ordering.guard import CLASS_GAP, LONGEST_DELAY, length_class
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.records import BY_REQUEST, JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.queue_rank import QueueRank
+
+FloatArray = NDArray[np.float64]
+
+MOST_NODES = 96
+"""Of a pool of twice as many nodes or more, not all are looked at, but at least so many,"""
+
+NODES_PER_TASK = 3
+"""and so many for each task of the job."""
+
+MOST_AHEAD = 1000
+"""Jobs ahead that are looked at; those behind them are taken to move up at the same pace."""
+
+MOST_BEHIND = 300
+"""Jobs behind that are looked at: they may start first all the same."""
+
+_CLOSED = 1 << 50
+"""Less room on a closed node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What the model counts.
+
+    Attributes:
+        of: how much a task of a shape takes.
+        free: (nodes,) of the nodes that are looked at.
+        unit: for the levels of ``rooms.Rooms``.
+    """
+
+    of: Callable[[Shape], int]
+    free: Int64Array
+    unit: int
+
+
+class PoolModeller:
+    """Makes the model of one question.
+
+    Attributes:
+        every: one in so many nodes is looked at.
+        runs: who runs there, with the length that is left and the seconds after which it has to leave.
+        ahead: how many jobs of the pool are ahead.
+        pace: by what the model's wait has to be multiplied, as its line is shorter than the real one.
+    """
+
+    def __init__(self, state: State, placer: Placer, record: JobRecord) -> None:
+        self._state = state
+        self._record = record
+        self._rank = QueueRank(state).rank
+        self._lines: dict[object, tuple[int, Demand]] = {}
+        ordering, settings = state.ordering, state.settings
+        guards = isinstance(ordering, Default) and settings.reserve and not settings.preempt
+        self._guard = ordering.guard if isinstance(ordering, Default) and guards else None
+        self._lengths = Lengths(ordering, state.roster.live, state.now)
+        self.runs: list[tuple[HeldRoom, Length, float]] = []
+        self.ahead = 0
+        self.pace = 1.0
+        self._nodes, self.every = self._looked_at()
+        self._limits = LimitAccounts(state, self.every)
+        self._index = {node: place for place, node in enumerate(self._nodes)}
+        self._resource = self._scarcest(placer)
+
+    def model(self, *, fits_now: bool) -> PoolModel:
+        """The pool as it is now.
+
+        Args:
+            fits_now: whether the job may start before anything has happened.
+        """
+        state = self._state
+        arrays = state.cluster.arrays
+        free = [
+            amount if arrays.node_usable[node] else amount - _CLOSED
+            for node, amount in zip(self._nodes, self._resource.free.tolist(), strict=True)
+        ]
+        first = arrays.first_device
+        kinds = [
+            1 << int(arrays.device_model[first[node]]) if arrays.device_total[node] else -1 for node in self._nodes
+        ]
+        self._count_running()
+        target, waiting = self._line_up()
+        numbers, index = state.cluster.node_index, self._index
+        flips = [
+            (flip.at - state.now, index[numbers[flip.node]], -_CLOSED if flip.closed else _CLOSED)
+            for flip in state.cordons.flips(state.now)
+            if numbers.get(flip.node) in index
+        ]
+        settings, ordering = state.settings, state.ordering
+        return PoolModel(
+            free, kinds, self._resource.unit, [run for run, _, _ in self.runs],
+            waiting, target, self._limits.spare, flips,
+            strict=ordering.strict,
+            reserves=settings.reserve and not (settings.preempt and ordering.selective),
+            short_work=[] if self._guard is None else self._guard.running_milli,
+            class_gap=CLASS_GAP,
+            fits_now=fits_now,
+        )  # fmt: skip
+
+    # ---- nodes --------------------------------------------------------------------------------------------------
+
+    def _looked_at(self) -> tuple[list[int], int]:
+        """The nodes, and one in how many of the pool they are."""
+        cluster = self._state.cluster
+        count = cluster.arrays.node_count
+        pool = cluster.words.shapes_of(self._record.demand)[0].pool
+        there = [int(node) for node in np.flatnonzero(cluster.arrays.pool[:count] == pool) if cluster.nodes[node]]
+        every = max(len(there) // max(MOST_NODES, NODES_PER_TASK * len(self._record.tasks)), 1)
+        return there[::every], every
+
+    def _scarcest(self, placer: Placer) -> Resource:
+        """The resource of which there is least room for the largest task of the job."""
+        arrays, nodes = self._state.cluster.arrays, np.array(self._nodes, dtype=np.int64)
+        compute, cpu, memory = placer.selector.free_compute(), arrays.cpu_free_milli, arrays.memory_free_mib
+        shape = max(self._state.cluster.words.shapes_of(self._record.demand), key=_compute)
+        resources = [
+            Resource(_compute, compute[nodes], 1000),
+            Resource(_cpu, cpu[nodes], max(int(cpu[nodes].max(initial=0)) // 16, 1)),
+            Resource(_memory, memory[nodes], max(int(memory[nodes].max(initial=0)) // 16, 1)),
+        ]
+        usable = arrays.node_usable[nodes] != 0
+
+        def room(resource: Resource) -> int:
+            return int((resource.free[usable] // resource.of(shape)).clip(min=0).sum())
+
+        return min((each for each in resources if each.of(shape)), key=room, default=resources[0])
+
+    @property
+    def capacity(self) -> int:
+        """How much of the resource the nodes of the pool have that are looked at, all of them empty."""
+        cluster = self._state.cluster
+        nodes = [node for index in self._nodes if (node := cluster.nodes[index]) is not None]
+        if self._resource.of is _compute:
+            return sum(CARD_MILLI * len(node.devices) for node in nodes)
+        return sum(node.cpu_milli if self._resource.of is _cpu else node.memory_mib for node in nodes)
+
+    def amount_of(self, record: JobRecord) -> int:
+        """How much of the resource a job asks for."""
+        return self._line_of(record)[1].total
+
+    # ---- who runs -----------------------------------------------------------------------------------------------
+
+    def _count_running(self) -> None:
+        state, index = self._state, self._index
+        for record in state.running.values():
+            taken = [
+                (index[task.holding.node], self._resource.of(task.holding.shape))
+                for task in record.tasks
+                if task.holding is not None and task.holding.hold is HoldState.RUNNING and task.holding.node in index
+            ]
+            if not taken or record.suspended_by == BY_REQUEST:
+                continue  # it ends only after it has been resumed, at an unknown instant
+            _, demand = self._line_of(record)
+            expected_s = max(state.ordering.expected_end(record, state.now) - state.now, 0.0)
+            run = HeldRoom(taken, demand.charges, expected_s, self._class_of(record))
+            self.runs.append((run, self.length_of(record), self._leaves_s(record)))
+
+    def _leaves_s(self, record: JobRecord) -> float:
+        """When a running job has to leave, in seconds: by its window, a drain, or as it is kept no longer."""
+        state = self._state
+        kept = record.kept
+        if kept is not None:
+            return (kept.kept_until or NEVER) - state.now
+        if record.job.windows and state.is_in_window(record):
+            return (windows.closes_at(record.job.windows, state.now) or NEVER) - state.now
+        if not record.job.preemptible or not state.cordons.by_node:
+            return NEVER
+        nodes = {task.placement.node for task in record.tasks if task.placement is not None}
+        drains = [each.begin for node in nodes for each in state.cordons.by_node.get(node, ()) if each.drain]
+        return min((begin - state.now for begin in drains if begin > state.now), default=NEVER)
+
+    def length_of(self, record: JobRecord) -> Length:
+        if record.kept is not None or (record.job.kind is Kind.SERVICE and record.job.time_limit_s is None):
+            return Length(NEVER)
+        return self._lengths.of(record)
+
+    # ---- who waits ----------------------------------------------------------------------------------------------
+
+    def _line_up(self) -> tuple[Entry, list[Entry]]:
+        """The job, and all that wait, in order."""
+        pool, rank = self._record.job.pool, self._rank
+        ranked = sorted(
+            (rank(record), record.sequence, record) for record in self._state.waiting if record.job.pool == pool
+        )
+        place = next(place for place, entry in enumerate(ranked) if entry[2] is self._record)
+        self.ahead = place
+        ahead = ranked[: place : self.every]
+        seen = ahead[:MOST_AHEAD]
+        if len(ahead) > len(seen):
+            self.pace = (len(ahead) + 1) / (len(seen) + 1)
+        behind = [] if self._state.ordering.strict else ranked[place + 1 :: self.every][:MOST_BEHIND]
+        last, own = ranked[place], ranked[place]
+        if self.pace > 1.0:
+            last = seen.pop()  # the job stands where the part of the line ends that is looked at
+        target = self._entry(last[0], last[1], own[2])
+        entries = [self._entry(*entry) for entry in seen], [self._entry(*entry) for entry in behind]
+        return target, [*entries[0], target, *entries[1]]
+
+    def _entry(self, rank: tuple[float, ...], sequence: int, record: JobRecord) -> Entry:
+        candidate = replace(self.candidate(record, self.length_of(record)), rank=rank)
+        return rank, sequence, record.submitted_at - self._state.now, candidate
+
+    def candidate(self, record: JobRecord, length: Length) -> Candidate:
+        """A job that has its key, as the model knows it."""
+        state, rank = self._state, self._rank(record)
+        ordering, now = state.ordering, state.now
+        line, demand = self._line_of(record)
+        cautious_s = ordering.cautious_end(record, now) - now
+        stays_s = stays_until(record, ordering, now) - now if state.cordons.by_node else 0.0
+        expected_s = record.expected_s
+        if self._guard is None or expected_s is None:
+            return Candidate(line, demand, rank, length, cautious_s, stays_s)
+        spared = self._guard.spared_milli(expected_s, state.cluster.gpu_capacity_milli) / self.every
+        patience_s = LONGEST_DELAY * expected_s
+        return Candidate(line, demand, rank, length, cautious_s, stays_s, length_class(expected_s), spared, patience_s)
+
+    def _class_of(self, record: JobRecord) -> int:
+        return -1 if self._guard is None or record.expected_s is None else length_class(record.expected_s)
+
+    def _line_of(self, record: JobRecord) -> tuple[int, Demand]:
+        """The number of a job's line, and what it asks for."""
+        charges = self._limits.charges(record)
+        key = (record.demand, charges)
+        found = self._lines.get(key)
+        if found is None:
+            shapes = self._state.cluster.words.shapes_of(record.demand)
+            pairs = zip(record.job.roles, shapes, strict=True)
+            amounts = ((role.minimum, self._resource.of(shape), shape.model_mask) for role, shape in pairs)
+            parts = tuple(sorted((part for part in amounts if part[0]), key=lambda part: -part[1]))
+            demand = Demand(parts, sum(count * amount for count, amount, _ in parts), charges)
+            found = self._lines[key] = len(self._lines), demand
+        return found
+
+
+def _compute(shape: Shape) -> int:
+    return shape.total_compute_milli
+
+
+def _cpu(shape: Shape) -> int:
+    return shape.cpu_milli
+
+
+def _memory(shape: Shape) -> int:
+    return shape.memory_mib

@@ -1,0 +1,108 @@
+"""How much room each node of a pool has, of one resource alone; kept by level, so that the tightest is found fast."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+LEVELS = 16
+
+Part = tuple[int, int, int]
+"""How many tasks, how much each of them takes of one node, and a mask of the kinds of nodes that will do."""
+
+Taken = list[tuple[int, int]]
+"""Nodes with what was taken of them."""
+
+
+class Rooms:
+    """Free room by node.
+
+    Args:
+        free: of each node, in any unit; below 0 counts as none.
+        kinds: of each node, one bit.
+        unit: nodes with equally many whole units are one level, beyond ``LEVELS`` units all are.
+    """
+
+    __slots__ = ("_kinds", "_levels", "_place", "_unit", "free")
+
+    def __init__(self, free: Sequence[int], kinds: Sequence[int], unit: int) -> None:
+        self.free = list(free)
+        self._kinds = kinds
+        self._unit = unit
+        self._levels: list[list[int]] = [[] for _ in range(LEVELS + 1)]
+        self._place = [0] * len(self.free)
+        for node, amount in enumerate(self.free):
+            self._enter(node, self._level(amount))
+
+    def _level(self, amount: int) -> int:
+        return min(max(amount, 0) // self._unit, LEVELS)
+
+    def _enter(self, node: int, number: int) -> None:
+        level = self._levels[number]
+        self._place[node] = len(level)
+        level.append(node)
+
+    def change(self, node: int, amount: int) -> None:
+        """Give a node so much more room (below 0: less)."""
+        before = self._level(self.free[node])
+        self.free[node] += amount
+        after = self._level(self.free[node])
+        if before != after:
+            level, place = self._levels[before], self._place[node]
+            last = level.pop()
+            if last != node:
+                level[place] = last
+                self._place[last] = place
+            self._enter(node, after)
+
+    def take(self, parts: Sequence[Part], avoided: Collection[int]) -> Taken | None:
+        """Take a place for all parts, each on the tightest node; None, and nothing taken, if there is none."""
+        taken: Taken = []
+        for count, amount, kinds in parts:
+            for _ in range(count):
+                node = self._tightest(amount, kinds, avoided)
+                if node < 0:
+                    self.give(taken)
+                    return None
+                self.change(node, -amount)
+                taken.append((node, amount))
+        return taken
+
+    def give(self, taken: Taken) -> None:
+        """Give back what was taken."""
+        for node, amount in taken:
+            self.change(node, amount)
+
+    def _tightest(self, amount: int, kinds: int, avoided: Collection[int]) -> int:
+        free, node_kinds = self.free, self._kinds
+        for number in range(self._level(amount), LEVELS + 1):
+            for node in self._levels[number]:
+                if free[node] >= amount and node_kinds[node] & kinds and node not in avoided:
+                    return node
+        return -1
+
+    def nodes_of(self, parts: Sequence[Part], ends: Sequence[tuple[float, Taken]]) -> tuple[float, set[int]] | None:
+        """The nodes that first have room for all parts, and when; None if they never do.
+
+        Args:
+            ends: when what is given back, in order of time.
+        """
+        free = list(self.free)
+        needs = [(amount, kinds) for count, amount, kinds in reversed(parts) for _ in range(count)]
+        nodes: set[int] = set()
+
+        def settle(node: int) -> None:
+            while needs and free[node] >= needs[-1][0] and self._kinds[node] & needs[-1][1]:
+                free[node] -= needs.pop()[0]
+                nodes.add(node)
+
+        for node in range(len(free)):
+            settle(node)
+        if not needs:
+            return 0.0, nodes
+        for at, taken in ends:
+            for node, amount in taken:
+                free[node] += amount
+                settle(node)
+            if not needs:
+                return at, nodes
+        return None

@@ -1,0 +1,219 @@
+"""When a waiting job should start: what an estimate knows, and that asking for it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from worlds import World, asks, gang, machine, queue, single
+
+from millpond.model.events import DurationPredicted
+from millpond.model.reasons import StartEstimate
+from millpond.scheduling.arrivals import HOUR_S, ArrivalHistory
+from millpond.scheduling.explaining import estimate, pool_model
+from millpond.scheduling.explaining.rooms import Rooms
+from millpond.scheduling.ordering.forecast_errors import ForecastErrors
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.scheduling.state import State
+
+
+def start_of(world: World, job: str) -> StartEstimate:
+    start = world.core.expected_start(job, world.now)
+    assert start is not None
+    return start
+
+
+def forecast(world: World, job: str, expected_s: float, cautious_s: float) -> None:
+    world.tell(DurationPredicted(world.now, job, expected_s, cautious_s))
+
+
+def busy_world(settings: Settings | None = None) -> World:
+    """Eight cards, on which short jobs have come and gone every minute for two hours."""
+    world = World(machine("a", 4), machine("b", 4), settings=settings)
+    for number in range(120):
+        world.go_to(60.0 * number)
+        world.submit(single(f"s{number}", 2), lasting=150.0, known=True)
+    return world
+
+
+# ---- what it knows ----------------------------------------------------------------------------------------------
+
+
+def test_certain_lengths_and_nothing_to_come_give_one_instant() -> None:
+    world = World(machine("n", 4), settings=Settings(ordering="fifo"))
+    for number in range(3):
+        world.submit(single(f"j{number}", 4), lasting=100.0 * (number + 1), known=True)
+    start = start_of(world, "j2")
+    assert (start.earliest_at, start.likely_at, start.latest_at) == (300.0, 300.0, 300.0)
+
+
+def test_an_unsure_forecast_gives_an_interval_around_it() -> None:
+    world = World(machine("n", 4))
+    world.submit(single("runs", 4), lasting=1000.0)
+    forecast(world, "runs", 1000.0, 2000.0)
+    world.submit(single("next", 4))
+    start = start_of(world, "next")
+    assert start.likely_at is not None
+    assert start.latest_at is not None
+    assert 200.0 < start.earliest_at < 900.0 < start.likely_at < 1100.0 < start.latest_at < 4000.0
+
+
+def test_a_job_waits_for_its_queue_and_not_for_free_cards() -> None:
+    world = World(machine("n", 8), queues=[queue("small", limit=2), queue("other")])
+    world.submit(single("own", 2, queue="small"), lasting=500.0, known=True)
+    world.submit(single("foreign", 2, queue="other"), lasting=50.0, known=True)
+    world.submit(single("next", 2, queue="small"), lasting=10.0, known=True)
+    world.submit(single("behind", 2, queue="small"), lasting=10.0, known=True)
+    assert {start_of(world, job).likely_at for job in ("next", "behind")} == {500.0, 510.0}
+
+
+def test_room_is_kept_for_the_first_of_a_line_that_does_not_overtake() -> None:
+    world = World(machine("n", 4), settings=Settings(ordering="edf"))
+    world.submit(single("long", 2), lasting=1000.0, known=True)
+    world.submit(single("short", 2), lasting=100.0, known=True)
+    world.submit(single("wide", 4), lasting=10.0, known=True)
+    world.submit(single("filler", 2), lasting=5000.0, known=True)
+    assert world.state("filler").value == "queued"
+    assert start_of(world, "wide").likely_at == 1000.0
+    assert start_of(world, "filler").likely_at == 1010.0
+
+
+def test_work_that_is_still_to_come_delays_who_comes_after_it_in_the_order() -> None:
+    def likely(world: World) -> float:
+        world.submit(single("x", 8), lasting=600.0, known=True)
+        world.submit(single("long", 8), lasting=4_000.0, known=True)
+        found = start_of(world, "long").likely_at
+        assert found is not None
+        return found - world.now
+
+    quiet = World(machine("a", 8))
+    busy = World(machine("a", 8))
+    for number in range(200):
+        busy.go_to(60.0 * number)
+        busy.submit(single(f"s{number}", 6), lasting=45.0, known=True)
+    assert likely(quiet) == 600.0
+    assert likely(busy) > 1200.0
+
+
+def test_a_gang_waits_for_all_of_its_nodes() -> None:
+    world = World(machine("a", 4), machine("b", 4))
+    world.submit(single("x", 1), lasting=300.0, known=True)
+    world.submit(single("y", 4), lasting=200.0, known=True)
+    world.submit(gang("g", 2, asks(4)))
+    assert start_of(world, "g").likely_at == 300.0
+
+
+def test_the_part_of_a_long_line_that_is_looked_at_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(machine("n", 4), settings=Settings(ordering="fifo"))
+    for number in range(60):
+        world.submit(single(f"j{number}", 4), lasting=100.0, known=True)
+    whole = start_of(world, "j59")
+    monkeypatch.setattr(pool_model, "MOST_AHEAD", 20)
+    part = start_of(world, "j59")
+    assert whole.likely_at == 5900.0
+    assert part.likely_at == pytest.approx(5900.0, rel=0.06)
+
+
+def test_a_future_that_is_cut_off_goes_on_at_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(machine("n", 4), settings=Settings(ordering="fifo"))
+    for number in range(60):
+        world.submit(single(f"j{number}", 4), lasting=100.0, known=True)
+    monkeypatch.setattr(estimate, "MOST_STEPS", 60 * estimate.FUTURES)
+    assert start_of(world, "j59").likely_at == pytest.approx(5900.0, rel=0.1)
+
+
+def test_a_part_of_a_large_pool_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(*(machine(f"n{number}", 4) for number in range(16)), settings=Settings(ordering="fifo"))
+    for number in range(96):
+        world.submit(single(f"j{number}", 4), lasting=100.0 + number % 16, known=True)
+    whole = start_of(world, "j95")
+    monkeypatch.setattr(pool_model, "MOST_NODES", 4)
+    part = start_of(world, "j95")
+    assert whole.likely_at is not None
+    assert part.likely_at == pytest.approx(whole.likely_at, rel=0.25)
+
+
+# ---- asking ---------------------------------------------------------------------------------------------------------
+
+
+def test_asking_changes_nothing_and_the_same_question_has_the_same_answer() -> None:
+    world = busy_world()
+    for number in range(10):
+        world.submit(single(f"w{number}", 3))
+    before = json.dumps(world.core.snapshot())
+    answers = [start_of(world, f"w{number}") for number in range(10)]
+    assert json.dumps(world.core.snapshot()) == before
+    assert [start_of(world, f"w{number}") for number in range(10)] == answers
+    assert len({answer.likely_at for answer in answers}) > 1
+
+
+@pytest.mark.parametrize("ordering", ["default", "fifo", "tiresias"])
+def test_a_restored_scheduler_gives_the_same_estimate(ordering: str) -> None:
+    world = busy_world(Settings(ordering=ordering))
+    for number in range(6):
+        world.submit(single(f"w{number}", 3), lasting=300.0)
+        forecast(world, f"w{number}", 200.0, 400.0)
+    plain = json.loads(json.dumps(world.core.snapshot()))
+    restored = Scheduler.restore(plain)
+    assert restored.expected_start("w5", world.now) == start_of(world, "w5")
+    assert json.dumps(restored.snapshot()) == json.dumps(plain)
+
+
+# ---- what it learns -------------------------------------------------------------------------------------------------
+
+
+def test_forecasts_are_taken_at_their_word_until_jobs_have_ended() -> None:
+    median_s, sigma = ForecastErrors().corrected(1000.0, 2000.0)
+    assert median_s == 1000.0
+    assert sigma == pytest.approx(math.log(2.0) / 1.2816, rel=1e-3)
+
+
+def test_forecasts_that_are_always_twice_too_long_are_halved() -> None:
+    errors = ForecastErrors()
+    for number in range(400):
+        errors.learn(100.0 + number, (100.0 + number) / 2)
+    median_s, sigma = errors.corrected(600.0, 1200.0)
+    assert median_s == pytest.approx(300.0, rel=0.05)
+    assert sigma < 0.2
+
+
+def test_the_rate_of_an_hour_is_that_of_the_same_hour_before() -> None:
+    history, state = ArrivalHistory(), State(Settings())
+    for day in range(3):
+        for number in range(60):
+            at = day * 24 * HOUR_S + 9 * HOUR_S + 60.0 * number
+            history.add(state.new_record(single(f"{day}-{number}"), number, at))
+    now = 2 * 24 * HOUR_S + 20 * HOUR_S
+    rates = history.rates(now)
+    assert rates[9] > 10 * rates[15]
+    instants = history.instants(now, np.arange(1.0, 30.0), 1.0)
+    assert np.median(instants) == pytest.approx(13.5 * HOUR_S, abs=HOUR_S)
+
+
+# ---- rooms ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_tightest_node_is_taken_and_given_back() -> None:
+    rooms = Rooms([4000, 2000, 8000], [1, 1, 2], 1000)
+    assert rooms.take([(1, 2000, 1)], ()) == [(1, 2000)]
+    assert rooms.take([(2, 2000, 1)], ()) == [(0, 2000), (0, 2000)]
+    assert rooms.take([(1, 1000, 1)], ()) is None
+    assert rooms.take([(1, 8000, 3)], {2}) is None
+    rooms.give([(0, 2000)])
+    assert rooms.take([(1, 1500, 1)], ()) == [(0, 1500)]
+
+
+def test_what_finds_no_whole_place_takes_nothing() -> None:
+    rooms = Rooms([4000, 3000], [1, 1], 1000)
+    assert rooms.take([(2, 4000, 1)], ()) is None
+    assert rooms.free == [4000, 3000]
+
+
+def test_the_nodes_that_first_have_room_are_found_with_the_instant() -> None:
+    rooms = Rooms([0, 1000, 0], [1, 1, 1], 1000)
+    ends = [(5.0, [(0, 2000)]), (7.0, [(2, 4000)]), (9.0, [(1, 3000)])]
+    assert rooms.nodes_of([(2, 4000, 1)], ends) == (9.0, {1, 2})
+    assert rooms.nodes_of([(3, 4000, 1)], ends) is None
