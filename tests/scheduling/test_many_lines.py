@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -48,12 +49,12 @@ def test_bursts_of_all_kinds_are_decided_alike(kind: str, monkeypatch: pytest.Mo
     def decided(few: int) -> list[Decision]:
         monkeypatch.setattr(waiting_lines, "FEW", few)
         scheduler = Recorder(settings_of(kind))
-        Simulation(world_of(kind, seed=5, jobs=80), scheduler).run()
+        Simulation(world_of(kind, seed=5, jobs=50), scheduler).run()
         return scheduler.decisions
 
     one_by_one = decided(NEVER_MANY)
     assert decided(ALWAYS_MANY) == one_by_one
-    assert len(one_by_one) > 80
+    assert len(one_by_one) > 50
 
 
 def tenants(seed: int) -> World:
@@ -129,10 +130,14 @@ def are_told_alike(world: World) -> None:
     assert (now + state.ordering.cautious_lefts(table)).tolist() == pytest.approx(
         [state.ordering.cautious_end(first, now) for first in firsts]
     )
-    assert state.hold_back_lines().tolist() == [state.holds_back(first) for first in firsts]
+    assert state.held_lines()[0].tolist() == [state.holds_back(first) for first in firsts]
+    before = json.dumps(state.ordering.snapshot())
+    for first in firsts[-1:]:
+        world.core.explain(first.id, now)
+    assert json.dumps(state.ordering.snapshot()) == before, "what is asked leaves no trace"
 
 
-@pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(0, 100, 20)], ids=str)
+@pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(0, 40, 20)], ids=str)
 def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     def decided(few: int) -> list[list[Decision]]:
         monkeypatch.setattr(waiting_lines, "FEW", few)

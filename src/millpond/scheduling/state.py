@@ -215,15 +215,15 @@ class State:
             and self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
         )
 
-    def hold_back_lines(self) -> BoolArray:
-        """(lines,) the same of the first of each waiting line, which is kept waiting where it is so."""
+    def held_lines(self) -> tuple[BoolArray, JobRecord | None]:
+        """(lines,) the same of the first of each waiting line; and who of them waits for that no longer first."""
         table, cluster = self.waiting.table, self.cluster
         if not self._may_hold_back:
-            return np.zeros(len(table), dtype=np.bool_)
+            return np.zeros(len(table), dtype=np.bool_), None
         rigid = np.array([demand is not None and not demand.elastic for demand in table.requests.items], dtype=np.bool_)
-        held = self.ordering.hold_back_lines(table, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
+        held, soonest = self.ordering.held_lines(table, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
         held &= rigid[table.number(REQUEST)]
-        return held
+        return held, None if soonest < 0 else self.waiting.lines[table.keys[soonest]][0][2]
 
     @property
     def _may_hold_back(self) -> bool:

@@ -72,6 +72,7 @@ class CycleOutcome:
     placed: list[tuple[JobRecord, Placed, Cause]]
     plans: list[Plan]
     blocked: list[JobRecord]
+    held_back: list[JobRecord]
 
 
 class AdmissionCycle:
@@ -108,11 +109,13 @@ class AdmissionCycle:
         # 2. The lines are walked on a trial ledger, in order of rank; see ``_consider`` for steps 3 to 6.
         journal = self._state.journal
         mark = journal.begin()
-        outcome = CycleOutcome([], [], [])
+        outcome = CycleOutcome([], [], [], [])
         self._planner.begin()
         self._claims.charge(1)
         self._walk(outcome)
         self._claims.end_walk()
+        for record in outcome.held_back:
+            self._state.ordering.held_back(record)
         # 8. Without plans the trial is kept; else it is rolled back, and carried out as far as no departure is needed.
         if not outcome.plans:
             self._claims.charge(-1)
@@ -127,7 +130,7 @@ class AdmissionCycle:
 
     def would_start(self, record: JobRecord) -> bool:
         """Whether a cycle now would start a job in line, without any departure; nothing is kept of the trial."""
-        outcome = CycleOutcome([], [], [])
+        outcome = CycleOutcome([], [], [], [])
         mark = self._state.journal.begin()
         with self._claims.rehearsal():
             self._planner.begin()
@@ -238,8 +241,8 @@ class AdmissionCycle:
             if verdict is AdmissionVerdict.KEPT_OUT and depth:
                 depth -= 1
                 lines.go_on(record)
-                if not depth:
-                    lines.look_no_further()
+                if not depth and (released_first := lines.look_no_further()) is not None:
+                    outcome.held_back.append(released_first)
             elif verdict is AdmissionVerdict.PLACED:
                 lines.go_on(record)
         while gangs:
@@ -311,7 +314,7 @@ class AdmissionCycle:
         if has_room:
             # 4. Hold back: the ordering may keep room for shorter work.
             if self._state.holds_back(record):
-                self._state.ordering.held_back(record)
+                outcome.held_back.append(record)
                 return AdmissionVerdict.KEPT_OUT
             if self._is_kept_off_as_much(record):
                 return AdmissionVerdict.KEPT_OUT

@@ -63,8 +63,12 @@ class Heads:
     def pass_over(self, pool: str, *, wholly: bool) -> None:
         """The first job of a pool has found no room: its others that cannot start, or all, matter no more."""
 
-    def look_no_further(self) -> None:
-        """No line goes on any more because its first is kept waiting: those of which that is known matter no more."""
+    def look_no_further(self) -> JobRecord | None:
+        """No line goes on any more because its first is kept waiting: those of which that is known matter no more.
+
+        Returns the first of those that the ordering holds back that it will hold back no longer.
+        """
+        return None
 
     def found_no_room(self, record: JobRecord, *, is_kept_off: bool) -> None:
         """Nor is there room for others that ask for the same, if they are kept off as much."""
@@ -117,9 +121,11 @@ class TableHeads(Heads):
         hopeless &= np.isin(self._table.number(POOL), list(self._passed_over))
         return hopeless
 
-    def look_no_further(self) -> None:
+    def look_no_further(self) -> JobRecord | None:
         self._is_short = True
-        self._leave_out(self._prospects.kept_waiting())
+        kept, released_first = self._prospects.kept_waiting()
+        self._leave_out(kept)
+        return released_first
 
     def found_no_room(self, record: JobRecord, *, is_kept_off: bool) -> None:
         table = self._table
@@ -147,7 +153,7 @@ class TableHeads(Heads):
         self._left_out = ~self._prospects.admitted
         self._leave_out(self._cannot_start())
         if self._is_short:
-            self._leave_out(self._prospects.kept_waiting())
+            self._leave_out(self._prospects.kept_waiting()[0])
 
     def _leave_out(self, lines: BoolArray) -> None:
         """(lines,): they drop out, if their first has not had its turn."""

@@ -24,6 +24,7 @@ from millpond.scheduling.ordering.line_table import (
     FloatArray,
     LineTable,
 )
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import room_under_limits
 from millpond.scheduling.tenancy.queue_rank import QueueRank
@@ -70,9 +71,12 @@ class Prospects:
             self.makes_room |= table.figure(DISPLACES_ABOVE) < departures.highest_key
         self.fits = self._fit(None)
 
-    def kept_waiting(self) -> BoolArray:
-        """(lines,) where there is room for the first, which is kept for others: for shorter work, or as reserved."""
-        kept = self._state.hold_back_lines()
+    def kept_waiting(self) -> tuple[BoolArray, JobRecord | None]:
+        """(lines,) where there is room for the first, which is kept for others: for shorter work, or as reserved.
+
+        And the first of those for whom it will be kept for shorter work no longer, if there are any.
+        """
+        kept, released_first = self._state.held_lines()
         reserved = ~self.makes_room
         reserved &= self.is_kept_off()
         for pool in self._claims.reservations if reserved.any() else ():
@@ -80,7 +84,7 @@ class Prospects:
             if number is not None:
                 here = reserved & (self._table.number(POOL) == number)
                 kept |= here & ~self._fit(self._claims.mask_in(pool, is_kept_off=True))
-        return kept
+        return kept, released_first
 
     def is_kept_off(self) -> BoolArray:
         """(lines,) whose first a reservation alone keeps off its nodes."""

@@ -131,9 +131,11 @@ class Ordering:
     def held_back(self, record: JobRecord) -> None:
         """A cycle kept a job waiting because ``holds_back`` said so."""
 
-    def hold_back_lines(self, table: LineTable, free_gpu_milli: int, capacity_milli: int, now: float) -> BoolArray:
-        """(lines,) what ``holds_back`` says of the first of each waiting line; where it does, they are kept waiting."""
-        return np.zeros(len(table), dtype=np.bool_)
+    def held_lines(
+        self, table: LineTable, free_gpu_milli: int, capacity_milli: int, now: float
+    ) -> tuple[BoolArray, int]:
+        """(lines,) what ``holds_back`` says of the first of each; and of which of them that ends first, -1: none."""
+        return np.zeros(len(table), dtype=np.bool_), -1
 
     def sizes(self, record: JobRecord) -> tuple[float, float, float, float, float]:
         """What the roster keeps of a running job, beside its public figures.

@@ -137,8 +137,10 @@ class Default(Ordering):
     def held_back(self, record: JobRecord) -> None:
         self.guard.hold_back(record)
 
-    def hold_back_lines(self, table: LineTable, free_gpu_milli: int, capacity_milli: int, now: float) -> BoolArray:
-        return self.guard.hold_back_lines(table, free_gpu_milli, capacity_milli, now)
+    def held_lines(
+        self, table: LineTable, free_gpu_milli: int, capacity_milli: int, now: float
+    ) -> tuple[BoolArray, int]:
+        return self.guard.held_lines(table, free_gpu_milli, capacity_milli, now)
 
     def next_release(self, now: float) -> float | None:
         return self.guard.next_release(now)

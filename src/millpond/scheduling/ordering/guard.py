@@ -87,20 +87,23 @@ class ShortWorkGuard:
 
     def hold_back(self, record: JobRecord) -> None:
         """A job is held back; remember until when at most."""
-        if record.expected_s is not None:
-            self._hold_until(record.submitted_at + LONGEST_DELAY * record.expected_s)
+        if record.expected_s is None:
+            return
+        until = record.submitted_at + LONGEST_DELAY * record.expected_s
+        place = bisect_left(self._held_until, until)
+        if place == len(self._held_until) or self._held_until[place] != until:
+            self._held_until.insert(place, until)
 
-    def hold_back_lines(self, table: LineTable, free_milli: int, capacity_milli: int, now: float) -> BoolArray:
-        """(lines,) which first of a waiting line should; they do, and the next end of that is remembered."""
+    def held_lines(self, table: LineTable, free_milli: int, capacity_milli: int, now: float) -> tuple[BoolArray, int]:
+        """(lines,) which first of a waiting line should; and of which of them that ends first, -1 if there are none."""
         lengths, submitted = table.figure(EXPECTED), table.figure(SUBMITTED)
         held: BoolArray = now - submitted < LONGEST_DELAY * lengths
         held &= lengths < np.inf
         classes = np.minimum(np.frexp(np.where(held, lengths, 0.0) + 1.0)[1] - 1, _CLASSES - 1)
         wanted = np.array(self._wanted(capacity_milli))[classes]
         held &= free_milli - table.figure(LEAST_MILLI) < wanted
-        if held.any():
-            self._hold_until(float((submitted[held] + LONGEST_DELAY * lengths[held]).min()))
-        return held
+        ends = np.where(held, submitted + LONGEST_DELAY * lengths, np.inf)
+        return held, int(ends.argmin()) if held.any() else -1
 
     def _wanted(self, capacity_milli: int) -> list[float]:
         """By length class: how much is kept free of such work for much shorter work."""
@@ -112,11 +115,6 @@ class ShortWorkGuard:
             ]
             self._kept_free = capacity_milli, [-math.inf] * CLASS_GAP + wanted[: _CLASSES - CLASS_GAP]
         return self._kept_free[1]
-
-    def _hold_until(self, instant: float) -> None:
-        place = bisect_left(self._held_until, instant)
-        if place == len(self._held_until) or self._held_until[place] != instant:
-            self._held_until.insert(place, instant)
 
     def spared_milli(self, length_s: float, capacity_milli: int) -> float:
         """How many cards much shorter work than this is expected to keep busy, times the factor, within the bound."""
