@@ -54,7 +54,7 @@ def test_bursts_of_all_kinds_are_decided_alike(kind: str, monkeypatch: pytest.Mo
 
     one_by_one = decided(NEVER_MANY)
     assert decided(ALWAYS_MANY) == one_by_one
-    assert len(one_by_one) > 50
+    assert len(one_by_one) >= 50
 
 
 def tenants(seed: int) -> World:

@@ -72,7 +72,7 @@ def test_fair_share_counts_no_use_for_it() -> None:
     world.end("hers")
     world.go_to(100)
     usage = world.core._state.usage
-    capacity = world.core._state.capacity()
+    capacity = world.core._state.cluster.capacity
     before = {name: usage.dominant_share(name, capacity, world.now) for name in usage.snapshot()}
     set_forward(world)
     assert {name: usage.dominant_share(name, capacity, world.now) for name in usage.snapshot()} == before

@@ -163,6 +163,9 @@ def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> Non
     """What was learnt from jobs: who used how much, how long they run, what they ask for."""
     state.preemption_budget.restore(plain.get("preemption_budget", (0.0, plain["now"])))  # not written at first
     state.usage.restore(plain["usage"])
+    for name, node in state.queues.by_name.items():
+        if node.parent is not None and node.children and name not in plain["usage"]:  # not written at first
+            state.usage.combine(name, (leaf.queue.name for leaf in state.queues.leaves() if node in leaf.path))
     state.ordering.restore(plain["ordering"])
     placer.mix.restore(plain["mix"])
     if placer.affinities is not None:

@@ -270,7 +270,8 @@ class State:
 
     def use(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """Count what a job holds more (or, with ``sign`` -1, less) for the fair shares of its queue and its user."""
-        self.usage.change(record.queue, amount, sign, self.now)
+        for node in self.queues.by_name[record.queue].path[:-1]:
+            self.usage.change(node.queue.name, amount, sign, self.now)
         if record.job.user:
             self.usage.change(user_account(record.queue, record.job.user), amount, sign, self.now)
 
@@ -281,14 +282,6 @@ class State:
         for record in self.running.values():
             holders = [task for task in record.tasks if task.holding is not None]
             self.use(record, record.held_by(holders), sign)
-
-    def capacity(self) -> Amount:
-        """The capacity of the cluster, of which shares are parts."""
-        arrays = self.cluster.arrays
-        count = arrays.node_count
-        pools, nodes = self.cluster.pools, [node for node in self.cluster.nodes[:count] if node is not None]
-        cpu = sum(pools[node.pool].cpu_capacity_milli(node) for node in nodes)
-        return Amount(self.cluster.gpu_capacity_milli, cpu, sum(node.memory_mib for node in nodes))
 
     def earn_preemptions(self) -> None:
         """A cycle begins: what has been held since the last one adds to what preemptions by the ordering may cost."""

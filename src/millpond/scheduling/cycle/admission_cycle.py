@@ -110,7 +110,6 @@ class AdmissionCycle:
         journal = self._state.journal
         mark = journal.begin()
         outcome = CycleOutcome([], [], [], [])
-        self._planner.begin()
         self._claims.charge(1)
         self._walk(outcome)
         self._claims.end_walk()
@@ -133,7 +132,6 @@ class AdmissionCycle:
         outcome = CycleOutcome([], [], [], [])
         mark = self._state.journal.begin()
         with self._claims.rehearsal():
-            self._planner.begin()
             self._claims.charge(1)
             self._walk(outcome)
         self._state.journal.rollback(mark)
@@ -212,6 +210,7 @@ class AdmissionCycle:
         state = self._state
         self._look_around()
         standing = QueueRank(state)
+        self._planner.begin(standing)
         lines = self._lines(standing, outcome)
         gangs = in_order(state, standing) if state.growing else []
         depth = LINE_DEPTH
@@ -244,6 +243,7 @@ class AdmissionCycle:
                 if not depth and (released_first := lines.look_no_further()) is not None:
                     outcome.held_back.append(released_first)
             elif verdict is AdmissionVerdict.PLACED:
+                standing.place(record, [task for task, _ in outcome.placed[-1][1]])
                 lines.go_on(record)
         while gangs:
             self._grow(gangs.pop()[1], outcome)

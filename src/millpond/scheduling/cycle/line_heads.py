@@ -22,43 +22,62 @@ from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
 CHUNK = 128
 """So many lines are sorted at a time."""
 
-Entry = tuple[Rank, float, JobRecord, int, int]
-"""Rank, arrival, job, its position in its line, and the row of the line if it is the first of one of a table."""
+Place = tuple[Rank, float]
+"""Rank, and arrival among equals."""
+
+Entry = tuple[Rank, float, JobRecord, int, int, int]
+"""Rank, arrival, job, its position in its line, the row of the line if it is the first of one of a table, and the
+version of ranks by which it stands where it does."""
 
 
 class Heads:
     """The first of every line, in order; the caller says whether a line goes on or drops out of this walk.
 
-    The lines must not change meanwhile. What else the caller tells says which of them need not be looked at.
+    The lines must not change meanwhile; ranks may rise. What else the caller tells says which of them need not be
+    looked at.
     """
 
     def __init__(self, lines: WaitingLines, standing: QueueRank) -> None:
         self._lines = lines.lines
         self._standing = standing
-        self._at: tuple[Rank, float] = ((), 0.0)
+        self._at: Place = ((), 0.0)
         self._position = 0
         self._heap = self._first()
 
     def _first(self) -> list[Entry]:
-        rank = self._standing.rank
-        heap = [(rank(line[0][2]), float(line[0][1]), line[0][2], 0, -1) for line in self._lines.values()]
+        heap = [self._entry(line[0][2], 0) for line in self._lines.values()]
         heapq.heapify(heap)
         return heap
 
+    def _entry(self, record: JobRecord, position: int, row: int = -1) -> Entry:
+        standing = self._standing
+        return standing.rank(record), float(record.sequence), record, position, row, standing.version
+
     def pop(self) -> JobRecord | None:
         """The next job; its line has left the walk until ``go_on`` brings it back."""
-        if not self._heap:
+        heap = self._heap
+        while heap and self._has_risen():
+            pass
+        if not heap:
             return None
-        rank, sequence, record, self._position, _ = heapq.heappop(self._heap)
+        rank, sequence, record, self._position, _, _ = heapq.heappop(heap)
         self._at = (rank, sequence)
         return record
+
+    def _has_risen(self) -> bool:
+        """Whether the rank of the next job has risen since it took its place; if so, it takes that anew."""
+        rank, _, record, position, row, version = self._heap[0]
+        if version == self._standing.version:
+            return False
+        entry = self._entry(record, position, row)
+        heapq.heapreplace(self._heap, entry)
+        return entry[0] != rank
 
     def go_on(self, record: JobRecord) -> None:
         """The line of the job popped last takes part again, with the one behind it."""
         line, position = self._lines[record.line], self._position + 1
         if position < len(line):
-            behind = line[position][2]
-            heapq.heappush(self._heap, (self._standing.rank(behind), float(behind.sequence), behind, position, -1))
+            heapq.heappush(self._heap, self._entry(line[position][2], position))
 
     def pass_over(self, pool: str, *, wholly: bool) -> None:
         """The first job of a pool has found no room: its others that cannot start, or all, matter no more."""
@@ -87,8 +106,8 @@ class TableHeads(Heads):
         self._prospects = prospects()
         self._left_out: BoolArray = ~self._prospects.admitted
         self._rest: Int64Array = np.flatnonzero(self._prospects.admitted)
-        self._ahead = 0
-        """How many lines stand in the heap with their first."""
+        self._lined_up_to: Place = ((), 0.0)
+        """The heap has all lines that stood before this, or there, when the walk began."""
         self._passed_over: set[int] = set()
         self._without_room: set[tuple[RequestClass, bool]] = set()
         self._is_short = False
@@ -99,15 +118,14 @@ class TableHeads(Heads):
 
     def pop(self) -> JobRecord | None:
         while True:
-            if not self._ahead:
+            if len(self._rest) and (not self._heap or self._heap[0][:2] > self._lined_up_to):
                 self._sort_more()
-            row = self._heap[0][-1] if self._heap else -1
-            record = super().pop()
-            if row < 0:
-                return record
-            self._ahead -= 1
-            if not self._left_out[row]:
-                return record
+            elif not self._heap:
+                return None
+            elif (row := self._heap[0][4]) >= 0 and self._left_out[row]:
+                heapq.heappop(self._heap)
+            elif not self._has_risen():
+                return super().pop()
 
     def pass_over(self, pool: str, *, wholly: bool) -> None:
         number = self._table.pools.number_of(pool)
@@ -140,20 +158,26 @@ class TableHeads(Heads):
 
     def reconsider(self) -> None:
         self._prospects = self._look_around()
+        again = self._behind()
+        again[[entry[4] for entry in self._heap if entry[4] >= 0]] = True
+        self._heap = [entry for entry in self._heap if entry[4] < 0]
+        heapq.heapify(self._heap)
+        self._lined_up_to = ((), 0.0)
+        self._rest = np.flatnonzero(again)
+        self._without_room.clear()
+        self._left_out = ~self._prospects.admitted
+        self._leave_out(self._cannot_start())
+        if self._is_short:
+            self._leave_out(self._prospects.kept_waiting()[0])
+
+    def _behind(self) -> BoolArray:
+        """(lines,) which stood behind the job popped last when the walk began."""
         rank, sequence = self._at
         columns, values = (*self._ranks, self._table.figure(SEQUENCE)), (*rank, sequence)
         behind = np.zeros(len(self._table), dtype=np.bool_)
         for column, value in zip(columns[::-1], values[::-1], strict=True):
             behind = (column > value) | ((column == value) & behind)
-        self._without_room.clear()
-        self._heap = [entry for entry in self._heap if entry[-1] < 0]
-        heapq.heapify(self._heap)
-        self._ahead = 0
-        self._rest = np.flatnonzero(behind & self._prospects.admitted)
-        self._left_out = ~self._prospects.admitted
-        self._leave_out(self._cannot_start())
-        if self._is_short:
-            self._leave_out(self._prospects.kept_waiting()[0])
+        return behind
 
     def _leave_out(self, lines: BoolArray) -> None:
         """(lines,): they drop out, if their first has not had its turn."""
@@ -163,22 +187,20 @@ class TableHeads(Heads):
     def _sort_more(self) -> None:
         """Line up those of the rest that come next."""
         rest = chosen = self._rest
-        tier, priority, *others = self._ranks
-        for column in (tier, priority) if len(rest) > CHUNK else ():
-            values = column[chosen]
-            chosen = chosen[values == values.min()]
-        for column in others:
+        for column in self._ranks:
             if len(chosen) <= CHUNK:
                 break
             values = column[chosen]
-            chosen = chosen[values <= np.partition(values, CHUNK)[CHUNK]]
-        ranks = zip(*(column[chosen].tolist() for column in self._ranks), strict=True)
+            bound = np.partition(values, CHUNK)[CHUNK]
+            below = values < bound
+            chosen = chosen[below if below.any() else values == bound]
+        ranks = list(zip(*(column[chosen].tolist() for column in self._ranks), strict=True))
         sequences = self._table.figure(SEQUENCE)[chosen].tolist()
         keys, rows = self._table.keys, chosen.tolist()
         firsts = [self._lines[keys[row]][0][2] for row in rows]
-        self._heap.extend(zip(ranks, sequences, firsts, repeat(0), rows))
+        self._heap.extend(zip(ranks, sequences, firsts, repeat(0), rows, repeat(0)))
         heapq.heapify(self._heap)
-        self._ahead = len(rows)
+        self._lined_up_to = max(zip(ranks, sequences, strict=True))
         taken = np.zeros(len(self._table), dtype=np.bool_)
         taken[chosen] = True
         self._rest = rest[~taken[rest]]

@@ -1,8 +1,8 @@
 """Work that is there already goes on and grows: suspended jobs resume, elastic gangs get tasks that are missing.
 
 A suspended job goes on before its equals that wait, for it holds memory until it has ended, and after higher classes.
-A gang grows after all waiting jobs that go before it by guarantee and class of priority (and by share, where that
-decides), and before its equals, which would otherwise keep it from ever growing.
+A gang grows after all waiting jobs that go before it by guarantee, class of priority and service of queues, and before
+its equals, which would otherwise keep it from ever growing.
 """
 
 from __future__ import annotations

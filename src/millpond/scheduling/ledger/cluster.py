@@ -17,7 +17,7 @@ import numpy as np
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import InconsistentStateError
 from millpond.model.nodes import DEFAULT_POOL, Node, Pool
-from millpond.model.resources import CARD_MILLI
+from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.topology import LINK_MAPS
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
 from millpond.scheduling.ledger.holdings import Holding, HoldState
@@ -52,6 +52,7 @@ class Cluster:
         self.swapped = SwappedOff(self.arrays, self._memory_factor_of)
         self._structure = 0
         self._capacity, self._capacity_at = 0, -1
+        self._amount, self._amount_at = Amount(), -1
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
         self.words = NameIndex()
@@ -80,6 +81,16 @@ class Cluster:
             self._capacity = int(arrays.device_usable[:count].sum()) * CARD_MILLI
             self._capacity_at = self._structure
         return self._capacity
+
+    @property
+    def capacity(self) -> Amount:
+        """All that may be handed out."""
+        if self._amount_at != self._structure:
+            nodes = [node for node in self.nodes if node is not None]
+            cpu = sum(self.pools[node.pool].cpu_capacity_milli(node) for node in nodes)
+            self._amount = Amount(self.gpu_capacity_milli, cpu, sum(node.memory_mib for node in nodes))
+            self._amount_at = self._structure
+        return self._amount
 
     def node_name(self, index: int) -> str:
         """Name of the node at ``index``; empty when it is gone."""

@@ -51,7 +51,8 @@ class Ordering:
 
     Attributes:
         needs_usage: it looks at decayed usage, which is kept only then.
-        share_decides: the decayed share goes before the key; otherwise it only stretches the key.
+        share_decides: the service of queues and users goes before the key; otherwise queues take rounds, and that of
+            users only stretches the key.
         replans: it looks at all work, waiting and running, as if nothing ran, at every event (``replan_period_s`` 0) or
             at multiples of a period; used by the published baselines.
         selective: it picks single victims for a waiting job where that pays (see ``reclaiming.victims``).

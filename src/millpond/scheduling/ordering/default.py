@@ -1,6 +1,6 @@
 """The default ordering: the least work left goes first, learnt where it is not forecast, with ageing.
 
-Between queues and users the decayed weighted share has its say (see ``tenancy.standing``); within, the key is
+Queues take rounds by their weights (see ``tenancy.queue_rank``); within a round, the key is
 
     left * cards ** SIZE_POWER / (1 + waited / (PATIENCE * (attained + left)))
 

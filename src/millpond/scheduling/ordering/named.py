@@ -74,7 +74,7 @@ class EarliestDeadline(Ordering):
 class FairShare(Ordering):
     """First come, first served within a user; between queues and users by the least recent use (decayed DRF).
 
-    The fairness part is a rank that the cycle computes from decayed usage; see ``tenancy.standing``.
+    The fairness part is a rank that the cycle computes from decayed usage; see ``tenancy.queue_rank``.
     """
 
     needs_usage = True

@@ -31,6 +31,7 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_admitted, limit_in_the_way
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
+from millpond.scheduling.tenancy.queue_rank import QueueRank
 
 BoolArray = NDArray[np.bool_]
 
@@ -55,11 +56,11 @@ class Planner:
         self._search.use_kernels(kernels)
         self._fill_unprotected = kernels.call(unprotected.__name__)
 
-    def begin(self) -> None:
-        """A cycle begins: no work has been asked to leave in it yet."""
+    def begin(self, ranks: QueueRank) -> None:
+        """A walk begins: no work has been asked to leave in it yet."""
         self._leaving.clear()
         self._spent = 0.0
-        self._displacement.begin()
+        self._displacement.begin(ranks)
 
     def has_asked(self, record: JobRecord) -> bool:
         """Whether the job, or some of its tasks, was asked to leave in this walk."""
@@ -72,7 +73,7 @@ class Planner:
         state = self.state
         slots = state.roster.live
         is_open, still = self._entitled(record, Entitlement.GUARANTEE)
-        allowed = self._displaceable(slots, (Priority.LOW, Priority.CRITICAL), is_open)
+        allowed = self._displaceable(slots, (Priority.LOW, Priority.CRITICAL), Entitlement.GUARANTEE, is_open)
         parts = self._parts(is_open)
         if not parts and not allowed.any():
             return None
@@ -100,7 +101,7 @@ class Planner:
         """End work of lower classes."""
         slots = self.state.roster.live
         is_open, still = self._entitled(record, Entitlement.PRIORITY)
-        allowed = self._displaceable(slots, (Priority.LOW, record.job.priority - 1), is_open)
+        allowed = self._displaceable(slots, (Priority.LOW, record.job.priority - 1), Entitlement.PRIORITY, is_open)
         parts = self._parts(is_open)
         if not parts and not allowed.any():
             return None
@@ -126,7 +127,7 @@ class Planner:
         keys = self._running_keys(slots)
         priority = record.job.priority
         is_open, still = self._entitled(record, Entitlement.ORDERING)
-        allowed = self._displaceable(slots, (priority, priority), is_open)
+        allowed = self._displaceable(slots, (priority, priority), Entitlement.ORDERING, is_open)
         judged = state.ordering.victims(record, slots, state.now, keys, allowed, state.preemption_budget.left)
         if judged is None:
             return None
@@ -195,14 +196,14 @@ class Planner:
         return partial(displacement.is_open, record, by=by), still
 
     def _displaceable(
-        self, slots: FloatArray, classes: tuple[int, int], is_open: Callable[[JobRecord], bool]
+        self, slots: FloatArray, classes: tuple[int, int], by: Entitlement, is_open: Callable[[JobRecord], bool]
     ) -> BoolArray:
         """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
         free = np.empty(slots.shape[1], dtype=np.bool_)
         self._fill_unprotected(slots, self.state.now, float(classes[0]), float(classes[1]), free)
         if self._leaving:
             free[[job.slot for job in self._leaving.values() if job.slot >= 0]] = False
-        if self.state.queues.has_guarantees:
+        if self._displacement.is_by_queue(by):
             # Within these classes the answer is the same for all work of a queue.
             by_queue: dict[str, bool] = {}
             for slot in np.flatnonzero(free).tolist():

@@ -3,7 +3,8 @@
 1. A job within the guarantee of its queue displaces what other queues have borrowed, of whatever class.
 2. Work within its guarantee is displaced by no job that lives on another guarantee. If a queue holds more than its
    guarantee, that is the work that took its place back, and then the work that got its place first.
-3. Between the rest the class of priority decides, and between equals the ordering.
+3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
+   (``tenancy.queue_rank``), then by their keys.
 4. What leaves stays borrowed: no eviction lets a job that it ends come within its guarantee; nor, where the newcomer
    borrows and would have to give the room back, one that waits.
 
@@ -24,6 +25,7 @@ from enum import Enum
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_guaranteed
+from millpond.scheduling.tenancy.queue_rank import QueueRank
 from millpond.scheduling.tenancy.queues import QueueNode
 
 
@@ -41,11 +43,17 @@ class Displacement:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._ranks = QueueRank(state)
         self._least_waiting: dict[QueueNode, float] = {}
 
-    def begin(self) -> None:
-        """The lines may have changed."""
+    def begin(self, ranks: QueueRank) -> None:
+        """The lines may have changed; ``ranks`` are those of now."""
+        self._ranks = ranks
         self._least_waiting.clear()
+
+    def is_by_queue(self, by: Entitlement) -> bool:
+        """Whether it can matter of which queues the two are, for work that the classes of priority allow."""
+        return self._state.queues.has_guarantees or (by is Entitlement.ORDERING and self._ranks.has_rounds)
 
     def is_open(self, record: JobRecord, victim: JobRecord, by: Entitlement) -> bool:
         """Rules 1 to 3: whether work of the victim's queue and class may leave for a job, by what queues use now."""
@@ -54,6 +62,8 @@ class Displacement:
             return victim.queue != record.queue and queues.may_take_back(record.queue, victim.queue)
         newcomer, holder = record.job.priority, victim.job.priority
         if holder >= newcomer if by is Entitlement.PRIORITY else holder != newcomer:
+            return False
+        if by is Entitlement.ORDERING and self._ranks.rounds(record.queue) > self._ranks.rounds(victim.queue):
             return False
         return not queues.shields(victim.queue, record.queue)
 

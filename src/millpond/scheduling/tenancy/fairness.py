@@ -1,13 +1,14 @@
 """Decayed weighted fair share: who has had least of late goes first.
 
-Usage of each account (a queue, or a user within one) decays with a half-life, and its share is its dominant one: the
-largest of its parts of the cluster's GPUs, CPUs and memory (dominant resource fairness, Ghodsi et al., NSDI'11; decay
-as in Slurm's multifactor priority).
+Usage of each account (a queue with all below it, or a user within a leaf) decays with a half-life, and its share is its
+dominant one: the largest of its parts of the cluster's GPUs, CPUs and memory (dominant resource fairness: Ghodsi et
+al., NSDI'11; decay as in Slurm's multifactor priority).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 from millpond.model.resources import Amount
 
@@ -54,13 +55,23 @@ class DecayedUsage:
 
     def dominant_share(self, name: str, capacity: Amount, now: float) -> float:
         """The account's largest part of the cluster: recent average use over capacity, about 0..1."""
+        return self.served_s(name, capacity, now) * _LOG_2 / self.half_life_s
+
+    def served_s(
+        self, name: str, capacity: Amount, now: float, ahead_s: float = 0.0, more: Sequence[float] = (0.0, 0.0, 0.0)
+    ) -> float:
+        """What an account has had, and will have soon, in seconds of the whole cluster by its dominant resource.
+
+        Args:
+            ahead_s: all that it holds counts as if it had been held for so much longer.
+            more: GPU milli, CPU milli and memory MiB that it is about to hold too.
+        """
         account = self._accounts.get(name)
         if account is None:
-            return 0.0
-        norm = self.half_life_s / _LOG_2
+            account = _Account(now)
         totals = (capacity.gpu_milli, capacity.cpu_milli, capacity.memory_mib)
-        decayed = self._decayed(account, now)
-        return max(used / (total * norm) if total > 0 else 0.0 for used, total in zip(decayed, totals, strict=True))
+        used = zip(self._decayed(account, now), account.rate, more, totals, strict=True)
+        return max((past + (rate + soon) * ahead_s) / total if total else 0.0 for past, rate, soon, total in used)
 
     def skip(self, seconds: float) -> None:
         """So many of the seconds up to now have not passed: nothing was used in them, and nothing decayed."""
@@ -81,6 +92,16 @@ class DecayedUsage:
             cpu * kept + cpu_rate * gained,
             memory * kept + memory_rate * gained,
         ]
+
+    def combine(self, name: str, parts: Iterable[str]) -> None:
+        """Let an account be the sum of others."""
+        known = [self._accounts[part] for part in parts if part in self._accounts]
+        if known:
+            total = self._accounts[name] = _Account(max(account.since for account in known))
+            for account in known:
+                decayed = self._decayed(account, total.since)
+                total.decayed = [one + other for one, other in zip(total.decayed, decayed, strict=True)]
+                total.rate = [one + other for one, other in zip(total.rate, account.rate, strict=True)]
 
     def snapshot(self) -> dict[str, list[float]]:
         """Plain data: per account three rates, three decayed totals and the instant they hold for."""

@@ -1,15 +1,20 @@
 """Where a job's queue and user stand: the part of the order that changes with what others hold.
 
 Queues within their guarantee go before those that borrow; then the class of priority; then, for orderings that share
-fairly, recent use. The fair ordering lets the share decide outright; the default one lets it stretch the key: after
-four times as much recent use a job waits as if it were half as long again.
+fairly, service: what a queue has had of late and holds now, relative to its weight. Queues are compared with their
+siblings, from the root down, and users with those of the same queue alone, so that neither the number of its users nor
+that of the queues below it adds to what a queue gets.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from millpond.model.resources import Amount
+from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE
 from millpond.scheduling.ordering.line_table import (
     ACCOUNT,
     KEY,
@@ -19,48 +24,65 @@ from millpond.scheduling.ordering.line_table import (
     FloatArray,
     LineTable,
 )
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State, user_account
 from millpond.scheduling.tenancy.admission import is_guaranteed
+from millpond.scheduling.tenancy.queues import QueueNode
+
+LOOKAHEAD_S = 3600.0
+"""What a queue holds counts as if it had held it for so much longer: so it is not given everything at once."""
+
+ROUND_S = 3600.0
+"""In the default ordering queues take rounds, each of so many seconds of what their weights entitle them to."""
 
 SHARE_POWER = 0.3
 SHARE_FLOOR = 0.05
-"""Added to every share, so that a newcomer does not go before everything."""
+"""Added to every share of a user, so that a newcomer does not go before everything."""
 
 Rank = tuple[float, ...]
 
 
 class QueueRank:
-    """Ranks of waiting jobs for one cycle; shares are looked up once per account."""
+    """Ranks of waiting jobs for one cycle; service is looked up once per account.
+
+    Attributes:
+        by_share: queues or users are compared at all.
+        has_rounds: there is more than one queue to be compared.
+        version: rises when ranks that were given before may have risen.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._by_share = state.ordering.needs_usage and state.usage.accounts > 1
+        self.by_share = state.ordering.needs_usage and _has_accounts(state)
+        self.has_rounds = self.by_share and len(state.queues.by_name) > len((ROOT_QUEUE, DEFAULT_QUEUE))
         self._strict = state.ordering.share_decides
-        self._capacity = state.capacity() if self._by_share else Amount()
-        self._of_queue: dict[str, float] = {}
-        self._stretch: dict[tuple[str, str], float] = {}
+        self._capacity = state.cluster.capacity if self.by_share else Amount()
+        self._depth = max(len(node.path) for node in state.queues.by_name.values()) - 1
+        self._rounds: dict[str, Rank] = {}
+        self._standings: dict[str, Rank] = {}
+        self._stretches: dict[str, float] = {}
+        self._placed: dict[str, list[float]] = {}
         self._has_guarantees = state.queues.has_guarantees
+        self.version = 0
 
     def rank(self, record: JobRecord) -> Rank:
-        """The lower, the earlier: borrowing or not, class of priority, share where that decides, key."""
-        job = record.job
+        """The lower, the earlier: borrowing or not, class of priority, service of queues and users, key."""
         tier = float(not (self._has_guarantees and is_guaranteed(self._state, record)))
-        key = record.key[0]
-        if not self._by_share:
-            return (tier, -float(job.priority), 0.0, key)
-        stretch = self._share(record.queue, job.user)
-        share, key = (stretch, key) if self._strict else (0.0, key * stretch)
-        return (tier, -float(job.priority), share, key)
+        priority, key, user = -float(record.job.priority), record.key[0], record.job.user
+        if not self.by_share:
+            return (tier, priority, key)
+        return (tier, priority, *self.standing(record.queue, user), key * self._stretch(record.queue, user))
 
-    def ranks(self, table: LineTable) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def ranks(self, table: LineTable) -> tuple[FloatArray, ...]:
         """The ranks of the first of each line: the parts of ``rank``, (lines,) each."""
-        keys, shares = table.figure(KEY), np.zeros(len(table))
-        if self._by_share:
-            known = [0.0 if account is None else self._share(*account) for account in table.accounts.items]
-            stretch = np.array(known)[table.number(ACCOUNT)]
-            shares, keys = (stretch, keys) if self._strict else (shares, keys * stretch)
-        return (~self.guaranteed(table)).astype(np.float64), -table.figure(PRIORITY), shares, keys
+        keys: FloatArray = table.figure(KEY)
+        parts: list[FloatArray] = [(~self.guaranteed(table)).astype(np.float64), -table.figure(PRIORITY)]
+        if self.by_share and len(table):
+            accounts = [account or (DEFAULT_QUEUE, "") for account in table.accounts.items]
+            of_lines = table.number(ACCOUNT)
+            parts.extend(np.array([self.standing(*account) for account in accounts]).T[:, of_lines])
+            keys = keys * np.array([self._stretch(*account) for account in accounts])[of_lines]
+        return (*parts, keys)
 
     def guaranteed(self, table: LineTable) -> BoolArray:
         """(lines,) whether the first of the line is within the guarantee of its queue."""
@@ -78,17 +100,82 @@ class QueueRank:
             state = self._state
             tier = float(state.queues.borrows(record.queue, record.amount_of(record.queued()[:1])))
         rank = (tier, -float(record.job.priority))
-        return (*rank, self._share(record.queue, record.job.user)) if self._by_share and self._strict else rank
+        return (*rank, *self.standing(record.queue, record.job.user)) if self.by_share else rank
 
-    def _share(self, queue: str, user: str) -> float:
-        stretch = self._stretch.get((queue, user))
+    def standing(self, queue: str, user: str) -> Rank:
+        """What decides before the key: the service of a leaf and of all above it from the root down, and of the user.
+
+        Where the share does not decide outright these are the rounds of the queues alone. Where the tree is less deep
+        than elsewhere, zeros stand in for queues.
+        """
+        if not self._strict:
+            return self.rounds(queue)
+        account = user_account(queue, user)
+        found = self._standings.get(account)
+        if found is None:
+            found = self._standings[account] = (*self._levels(queue), self._served_s(account))
+        return found
+
+    def rounds(self, queue: str) -> Rank:
+        """The rounds of a leaf and of all queues above it, from the root down."""
+        if not self.by_share:
+            return ()
+        found = self._rounds.get(queue)
+        if found is None:
+            found = self._rounds[queue] = tuple(float(served // ROUND_S) for served in self._levels(queue))
+        return found
+
+    def _levels(self, queue: str) -> list[float]:
+        """The service of a leaf and of all queues above it, each for its weight, from the root down."""
+        served = [self._served_s(node.queue.name) / node.part for node in self._path(queue)]
+        return served + [0.0] * (self._depth - len(served))
+
+    def _path(self, queue: str) -> tuple[QueueNode, ...]:
+        """A leaf and all queues above it, without the root, from the top down."""
+        return self._state.queues.by_name[queue].path[-2::-1]
+
+    def _stretch(self, queue: str, user: str) -> float:
+        """By what the key of a job is multiplied for what its user has had of late of what the queue is entitled to."""
+        if self._strict:
+            return 1.0
+        account = user_account(queue, user)
+        stretch = self._stretches.get(account)
         if stretch is None:
-            state = self._state
-            of_queue = self._of_queue.get(queue)
-            if of_queue is None:
-                part = max(state.queues.fraction(queue), 1e-9)
-                of_queue = self._of_queue[queue] = state.usage.dominant_share(queue, self._capacity, state.now) / part
-            of_user = state.usage.dominant_share(user_account(queue, user), self._capacity, state.now)
-            stretch = ((SHARE_FLOOR + of_queue) * (SHARE_FLOOR + of_user)) ** SHARE_POWER
-            self._stretch[queue, user] = stretch
+            state, part = self._state, math.prod(node.part for node in self._path(queue))
+            share = state.usage.dominant_share(account, self._capacity, state.now) / part
+            stretch = self._stretches[account] = (SHARE_FLOOR + share) ** SHARE_POWER
         return stretch
+
+    def place(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> None:
+        """Tasks of a job are about to start: its queues and its user count as holding them from now on."""
+        if not self.by_share:
+            return
+        queue, user = record.queue, record.job.user
+        amount, before = record.amount_of(tasks), self.standing(queue, user)
+        for name in (*(node.queue.name for node in self._path(queue)), user_account(queue, user)):
+            more = self._placed.setdefault(name, [0.0, 0.0, 0.0])
+            more[0] += amount.gpu_milli
+            more[1] += amount.cpu_milli
+            more[2] += amount.memory_mib
+        rounds, self._rounds = self._rounds, {}
+        self._standings.clear()
+        if self.standing(queue, user) == before:
+            self._rounds = rounds
+        else:
+            self.version += 1
+
+    def _served_s(self, account: str) -> float:
+        state, more = self._state, self._placed.get(account, _NOTHING)
+        return state.usage.served_s(account, self._capacity, state.now, LOOKAHEAD_S, more)
+
+
+_NOTHING = (0.0, 0.0, 0.0)
+
+
+def _has_accounts(state: State) -> bool:
+    """Whether more than one queue or user has used the cluster, or waits for it."""
+    if state.usage.accounts > 1:
+        return True
+    waiting = iter(state.waiting.lines)
+    first = next(waiting, ())[:2]
+    return any(line[:2] != first for line in waiting)

@@ -20,17 +20,25 @@ UNBOUNDED = (math.inf, math.inf)
 class QueueNode:
     """One queue with its present usage (guaranteed GPU milli, CPU milli, memory MiB of what it holds)."""
 
-    __slots__ = ("children", "cpu_milli", "gpu_milli", "memory_mib", "parent", "path", "queue")
+    __slots__ = ("children", "cpu_milli", "gpu_milli", "memory_mib", "parent", "path", "queue", "weights")
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
         self.queue = queue
         self.parent = parent
         self.children: list[str] = []
+        self.weights = 0.0
+        """Those of its children, added up."""
         self.gpu_milli = 0
         self.cpu_milli = 0
         self.memory_mib = 0
         self.path: tuple[QueueNode, ...] = (self,) if parent is None else (self, *parent.path)
         """From this queue up to the root."""
+
+    @property
+    def part(self) -> float:
+        """Its part of what its parent gets, above 0: its weight among its siblings."""
+        weights = 0.0 if self.parent is None else self.parent.weights
+        return max(self.queue.weight / weights, 1e-9) if weights > 0 else 1.0
 
     def exceeds_limit(self, amount: Amount) -> bool:
         """Whether ``amount`` more would go beyond this queue's own limit; nothing more of a resource never does."""
@@ -87,6 +95,9 @@ class QueueTree:
         """
         self.journal.require_no_trial()
         self._define(queue)
+        parent = self.by_name[queue.name].parent
+        if parent is not None:
+            parent.weights = sum(self.by_name[child].queue.weight for child in parent.children)
         self.has_guarantees = any(node.queue.guarantee.gpu_milli > 0 for node in self.by_name.values())
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
 
@@ -172,15 +183,6 @@ class QueueTree:
     def may_borrow(self, name: str) -> bool:
         """Whether the leaf and every queue above it may run beyond their guarantees."""
         return all(node.queue.borrows for node in self.by_name[name].path)
-
-    def fraction(self, name: str) -> float:
-        """The leaf's part of the whole by weights: its weight among its siblings times its parent's part."""
-        part = 1.0
-        for node in self.by_name[name].path:
-            if node.parent is not None:
-                siblings = sum(self.by_name[child].queue.weight for child in node.parent.children)
-                part *= node.queue.weight / siblings if siblings > 0 else 1.0
-        return part
 
     def admits(self, name: str, amount: Amount) -> bool:
         """Whether the leaf may hold ``amount`` more: by all limits on the way up, and by who may borrow."""

@@ -1,0 +1,87 @@
+"""Weights: what queues get beside each other, whatever their users and their keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from worlds import World, machine, queue, single
+
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import PreemptionCost, Settings
+
+HOUR_S = 3_600.0
+SAVES = Checkpoint(CheckpointMode.SIGNAL)
+THREE_TO_ONE = (queue("a", weight=3.0), queue("b"))
+
+
+def jobs(leaf: str, count: int, users: int = 1) -> list[Job]:
+    return [single(f"{leaf}{i}", queue=leaf, user=f"{leaf}-{i % users}") for i in range(count)]
+
+
+def running_by_queue(world: World) -> Counter[str]:
+    return Counter(world.core.jobs[job].queue for job in world.running())
+
+
+@pytest.mark.parametrize("ordering", ["fair", "default"])
+@pytest.mark.parametrize("users", [1, 8])
+def test_one_cycle_that_fills_the_cluster_divides_it_by_weight(ordering: str, users: int) -> None:
+    world = World(machine("n", 8), settings=Settings(ordering=ordering), queues=THREE_TO_ONE)
+    world.submit(*jobs("b", 8, users), *jobs("a", 8))
+    assert running_by_queue(world)["a"] in ((6,) if ordering == "fair" else (5, 6))  # in rounds, to within a job
+
+
+def test_a_queue_with_many_below_it_gets_no_more_than_its_own_weight() -> None:
+    below = [queue(f"x{i}", parent="x") for i in range(3)]
+    world = World(machine("n", 6), settings=Settings(ordering="fair"), queues=(queue("x"), *below, queue("y")))
+    world.submit(*(job for leaf in below for job in jobs(leaf.name, 6)), *jobs("y", 6))
+    assert running_by_queue(world) == {"x0": 1, "x1": 1, "x2": 1, "y": 3}
+
+
+def test_the_shorter_job_goes_first_until_its_queue_has_had_a_round_more() -> None:
+    world = World(machine("n", 1), settings=Settings(), queues=(queue("a"), queue("b")))
+    world.submit(single("b0", queue="b"), lasting=5 * HOUR_S, known=True)
+    for number in range(20):
+        world.submit(single(f"a{number}", queue="a"), lasting=HOUR_S, known=True)
+    world.submit(single("b1", queue="b"), lasting=2 * HOUR_S, known=True)
+    world.go_to(5.5 * HOUR_S)
+    assert world.running() == {"a0"}
+    world.go_to(9.5 * HOUR_S)
+    assert world.running() == {"a4"}
+    world.go_to(20 * HOUR_S)
+    started = [each.job for each in world.decisions if hasattr(each, "placements")]
+    assert 4 < started.index("b1") - started.index("a0") < 8
+
+
+def test_a_short_job_displaces_no_work_of_a_queue_that_has_had_less() -> None:
+    free = Settings(preempt=True, preemption_cost=PreemptionCost(0.0, 0.0))
+    world = World(machine("n", 2), settings=free, queues=(queue("a"), queue("b")))
+    world.submit(single("a0", 2, queue="a"), lasting=10 * HOUR_S, known=True)
+    world.go_to(10 * HOUR_S)
+    world.submit(single("b0", 2, queue="b", checkpoint=SAVES), lasting=10 * HOUR_S, known=True)
+    world.submit(single("a1", 2, queue="a"), lasting=60.0, known=True)
+    assert world.running() == {"b0"}
+    world.submit(single("b1", 2, queue="b"), lasting=60.0, known=True)
+    assert world.running() == {"b1"}
+
+
+def test_a_snapshot_without_the_use_of_inner_queues_is_given_the_sum_of_what_is_below() -> None:
+    world = World(
+        machine("n", 4),
+        settings=Settings(ordering="fair"),
+        queues=(queue("x"), queue("x0", parent="x"), queue("x1", parent="x")),
+    )
+    world.submit(*jobs("x0", 2), *jobs("x1", 1))
+    world.go_to(1_000.0)
+    world.end("x00")
+    world.go_to(2_000.0)
+    plain = world.core.snapshot()
+    whole = plain["usage"].pop("x")
+    restored = Scheduler.restore(plain).snapshot()["usage"]["x"]
+    usage = world.core._state.usage
+    assert restored[:3] == whole[:3]
+    capacity, now = world.core._state.cluster.capacity, world.now
+    again = type(usage)(usage.half_life_s)
+    again.restore({"x": restored})
+    assert again.served_s("x", capacity, now) == pytest.approx(usage.served_s("x", capacity, now))
