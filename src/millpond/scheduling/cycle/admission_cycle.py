@@ -99,7 +99,8 @@ class AdmissionCycle:
         self._least_priority = float("inf")
         self._kept_out: dict[LineKey, tuple[int, int]] = {}
         self._no_room: dict[RequestClass, list[tuple[int, int]]] = {}
-        """Where a request has found no room in this walk, and what kept it off nodes then."""
+        """Where a request has found no room in this walk, and what kept it off nodes then; kept where that pays."""
+        self._is_long = False
         self._blocked: set[str] = set()
 
     def run(self) -> None:
@@ -257,7 +258,7 @@ class AdmissionCycle:
 
     def _lines(self, standing: QueueRank, outcome: CycleOutcome) -> Heads:
         state = self._state
-        if state.waiting.are_few:
+        if not self._is_long:
             return Heads(state.waiting, standing)
 
         def prospects() -> Prospects:
@@ -286,6 +287,7 @@ class AdmissionCycle:
         self._least_priority = self._lowest_class() if settings.preempt_by_priority else float("inf")
         self._kept_out.clear()
         self._no_room.clear()
+        self._is_long = not state.waiting.are_few
         self._blocked.clear()
         claims.begin_walk()
 
@@ -338,12 +340,12 @@ class AdmissionCycle:
     def _place(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
         """Take holdings for a job, unless its like has found no room in this walk, and was kept off no more nodes."""
         claims = self._claims
-        before = self._no_room.get(record.demand, ())
-        kept_off = claims.kept_off(record) if before else (0, 0)
-        if any(kept_off[0] >= then[0] and kept_off[1] >= then[1] for then in before):
-            return None
+        if before := self._no_room.get(record.demand):
+            kept_off = claims.kept_off(record)
+            if any(kept_off[0] >= then[0] and kept_off[1] >= then[1] for then in before):
+                return None
         placed = self._placer.place(record, claims.mask(record), tasks=tasks)
-        if placed is None and not record.elastic:
+        if placed is None and self._is_long and not record.elastic:
             self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
         return placed
 

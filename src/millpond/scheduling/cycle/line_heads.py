@@ -45,7 +45,11 @@ class Heads:
         self._heap = self._first()
 
     def _first(self) -> list[Entry]:
-        heap = [self._entry(line[0][2], 0) for line in self._lines.values()]
+        rank, version = self._standing.rank, self._standing.version
+        heap: list[Entry] = [
+            (rank(record), float(sequence), record, 0, -1, version)
+            for _, sequence, record in (line[0] for line in self._lines.values())
+        ]
         heapq.heapify(heap)
         return heap
 
@@ -55,8 +59,8 @@ class Heads:
 
     def pop(self) -> JobRecord | None:
         """The next job; its line has left the walk until ``go_on`` brings it back."""
-        heap = self._heap
-        while heap and self._has_risen():
+        heap, standing = self._heap, self._standing
+        while heap and heap[0][5] != standing.version and self._has_risen():
             pass
         if not heap:
             return None
@@ -66,9 +70,7 @@ class Heads:
 
     def _has_risen(self) -> bool:
         """Whether the rank of the next job has risen since it took its place; if so, it takes that anew."""
-        rank, _, record, position, row, version = self._heap[0]
-        if version == self._standing.version:
-            return False
+        rank, _, record, position, row, _ = self._heap[0]
         entry = self._entry(record, position, row)
         heapq.heapreplace(self._heap, entry)
         return entry[0] != rank
@@ -97,7 +99,7 @@ class Heads:
 
 
 class TableHeads(Heads):
-    """A walk over many lines, by their table."""
+    """Very many lines, by their table."""
 
     def __init__(self, lines: WaitingLines, standing: QueueRank, prospects: Callable[[], Prospects]) -> None:
         self._table = lines.table
@@ -124,7 +126,7 @@ class TableHeads(Heads):
                 return None
             elif (row := self._heap[0][4]) >= 0 and self._left_out[row]:
                 heapq.heappop(self._heap)
-            elif not self._has_risen():
+            elif self._heap[0][5] == self._standing.version or not self._has_risen():
                 return super().pop()
 
     def pass_over(self, pool: str, *, wholly: bool) -> None:
