@@ -137,7 +137,7 @@ def are_told_alike(world: World) -> None:
     assert json.dumps(state.ordering.snapshot()) == before, "what is asked leaves no trace"
 
 
-@pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(0, 40, 20)], ids=str)
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 100), marks=pytest.mark.long)], ids=str)
 def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     def decided(few: int) -> list[list[Decision]]:
         monkeypatch.setattr(waiting_lines, "FEW", few)
@@ -145,4 +145,4 @@ def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkey
 
     one_by_one = decided(NEVER_MANY)
     assert decided(ALWAYS_MANY) == one_by_one
-    assert sum(map(len, one_by_one)) > 200
+    assert sum(map(len, one_by_one)) > 10 * len(seeds)

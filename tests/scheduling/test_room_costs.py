@@ -53,6 +53,7 @@ def test_costs_kept_between_the_tasks_of_a_gang_are_those_found_anew(
     assert "wide" in world.running()
 
 
+@pytest.mark.long
 def test_compiled_kernels_find_the_same_victims() -> None:
     worlds = [crowded(9, False) for _ in range(2)]
     for world, kernels in zip(worlds, (compiled(), interpreted()), strict=True):

@@ -31,7 +31,7 @@ def goodput(options: SyntheticOptions, durations: str, lost_work_s: float, seed:
     return work / sum(work.job.gpu_milli * work.held_s for work in simulation.works)
 
 
-@pytest.mark.parametrize("durations", KNOWLEDGE)
+@pytest.mark.parametrize("durations", [pytest.param("none", marks=pytest.mark.long), *KNOWLEDGE[1:]])
 def test_long_jobs_that_save_nothing_are_hardly_ever_thrown_away(durations: str) -> None:
     weeks_of_long_jobs = SyntheticOptions(jobs=150, load=1.3, median_s=20_000.0, spread=2.3)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from server_world import Clock, KilledError, Server, World, node
 from sqlalchemy.exc import OperationalError
 
+from ledgers import overdrawn
 from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.decisions import Start, Stop
 from millpond.model.errors import (
@@ -270,7 +271,7 @@ def test_what_is_stored_as_decided_stands_whatever_this_version_would_decide(tmp
     second = Server(tmp_path, world, clock)
     placement = second.core.scheduler.jobs["a"].tasks[0].placement
     assert (placement.node, placement.grants[0].device) == ("n2", "n2-0")
-    assert second.core.scheduler._state.cluster.overdrawn() == ""
+    assert overdrawn(second.core.scheduler._state.cluster) == ""
     second.run_to_the_end()
     assert set(world.starts.values()) == {1}
     assert second.store.jobs.ended_job("a").state == "succeeded"
@@ -445,7 +446,7 @@ def test_the_next_version_goes_on_where_the_killed_one_stood(
                 countdown = left.pop() if left else 0
                 version += 1
                 server = Server(state_dir, world, clock, trip, POLICIES[version % len(POLICIES)])
-                assert server.core.scheduler._state.cluster.overdrawn() == ""
+                assert overdrawn(server.core.scheduler._state.cluster) == ""
             if len(submitted) < 14:
                 number = len(submitted)
                 priority = ("low", "normal", "high")[number % 3]
