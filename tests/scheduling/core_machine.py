@@ -16,11 +16,11 @@ import pytest
 from explanation_oracle import changed_job
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from ledgers import check_everything
 from redone import essential, redo
 from scripts import Setting, jobs, policies, worlds
 from worlds import machine
 
+from ledgers import check_everything
 from millpond.model import events
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.devices import DeviceHealth

@@ -11,9 +11,9 @@ from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.events import DurationPredicted
 from millpond.model.reasons import StartEstimate
-from millpond.scheduling.arrivals import HOUR_S, ArrivalHistory
 from millpond.scheduling.explaining import estimate, pool_model
 from millpond.scheduling.explaining.rooms import Rooms
+from millpond.scheduling.ordering.arrivals import HOUR_S, ArrivalHistory
 from millpond.scheduling.ordering.forecast_errors import ForecastErrors
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

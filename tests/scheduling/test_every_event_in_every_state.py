@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from ledgers import check_everything
 from worlds import asks, elastic, gang, machine, single
 
+from ledgers import check_everything
 from millpond.model import events
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import DeviceHealth

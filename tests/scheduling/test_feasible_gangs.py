@@ -9,9 +9,9 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts_by_hand import fits
-from ledgers import overdrawn
 from worlds import World, asks, gang, machine, single
 
+from ledgers import overdrawn
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.events import NodeJoined
 from millpond.model.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from ledgers import check_everything
 from worlds import CARD_MIB, World, asks, elastic, gang, machine, queue, single
 
+from ledgers import check_everything
 from millpond.model.events import LimitChanged, PolicyChanged
 from millpond.model.nodes import Pool
 from millpond.model.tenants import Limit

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from bursts import KINDS, settings_of, world_of
-from ledgers import check_everything
 from redone import essential, redo, stored
 
+from ledgers import check_everything
 from millpond.model.decisions import Decision, Start
 from millpond.model.events import Event
 from millpond.scheduling.scheduler import Scheduler

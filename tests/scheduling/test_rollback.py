@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from ledgers import check_everything
 from scripts import Setting, jobs, worlds
 from worlds import World
 
+from ledgers import check_everything
 from millpond.model.errors import InconsistentStateError
 from millpond.model.events import JobSubmitted, LimitChanged
 from millpond.model.nodes import Pool

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ledgers import check_everything
 from worlds import CARD_MIB, World, machine, single
 
+from ledgers import check_everything
 from millpond.model.events import ClockJumped, SuspendRequested
 from millpond.model.nodes import Pool
 from millpond.model.states import JobState

@@ -13,8 +13,8 @@ from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Priority
-from millpond.scheduling.arrivals import REMEMBERED
 from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.ordering.arrivals import REMEMBERED
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.settings import Settings
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ledgers import check_everything
 from worlds import World, asks, elastic, machine, queue, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Stop
 from millpond.model.events import DesiredCountChanged
 from millpond.model.nodes import Pool

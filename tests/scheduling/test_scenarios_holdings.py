@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ledgers import check_everything, overdrawn
 from scenes import Scene, play
 from worlds import World, asks, gang, machine, single
 
+from ledgers import check_everything, overdrawn
 from millpond.model.decisions import Resume, Suspend, SuspendMode
 from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError

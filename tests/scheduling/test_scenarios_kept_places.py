@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from ledgers import check_everything
 from worlds import World, asks, elastic, gang, machine, queue, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Start, Stop
 from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError

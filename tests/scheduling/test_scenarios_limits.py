@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ledgers import check_everything
 from scenes import Scene, play
 from worlds import World, asks, elastic, gang, machine, queue, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Start, Stop
 from millpond.model.events import SuspendRequested
 from millpond.model.reasons import Cause

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from ledgers import check_everything
 from scenes import racks, started_tasks
 from worlds import CARD_MIB, World, asks, gang, machine, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Migrate, Resume, Start, Stop
 from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ledgers import check_everything
 from worlds import World, asks, elastic, gang, machine, single
 
+from ledgers import check_everything
 from millpond.model.events import (
     Confirmed,
     DesiredCountChanged,

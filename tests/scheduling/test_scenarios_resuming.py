@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ledgers import check_everything
 from worlds import CARD_MIB, World, machine, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.errors import ConflictError
 from millpond.model.events import DesiredCountChanged, Ended, NodeJoined, Refused, ResumeRequested, SuspendRequested

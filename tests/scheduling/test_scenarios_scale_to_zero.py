@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ledgers import check_everything
 from worlds import World, asks, elastic, machine, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Stop
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import DesiredCountChanged, PolicyChanged, StopRequested

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ledgers import check_everything
 from scenes import started_tasks
 from worlds import World, asks, elastic, gang, machine, queue, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Resume, Stop
 from millpond.model.events import NodeJoined, NodeLost, QueueChanged, ResumeRequested, StopRequested, SuspendRequested
 from millpond.model.reasons import Cause

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ledgers import check_everything
 from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Resume, Stop, Suspend, SuspendMode
 from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError

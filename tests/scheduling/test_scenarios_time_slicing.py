@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledgers import check_everything
 from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Resume, Start, Suspend, SuspendMode
 from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledgers import check_everything
 from worlds import World, asks, elastic, gang, machine, queue, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Stop
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ledgers import check_everything
 from worlds import CARD_MIB, World, asks, elastic, gang, machine, queue, single
 
+from ledgers import check_everything
 from millpond.model.decisions import Stop, Suspend, SuspendMode
 from millpond.model.errors import ConflictError
 from millpond.model.events import DurationPredicted, ResumeRequested, StopRequested, SuspendRequested

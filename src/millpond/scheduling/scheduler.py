@@ -18,7 +18,8 @@ from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Priority
-from millpond.scheduling import forking, runs, snapshots
+from millpond.scheduling import runs
+from millpond.scheduling.copies import forking, snapshots
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer

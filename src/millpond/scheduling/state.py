@@ -18,17 +18,17 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import ROOT_QUEUE, Limit
 from millpond.model.workloads import Job
-from millpond.scheduling.arrivals import ArrivalHistory
+from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import Cordons
+from millpond.scheduling.ordering.arrivals import ArrivalHistory
 from millpond.scheduling.ordering.base import NEVER, Ordering
 from millpond.scheduling.ordering.line_table import REQUEST, BoolArray
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
-from millpond.scheduling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord

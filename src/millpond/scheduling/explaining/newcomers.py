@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from millpond.model.states import JobState
-from millpond.scheduling.arrivals import FloatArray
 from millpond.scheduling.explaining.futures import Candidate
 from millpond.scheduling.explaining.lengths import Length
 from millpond.scheduling.explaining.pool_model import PoolModeller
+from millpond.scheduling.ordering.arrivals import FloatArray
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.model.errors import UnavailableError
-from millpond.scheduling.snapshots import FORMAT
+from millpond.scheduling.copies.snapshots import FORMAT
 
 
 def check_format(found: object, writer: str) -> None:

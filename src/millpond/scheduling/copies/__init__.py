@@ -1,0 +1,1 @@
+"""Second schedulers: written down and restored, or forked."""
