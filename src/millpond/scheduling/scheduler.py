@@ -26,6 +26,7 @@ from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.cycle.redo import Redo
 from millpond.scheduling.cycle.replanning import Replanner
 from millpond.scheduling.cycle.reservations import Reserver
+from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import grow_all, resume_suspended
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.explaining.explainer import Explainer
@@ -69,12 +70,13 @@ class Scheduler:
         self._planner = Planner(self._state, self._placer)
         self._reserver = Reserver(self._state, self._placer)
         self._time_slicing = TimeSlicing(self._state, self._placer, self._claims)
+        starter = Starter(self._state, self._placer, self._claims, self._planner)
         self._walk = AdmissionCycle(
-            self._state, self._placer, self._claims, self._planner, self._reserver, self._time_slicing
+            self._state, self._placer, self._claims, self._planner, self._reserver, self._time_slicing, starter
         )
-        self._redo = Redo(self._state, self._claims, self._migrations, self._walk)
+        self._redo = Redo(self._state, self._claims, self._migrations, starter)
         self._replanner = Replanner(self._state, self._placer)
-        self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing, self._walk)
+        self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing, self._walk, starter)
         self.jobs = self._state.jobs
         self._claims_seen = 0
         self._change_stamp: tuple[float, ...] = ()

@@ -8,34 +8,27 @@ successors are claimed until they have left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
-from millpond.scheduling import runs
-from millpond.scheduling.cycle.claims import Claim, Claims, Victims, charge_placed
+from millpond.scheduling.cycle.claims import Claims, charge_placed
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.elastic.gang_sizes import is_enough
+from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import grow, in_order
 from millpond.scheduling.feasibility.request_classes import RequestClass
-from millpond.scheduling.ledger.holdings import Holding, HoldState
-from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.line_table import LineKey
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
-from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspension.suspension import HOLD_OF, is_leaving, suspended_tasks
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.admission import (
     admitted_tasks,
-    is_admitted,
     is_guaranteed,
     is_limited_by_user,
     limit_in_the_way,
@@ -86,6 +79,7 @@ class AdmissionCycle:
         planner: Planner,
         reserver: Reserver,
         time_slicing: TimeSlicing,
+        starter: Starter,
     ) -> None:
         self._state = state
         self._placer = placer
@@ -93,6 +87,7 @@ class AdmissionCycle:
         self._planner = planner
         self._reserver = reserver
         self._time_slicing = time_slicing
+        self._starter = starter
         self._displaceable: float | None = _NOTHING
         """The highest key of work that the ordering may displace now; None while it is not known."""
         self._bounded = False
@@ -106,7 +101,7 @@ class AdmissionCycle:
     def run(self) -> None:
         """One cycle, with its decisions."""
         # 1. Claims whose victims have left become starts.
-        self._settle_claims()
+        self._starter.settle_claims()
         # 2. The lines are walked on a trial ledger, in order of rank; see ``_consider`` for steps 3 to 6.
         journal = self._state.journal
         mark = journal.begin()
@@ -121,12 +116,12 @@ class AdmissionCycle:
             self._claims.charge(-1)
             journal.commit()
             for record, placed, cause in outcome.placed:
-                self._start(record, placed, cause)
+                self._starter.start(record, placed, cause)
             self._time_slicing.share(outcome.blocked)
             return
         journal.rollback(mark)
         self._claims.forget_trial()
-        self._carry_out(outcome)
+        self._starter.carry_out(outcome.placed, outcome.plans)
 
     def would_start(self, record: JobRecord) -> bool:
         """Whether a cycle now would start a job in line, without any departure; nothing is kept of the trial."""
@@ -137,73 +132,6 @@ class AdmissionCycle:
             self._walk(outcome)
         self._state.journal.rollback(mark)
         return not outcome.plans and any(placed is record for placed, _, _ in outcome.placed)
-
-    def awaits_its_place(self, record: JobRecord) -> bool:
-        """Whether a job has a claim, and gets its place as soon as all work that is leaving has left."""
-        claim = self._claims.by_job.get(record.id)
-        placed = None if claim is None else self._still_good(record, claim)
-        return placed is not None and self._is_being_vacated(record, placed)
-
-    # ---- claims -------------------------------------------------------------------------------------------------
-
-    def _settle_claims(self) -> None:
-        """Start what has been waiting for others to leave, if they have and its place is still good."""
-        claims = self._claims
-        for job, claim in list(claims.by_job.items()):
-            record = self._state.jobs[job]
-            if not record.line or not claims.is_settled(job, claim):
-                continue
-            placed = self._still_good(record, claim)
-            if placed is not None:
-                if self._take_again(record, placed):
-                    self._start(record, placed, claim.cause)
-                    continue
-                if self._is_being_vacated(record, placed):
-                    continue
-            claims.drop(job)
-
-    def _still_good(self, record: JobRecord, claim: Claim) -> Placed | None:
-        """The place of a claim without tasks that were given up since; None if it is too small or closes too soon."""
-        placed = [(task, holding) for task, holding in claim.placed if task.state is TaskState.QUEUED]
-        enough = is_enough(record.job, [task for task, _ in placed])
-        return placed if enough and not self._claims.closes_too_soon(record, placed) else None
-
-    def _is_being_vacated(self, record: JobRecord, placed: Placed) -> bool:
-        """Whether a place, and the quota for it, are a job's once all work that is leaving has left."""
-        state = self._state
-        mark = state.journal.begin()
-        for other in state.running.values():
-            leaving, hold = [task for task in other.tasks if task.state is TaskState.STOPPING], HoldState.NOTHING
-            if not leaving and is_leaving(other):
-                leaving, hold = suspended_tasks(other), HOLD_OF[other.suspend_mode]
-            if leaving:
-                state.charge(other, other.held_by(leaving), -1)
-                for task in leaving:
-                    if task.holding is not None:
-                        state.cluster.change(task.holding, hold)
-                state.charge(other, other.held_by(leaving), 1)
-            if other.is_ending:
-                state.limits.count(other, -1)
-        vacated = self._take_again(record, placed)
-        state.journal.rollback(mark)
-        return vacated
-
-    def _take_again(self, record: JobRecord, placed: Placed) -> bool:
-        """Take the very same places on the ledger as it is; False, and nothing taken, if room or quota forbid it."""
-        if not is_admitted(self._state, record, [task for task, _ in placed]):
-            return False
-        cluster, journal = self._state.cluster, self._state.journal
-        if any(cluster.lacks_compute(holding) for _, holding in placed):
-            return False
-        mark = journal.begin()
-        for _, holding in placed:
-            cluster.change(holding, HoldState.RUNNING)
-            if cluster.is_overdrawn(holding):
-                journal.rollback(mark)
-                return False
-        charge_placed(self._state, record, placed)
-        journal.commit()
-        return True
 
     # ---- the walk itself ----------------------------------------------------------------------------------------
 
@@ -326,11 +254,7 @@ class AdmissionCycle:
         if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
             plan = self._make_room(record)
             if plan is not None:
-                outcome.plans.append(plan)
-                self._no_room.clear()
-                placed, cause = plan.placed, plan.cause
-                if self._displaceable != _NOTHING:
-                    self._displaceable = None  # less than before: some of it leaves
+                return self._keep(plan, outcome)
         if placed is None:
             return AdmissionVerdict.BLOCKED
         charge_placed(self._state, record, placed)
@@ -358,12 +282,16 @@ class AdmissionCycle:
         if self._is_limit_being_vacated(record):
             return AdmissionVerdict.NOT_ADMITTED
         plan = self._planner.by_guarantee(record, self._claims.mask(record))
-        if plan is None:
-            return AdmissionVerdict.NOT_ADMITTED
+        return AdmissionVerdict.NOT_ADMITTED if plan is None else self._keep(plan, outcome)
+
+    def _keep(self, plan: Plan, outcome: CycleOutcome) -> AdmissionVerdict:
+        """Go on with a plan that stands on the trial ledger: there is more room then, and less that could leave."""
         outcome.plans.append(plan)
         self._no_room.clear()
-        charge_placed(self._state, record, plan.placed)
-        outcome.placed.append((record, plan.placed, plan.cause))
+        if self._displaceable != _NOTHING:
+            self._displaceable = None
+        charge_placed(self._state, plan.record, plan.placed)
+        outcome.placed.append((plan.record, plan.placed, plan.cause))
         return AdmissionVerdict.PLACED
 
     def _is_limit_being_vacated(self, record: JobRecord) -> bool:
@@ -433,67 +361,3 @@ class AdmissionCycle:
             found = self._reserver.reserve(record)
             # Room that is there by count, and yet does not do, comes no nearer by being kept.
             claims.keep(pool, found if found is not None and found.at > state.now else None)
-
-    # ---- consequences -------------------------------------------------------------------------------------------
-
-    def _carry_out(self, outcome: CycleOutcome) -> None:
-        """Ask the victims to leave; start what fits without that; claim the rest."""
-        state, claims = self._state, self._claims
-        if any(plan.by_ordering for plan in outcome.plans):
-            claims.displaced_at = state.now
-        for record, placed, cause in outcome.placed:
-            grows = not record.line
-            if grows and self._planner.has_asked(record):
-                continue
-            if self._take_again(record, placed):
-                self._start(record, placed, cause)
-            elif not grows:  # a gang that grows has another turn in the next cycle
-                claims.put(record.id, Claim(placed, _victims(record, placed, outcome.plans), cause))
-        for plan in outcome.plans:
-            for moved, placed in plan.moved:
-                claims.put(moved.id, Claim(placed, _victims(moved, placed, outcome.plans), Cause.FITS))
-            ask_to_leave(state, plan.leaving, plan.suspended, plan.cause, plan.record.id)
-            for victim, tasks in plan.shrunk:
-                runs.stop(state, victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
-
-    def start_again(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
-        """Start tasks where a cycle started them before."""
-        for _, holding in placed:
-            self._state.cluster.change(holding, HoldState.RUNNING)
-        charge_placed(self._state, record, placed)
-        self._start(record, placed, cause)
-
-    def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
-        self._claims.drop(record.id)
-        if self._placer.affinities is not None:
-            self._placer.affinities.mark(record, placed)
-        self._state.outbox.append(runs.start(self._state, record, placed, cause))
-
-
-def _victims(record: JobRecord, placed: Placed, plans: Sequence[Plan]) -> Victims:
-    """Those of the job's own plan; without one, who has its cards, or is on its nodes; if none does, all that leave."""
-    found = _departures([plan for plan in plans if plan.record is record])
-    if not found:
-        departures = _departures(plans)
-        cards = {card for _, holding in placed for card in holding.devices}
-        nodes = {holding.node for _, holding in placed}
-
-        def of(shares: Callable[[Holding], bool]) -> list[tuple[JobRecord, tuple[TaskRecord, ...]]]:
-            return [
-                (victim, tasks)
-                for victim, tasks in departures
-                if victim is record or any(task.holding and shares(task.holding) for task in tasks or victim.tasks)
-            ]
-
-        found = (
-            of(lambda holding: not cards.isdisjoint(holding.devices))
-            or of(lambda holding: holding.node in nodes)
-            or departures
-        )
-    return tuple([(victim.id, victim.attempt, tuple([task.number for task in tasks])) for victim, tasks in found])
-
-
-def _departures(plans: Sequence[Plan]) -> list[tuple[JobRecord, tuple[TaskRecord, ...]]]:
-    """Who leaves by these plans, whole jobs first, and which tasks of it; none: all."""
-    whole: list[tuple[JobRecord, tuple[TaskRecord, ...]]] = [(victim, ()) for plan in plans for victim in plan.leaving]
-    return whole + [part for plan in plans for part in plan.shrunk]

@@ -15,8 +15,8 @@ from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start
 from millpond.model.errors import InconsistentStateError
 from millpond.model.reasons import Cause
 from millpond.scheduling import runs
-from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
@@ -29,11 +29,11 @@ from millpond.scheduling.tenancy.windows import follow_hours
 class Redo:
     """Carries decisions out on one state."""
 
-    def __init__(self, state: State, claims: Claims, migrations: Migrations, walk: AdmissionCycle) -> None:
+    def __init__(self, state: State, claims: Claims, migrations: Migrations, starter: Starter) -> None:
         self._state = state
         self._claims = claims
         self._migrations = migrations
-        self._walk = walk
+        self._starter = starter
 
     def cycle(self, now: float, decided: Sequence[Decision]) -> None:
         """One cycle.
@@ -96,7 +96,7 @@ class Redo:
         if not decision.joins:
             record.renumber()
         placed = [(record.tasks[place.task], self._holding(record, place)) for place in decision.placements]
-        self._walk.start_again(record, placed, decision.cause)
+        self._starter.start_again(record, placed, decision.cause)
 
     def _resume(self, record: JobRecord, decision: Resume) -> None:
         state, needed = self._state, given_up(self._state, record)

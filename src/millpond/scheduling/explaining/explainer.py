@@ -18,6 +18,7 @@ from millpond.model.workloads import Job
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.explaining import estimate
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
 from millpond.scheduling.explaining.cordon_reasons import closed_for
@@ -39,12 +40,18 @@ class Explainer:
     """Answers questions about one state."""
 
     def __init__(
-        self, state: State, placer: Placer, claims: Claims, time_slicing: TimeSlicing, cycle: AdmissionCycle
+        self,
+        state: State,
+        placer: Placer,
+        claims: Claims,
+        time_slicing: TimeSlicing,
+        cycle: AdmissionCycle,
+        starter: Starter,
     ) -> None:
         self._state = state
         self._placer = placer
         self._claims = claims
-        self._cycle = cycle
+        self._starter = starter
         self._time_slicing = time_slicing
         self._capacity = EmptyCluster(state, placer)
         self._capacity_gap = CapacityGap(state, placer, claims)
@@ -156,7 +163,7 @@ class Explainer:
         self._placer.refresh()
         if self._replans:
             return self._explain_replanned(record)
-        if self._cycle.awaits_its_place(record):
+        if self._starter.awaits_its_place(record):
             return self._room_being_made(record)
         with turn_of(self._state, self._claims, record):
             first = first_in_the_way(self._state, self._claims, record)

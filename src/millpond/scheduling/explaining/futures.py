@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from millpond.scheduling.explaining.lengths import Length
 from millpond.scheduling.explaining.rooms import Part, Rooms, Taken
 from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.guard import shorter_classes
 
 SLOWEST_PACE = 0.25
 """Where a future is cut off, the job is taken to start within the time so far over this, at the latest."""
@@ -88,7 +89,6 @@ class PoolModel:
         flips: (seconds from now, node, amount): nodes that open and, with an amount below 0, close.
         strict, reserves: whether a blocked job blocks all behind it, and whether room is kept for the first.
         short_work: the amount that runs, by class of length.
-        class_gap: much shorter work is at least so many classes below.
         fits_now: whether the target may start before anything has happened.
     """
 
@@ -103,7 +103,6 @@ class PoolModel:
     strict: bool
     reserves: bool
     short_work: list[int]
-    class_gap: int
     fits_now: bool
 
 
@@ -293,7 +292,7 @@ class Future:
         until = entry[2] + candidate.patience_s
         if until <= self.now:
             return False
-        shorter = self._short_work[: max(candidate.length_class - self._model.class_gap + 1, 0)]
+        shorter = self._short_work[: shorter_classes(candidate.length_class)]
         if self._free - candidate.demand.total >= candidate.spared - sum(shorter):
             return False
         heapq.heappush(self._holds, until)

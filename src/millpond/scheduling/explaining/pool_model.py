@@ -24,7 +24,7 @@ from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.ordering.default import Default
-from millpond.scheduling.ordering.guard import CLASS_GAP, LONGEST_DELAY, length_class
+from millpond.scheduling.ordering.guard import LONGEST_DELAY, length_class
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.records import BY_REQUEST, JobRecord
@@ -122,7 +122,6 @@ class PoolModeller:
             strict=ordering.strict,
             reserves=settings.reserve and not (settings.preempt and ordering.selective),
             short_work=[] if self._guard is None else self._guard.running_milli,
-            class_gap=CLASS_GAP,
             fits_now=fits_now,
         )  # fmt: skip
 

@@ -105,22 +105,22 @@ class ShortWorkGuard:
         ends = np.where(held, submitted + LONGEST_DELAY * lengths, np.inf)
         return held, int(ends.argmin()) if held.any() else -1
 
+    def spared_milli(self, length_s: float, capacity_milli: int) -> float:
+        """How many cards much shorter work than this is expected to keep busy, times the factor, within the bound."""
+        return self._spared(sum(self._demand[: shorter_classes(length_class(length_s))]), capacity_milli)
+
+    def _spared(self, demand: float, capacity_milli: int) -> float:
+        return min(EXPECTED_FACTOR * demand / max(self._span_s, 1.0), MOST_ROOM * capacity_milli)
+
     def _wanted(self, capacity_milli: int) -> list[float]:
         """By length class: how much is kept free of such work for much shorter work."""
         if self._kept_free is None or self._kept_free[0] != capacity_milli:
-            factor, span = EXPECTED_FACTOR, max(self._span_s, 1.0)
             wanted = [
-                min(factor * demand / span, MOST_ROOM * capacity_milli) - running
+                self._spared(demand, capacity_milli) - running
                 for demand, running in zip(accumulate(self._demand), accumulate(self._running_milli), strict=True)
             ]
             self._kept_free = capacity_milli, [-math.inf] * CLASS_GAP + wanted[: _CLASSES - CLASS_GAP]
         return self._kept_free[1]
-
-    def spared_milli(self, length_s: float, capacity_milli: int) -> float:
-        """How many cards much shorter work than this is expected to keep busy, times the factor, within the bound."""
-        below = shorter_classes(length_class(length_s))
-        expected = EXPECTED_FACTOR * sum(self._demand[:below]) / max(self._span_s, 1.0)
-        return min(expected, MOST_ROOM * capacity_milli)
 
     @property
     def running_milli(self) -> list[int]:
