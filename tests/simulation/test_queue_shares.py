@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millpond.model.tenants import Queue
@@ -58,6 +58,11 @@ def test_two_queues_hold_what_their_weights_say(
     st.lists(st.tuples(lengths, crowd_sizes), min_size=4, max_size=4),
     st.lists(weights, min_size=6, max_size=6),
     st.sampled_from(POLICIES),
+)
+@example(  # what waits long in one leaf has lower keys than what waits shortly in the other
+    [(600.0, 1), (3_600.0, 1), (36_000.0, 1), (600.0, 1)],
+    [3.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+    Policy("default", preempt=True),
 )
 @settings(max_examples=15, derandomize=True, deadline=None)
 def test_leaves_of_two_levels_hold_what_their_weights_say(

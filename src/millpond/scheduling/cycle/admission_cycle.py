@@ -180,6 +180,7 @@ class AdmissionCycle:
     def _block(self, record: JobRecord) -> None:
         """7. Reserve for the first blocked job of the pool; a strict ordering lets none behind it start instead."""
         self._blocked.add(record.job.pool)
+        self._planner.block(record)
         if not self._state.ordering.strict:
             self._reserve(record)
             self._claims.bind(record.job.pool)

@@ -62,6 +62,10 @@ class Planner:
         self._spent = 0.0
         self._displacement.begin(ranks)
 
+    def block(self, record: JobRecord) -> None:
+        """A job is the first of its pool that has found no room in this walk."""
+        self._displacement.block(record)
+
     def has_asked(self, record: JobRecord) -> bool:
         """Whether the job, or some of its tasks, was asked to leave in this walk."""
         return record.id in self._leaving

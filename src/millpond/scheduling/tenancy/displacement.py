@@ -4,7 +4,8 @@
 2. Work within its guarantee is displaced by no job that lives on another guarantee. If a queue holds more than its
    guarantee, that is the work that took its place back, and then the work that got its place first.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
-   (``tenancy.queue_rank``), then by their keys.
+   (``tenancy.queue_rank``), then by their keys. Behind the first job of a pool that found no room no later queue takes
+   room from others, or the weights would give way to whichever queue has the lower keys.
 4. What leaves stays borrowed: no eviction lets a job that it ends come within its guarantee; nor, where the newcomer
    borrows and would have to give the room back, one that waits.
 
@@ -45,11 +46,17 @@ class Displacement:
         self._state = state
         self._ranks = QueueRank(state)
         self._least_waiting: dict[QueueNode, float] = {}
+        self._first_blocked: dict[str, JobRecord] = {}
 
     def begin(self, ranks: QueueRank) -> None:
         """The lines may have changed; ``ranks`` are those of now."""
         self._ranks = ranks
         self._least_waiting.clear()
+        self._first_blocked.clear()
+
+    def block(self, record: JobRecord) -> None:
+        """A job is the first of its pool that has found no room, nor could any be made."""
+        self._first_blocked[record.job.pool] = record
 
     def is_by_queue(self, by: Entitlement) -> bool:
         """Whether it can matter of which queues the two are, for work that the classes of priority allow."""
@@ -63,9 +70,18 @@ class Displacement:
         newcomer, holder = record.job.priority, victim.job.priority
         if holder >= newcomer if by is Entitlement.PRIORITY else holder != newcomer:
             return False
-        if by is Entitlement.ORDERING and self._ranks.rounds(record.queue) > self._ranks.rounds(victim.queue):
+        if by is Entitlement.ORDERING and not self._has_turn(record, victim):
             return False
         return not queues.shields(victim.queue, record.queue)
+
+    def _has_turn(self, record: JobRecord, victim: JobRecord) -> bool:
+        """Whether it is the turn of a job's queue to take room from another one."""
+        if record.queue == victim.queue:
+            return True
+        own, first = self._ranks.rounds(record.queue), self._first_blocked.get(record.job.pool)
+        if first is not None and first.job.priority == record.job.priority and own > self._ranks.rounds(first.queue):
+            return False
+        return own <= self._ranks.rounds(victim.queue)
 
     def may_displace(
         self, record: JobRecord, victim: JobRecord, by: Entitlement, beside: Iterable[JobRecord] = ()
