@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from worlds import World, asks, gang, machine, single
 
 from millpond.model.decisions import Start
@@ -119,6 +121,82 @@ def test_a_reservation_whose_job_was_withdrawn_keeps_nobody_out() -> None:
     world.tell(StopRequested(world.now, "big"))
     world.settle()
     assert world.state("long") is JobState.RUNNING
+
+
+# ---- beside the job for which room is kept ----------------------------------------------------------------------
+
+
+def short_of_memory() -> World:
+    """Nothing but host memory is taken until 100, and a job that wants most of it is first in line."""
+    world = World(machine("n", 8), settings=Settings(ordering="edf"))
+    world.submit(gang("hog", 1, asks(0, memory_mib=200_000)), lasting=100, known=True)
+    world.submit(gang("head", 1, asks(1, memory_mib=220_000), deadline_s=1.0), lasting=50, known=True)
+    return world
+
+
+def test_cards_do_not_idle_for_a_job_that_waits_for_host_memory() -> None:
+    world = short_of_memory()
+    world.submit(gang("long", 1, asks(7, memory_mib=30_000)), lasting=5_000, known=True)
+    assert world.state("long") is JobState.RUNNING
+    world.go_to(100)
+    assert world.running() == {"head", "long"}
+
+
+@pytest.mark.parametrize("request_", [asks(7, memory_mib=50_000), asks(8, memory_mib=1_000)])
+def test_what_the_first_in_line_will_need_is_taken_by_nobody(request_: TaskRequest) -> None:
+    world = short_of_memory()
+    world.submit(gang("long", 1, request_), lasting=5_000, known=True)
+    assert world.why("long").cause is Cause.RESERVED
+    world.go_to(100)
+    assert "head" in world.running()
+
+
+def test_long_jobs_take_the_cards_of_a_reserved_node_that_are_left_over_and_no_more() -> None:
+    world = World(machine("n", 8), settings=Settings(ordering="edf"))
+    world.submit(single("first", 5), lasting=100, known=True)
+    world.submit(single("head", 6, deadline_s=1.0), lasting=50, known=True)
+    world.submit(*(single(f"long{number}") for number in range(3)), lasting=5_000, known=True)
+    assert world.running() == {"first", "long0", "long1"}
+    world.go_to(100)
+    assert world.running() == {"head", "long0", "long1"}
+
+
+def test_a_gang_takes_what_is_left_over_on_the_nodes_of_another_one() -> None:
+    world = World(machine("a", 4), machine("b", 4), settings=Settings(ordering="edf"))
+    world.submit(single("fill a", 3), lasting=100, known=True)
+    world.submit(single("fill b", 3), lasting=200, known=True)
+    world.submit(gang("head", 2, asks(3), deadline_s=1.0), lasting=50, known=True)
+    world.submit(gang("narrow", 2, asks(1)), lasting=5_000, known=True)
+    assert world.running() == {"fill a", "fill b", "narrow"}
+    world.go_to(200)
+    assert world.running() == {"head", "narrow"}
+
+
+amounts = st.builds(
+    asks,
+    st.sampled_from((0, 0.5, 1, 2, 4)),
+    cpus=st.sampled_from((1, 30)),
+    memory_mib=st.sampled_from((1_000, 100_000, 200_000)),
+)
+arrivals = st.lists(st.tuples(st.integers(0, 400), amounts, st.integers(1, 3), st.integers(1, 900)), max_size=25)
+
+
+@given(arrivals)
+@settings(max_examples=60, deadline=None)
+def test_whoever_has_a_reservation_and_exact_lengths_never_sees_it_put_off(
+    submissions: list[tuple[int, TaskRequest, int, int]],
+) -> None:
+    world = World(
+        machine("a", 4, pool="p"), machine("b", 4, pool="p"),
+        pools=[Pool("p", SharingPolicy.SLICED)], settings=Settings(ordering="edf"),
+    )  # fmt: skip
+    promised: dict[str, float] = {}
+    for number, (at, request, tasks, lasting) in enumerate(sorted(submissions, key=lambda each: each[0])):
+        world.go_to(float(at))
+        world.submit(gang(f"j{number}", tasks, request, pool="p"), lasting=lasting, known=True)
+        for kept in world.core._claims.reservations.values():
+            assert kept.at <= promised.get(kept.job, kept.at)
+            promised[kept.job] = kept.at
 
 
 SHARES = [

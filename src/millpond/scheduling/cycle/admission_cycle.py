@@ -13,7 +13,7 @@ from enum import Enum
 
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
-from millpond.scheduling.cycle.claims import Claims, charge_placed
+from millpond.scheduling.cycle.claims import Claims, both, charge_placed
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
 from millpond.scheduling.cycle.prospects import Departures, Prospects
@@ -219,6 +219,7 @@ class AdmissionCycle:
         self._is_long = not state.waiting.are_few
         self._blocked.clear()
         claims.begin_walk()
+        self._reserver.begin()
 
     def _lowest_class(self) -> float:
         """The lowest class of priority among all work that holds something; infinite when there is none."""
@@ -270,6 +271,10 @@ class AdmissionCycle:
             if any(kept_off[0] >= then[0] and kept_off[1] >= then[1] for then in before):
                 return None
         placed = self._placer.place(record, claims.mask(record), tasks=tasks)
+        if placed is None and claims.keeps_out(record):
+            kept = claims.reservations[record.job.pool]
+            mask = both(claims.mask_without(record, [kept.job]), claims.mask_of_closings(record))
+            placed = self._reserver.place_beside(record, kept, mask, tasks)
         if placed is None and self._is_long and not record.elastic:
             self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
         return placed

@@ -3,7 +3,8 @@
 The time is the earliest at which, by the expected ends of what runs, its tasks have room, within one rack or node where
 that is required; the nodes are those where the room comes first. Nodes that are closed count from when they open, and
 nodes that will be closed only as far as the job ends before. Until then others may use these nodes only if they end
-before. It is looked for anew when room has appeared since, and binds only those who come after its holder in the order.
+before, or take what it will not need: with them there, it has room as soon. It is looked for anew when room has
+appeared since, and binds only those who come after its holder in the order.
 
 Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM
 SP2 with backfilling", IEEE TPDS 2001.
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.nodes.topology_groups import required_groups
@@ -23,10 +24,13 @@ from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import SLOT_SEQUENCE, FloatArray
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
 MOST_COPIES_PER_NODE = 16
+
+TRIES_BESIDE = 16
+"""So many places on reserved nodes one walk tries in vain: a bound on work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +55,57 @@ class Reserver:
         self.state = state
         self.placer = placer
         self._scratch = np.zeros(MOST_ROWS, dtype=np.int64)
+        self._tries_left = TRIES_BESIDE
+        self._soonest: dict[Reservation, float] = {}
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; reservations are the same."""
         self._room_times = kernels.call("room_times")
 
+    def begin(self) -> None:
+        """A walk begins."""
+        self._tries_left = TRIES_BESIDE
+        self._soonest.clear()
+
+    def place_beside(
+        self, record: JobRecord, kept: Reservation, mask: NodeMask | None, tasks: list[TaskRecord] | None
+    ) -> Placed | None:
+        """Take holdings for a job on reserved nodes if the job they are kept for has room as soon; None if not.
+
+        Args:
+            mask: (nodes,), 0 keeps a node out; the reserved ones may be open.
+        """
+        state = self.state
+        journal = state.journal
+        while self._tries_left:
+            if kept not in self._soonest:
+                self._soonest[kept] = max(self._soonest_on(kept), kept.at)
+            if self._soonest[kept] == np.inf:
+                break
+            mark = journal.begin()
+            placed = self.placer.place(record, mask, tasks=tasks)
+            if placed is None or self._soonest_on(kept) <= self._soonest[kept]:
+                journal.commit()
+                return placed
+            journal.rollback(mark)
+            self._tries_left -= 1
+            mask = np.ones(state.cluster.arrays.node_count, dtype=np.uint8) if mask is None else mask.copy()
+            mask[[holding.node for _, holding in placed]] = 0
+        return None
+
+    def _soonest_on(self, kept: Reservation) -> float:
+        """When a job has room on the nodes reserved for it; infinite for never, or where roles could be in its way."""
+        times = self._times(self.state.jobs[kept.job], kept.nodes)
+        if len(times) != 1:
+            return np.inf
+        wanted, by_node = times[0]
+        return float(np.partition(by_node.ravel(), wanted - 1)[wanted - 1]) if wanted <= by_node.size else np.inf
+
     def reserve(self, record: JobRecord) -> Reservation | None:
         """Nodes and time for a blocked job; None when the running work never leaves enough room."""
         groups = required_groups(self.state.cluster, record.job)
-        times = self._times(record, MOST_COPIES_PER_NODE if groups is None else len(record.tasks))
+        times = self._times(record)
         if groups is not None:
             soonest = np.max([_ready(wanted, by_node, groups) for wanted, by_node in times], axis=0, initial=-np.inf)
             chosen = groups == int(soonest.argmin())
@@ -79,9 +124,14 @@ class Reserver:
             nodes.extend(int(place) // by_node.shape[1] for place in order)
         return Reservation(record.id, tuple(dict.fromkeys(nodes)), at)
 
-    def _times(self, record: JobRecord, most_copies: int) -> list[tuple[int, FloatArray]]:
-        """For each role: how many tasks have to start, and (nodes, copies) when each node has room for 1, 2, … ."""
+    def _times(self, record: JobRecord, only: tuple[int, ...] = ()) -> list[tuple[int, FloatArray]]:
+        """For each role: how many tasks have to start, and (nodes, copies) when each node has room for 1, 2, … .
+
+        Args:
+            only: the nodes to be looked at; none: all of its pool.
+        """
         state, job = self.state, record.job
+        most_copies = MOST_COPIES_PER_NODE if required_groups(state.cluster, job) is None else len(record.tasks)
         roster, arrays = state.roster, state.cluster.arrays
         count = arrays.node_count
         ends = state.ordering.ends(roster.live, state.now)
@@ -94,9 +144,12 @@ class Reserver:
                 continue
             shape = state.cluster.words.shapes_of(record.demand)[index]
             times = np.empty((count, min(wanted, most_copies)))
+            mask = arrays.pool[:count] == shape.pool
+            if only:
+                mask &= np.isin(np.arange(count), only)
             self._room_times(
                 arrays.node_table, arrays.device_table, count, self.placer.selector.vector(shape),
-                (arrays.pool[:count] == shape.pool).astype(np.uint8), roster.rows, roster.row_devices,
+                mask.astype(np.uint8), roster.rows, roster.row_devices,
                 roster.row_memory, roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, times.shape[1],
                 self._scratch, times,
             )  # fmt: skip
