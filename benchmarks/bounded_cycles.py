@@ -1,4 +1,4 @@
-"""How long single cycles and forks take where much changes at once, in CPU time.
+"""How long single cycles and forks take where much changes at once or is looked at in vain, in CPU time.
 
 Each scene of ``cycle_scenes.py`` lets something large happen to a full cluster. Targets are stated for a machine whose
 calibration loop makes 40 million additions a second; the last column is the figure scaled to that machine.

@@ -20,12 +20,14 @@ from millpond.model.events import (
     NodeJoined,
     PolicyChanged,
     PoolChanged,
+    QueueChanged,
     ResumeRequested,
     SuspendRequested,
 )
 from millpond.model.nodes import Node, Pool
-from millpond.model.resources import TaskRequest
+from millpond.model.resources import Amount, TaskRequest
 from millpond.model.states import Outcome
+from millpond.model.tenants import Queue
 from millpond.model.workloads import Job, Priority, Role, Suspendable
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.scheduler import Scheduler
@@ -64,9 +66,14 @@ class Measured:
         self._unanswered: list[Decision] = []
         self.tell(PoolChanged(0.0, pool or Pool()))
         for number in range(nodes):
-            devices = tuple(Device(f"n{number}-{i}", i, "fake", "A100", CARD_MIB, i // 2, i // 4) for i in range(CARDS))
-            node = Node(f"n{number}", 128_000, 1_048_576, devices, rack_name=f"r{number // 16}", swap_mib=262_144)
-            self.tell(NodeJoined(0.0, node))
+            self.join(number)
+
+    def join(self, number: int, model: str = "A100") -> None:
+        """A node comes."""
+        name = f"n{number}"
+        devices = tuple(Device(f"{name}-{i}", i, "fake", model, CARD_MIB, i // 2, i // 4) for i in range(CARDS))
+        node = Node(name, 128_000, 1_048_576, devices, rack_name=f"r{number // 16}", swap_mib=262_144)
+        self.tell(NodeJoined(self.now, node))
 
     def begin(self) -> None:
         """Take time from now on."""
@@ -190,10 +197,39 @@ def plans(cards: int, nodes: int, target_s: float) -> Iterator[Row]:
     yield Row("... the longest cycle until it starts", world.longest_s, target_s)
 
 
+def guaranteed(nodes: int, lines: int) -> Iterator[Row]:
+    """A tenth of the nodes have cards of a model of which nobody holds more than is guaranteed; many lines want them.
+
+    The rest is held on borrowed room, so there is always work that would leave, and never any that would help.
+    """
+    scarce, each = nodes // 10, TaskRequest(1000, 1024, 1, models=("H100",))
+    world = Measured(nodes - scarce)
+    owned = scarce * CARDS
+    world.tell(QueueChanged(0.0, Queue("owner", guarantee=Amount(owned * 1000))), QueueChanged(0.0, Queue("borrower")))
+    world.tell(*(QueueChanged(0.0, Queue(f"q{line}", guarantee=Amount(8000))) for line in range(lines)))
+    world.fill(queue="borrower")
+    for number in range(nodes - scarce, nodes):
+        world.join(number, "H100")
+    world.submit(Job(f"owned{number}", (Role.rigid(each, 1),), queue="owner") for number in range(owned))
+    world.settle()
+    world.submit(Job(f"waits{line}", (Role.rigid(each, 1),), queue=f"q{line}") for line in range(lines))
+    world.settle()
+    took = []
+    for number in range(50):
+        world.begin()
+        world.end(f"small{number}")
+        world.submit([Job(f"next{number}", ONE_CARD, queue="borrower")])
+        world.cycle()
+        took.append(world.longest_s)
+    world.require("queued", lines)
+    yield Row(f"{lines} guaranteed lines that can take nothing back, at most of 50 cycles", max(took), 0.005)
+
+
 SCENES: dict[str, Callable[[], Iterable[Row]]] = {
     "fork": lambda: forks(5_000, 0.1),
     "fork-large": lambda: forks(20_000, 0.5),
     "swap": lambda: swaps(500),
     "plan": lambda: plans(512, 1_000, 0.1),
+    "guaranteed": lambda: guaranteed(1_000, 100),
     "plan-large": lambda: plans(4_096, 5_000, 0.5),
 }

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from millpond.scheduling.placement import search
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array, NodeMask
@@ -187,11 +188,23 @@ class Selector:
     def free_compute(self) -> Int64Array:
         """Free compute of the usable devices of each node, in milli: int64 (node_count,)."""
         arrays = self.arrays
-        usable = arrays.compute_free_milli * (arrays.device_usable != 0)
-        upto = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(usable[: arrays.device_count])])
+        return self._by_node(arrays.compute_free_milli * (arrays.device_usable != 0))
+
+    def may_ever_hold(self, shape: Shape) -> NDArray[np.bool_]:
+        """(node_count,) whether a node is of the pool and has as many cards of the models, whoever holds them."""
+        arrays = self.arrays
+        of_pool: NDArray[np.bool_] = arrays.pool[: arrays.node_count] == shape.pool
+        if shape.devices == 0:
+            return of_pool
+        return of_pool & (self._by_node((shape.model_mask >> arrays.device_model) & 1) >= shape.devices)
+
+    def _by_node(self, of_devices: Int64Array) -> Int64Array:
+        """(node_count,) the sum over the devices of each node."""
+        arrays = self.arrays
+        upto = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_devices[: arrays.device_count])])
         first = arrays.first_device[: arrays.node_count]
-        free: Int64Array = upto[first + arrays.device_total[: arrays.node_count]] - upto[first]
-        return free
+        sums: Int64Array = upto[first + arrays.device_total[: arrays.node_count]] - upto[first]
+        return sums
 
     def _place_slowly(self, entry: _Class, node_mask: NodeMask | None, level_spare: Int64Array | None) -> Choice | None:
         arrays, call, links = self.arrays, self.kernels.call, self.links

@@ -14,16 +14,23 @@ from functools import partial
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
 from millpond.scheduling.reclaiming.limits import within
 from millpond.scheduling.reclaiming.preemption_budget import cost_of
-from millpond.scheduling.reclaiming.roster import SLOT_CARDS, SLOT_PRIORITY, SLOT_STARTED, FloatArray
+from millpond.scheduling.reclaiming.roster import (
+    SLOT_CARDS,
+    SLOT_PRIORITY,
+    SLOT_QUEUE,
+    SLOT_STARTED,
+    BoolArray,
+    FloatArray,
+)
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
 from millpond.scheduling.reclaiming.victims import unprotected
@@ -33,8 +40,6 @@ from millpond.scheduling.tenancy.admission import is_admitted, limit_in_the_way
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 
-BoolArray = NDArray[np.bool_]
-
 
 class Planner:
     """Searches plans on a state. A plan that is found stays on the trial ledger; the walk decides about it."""
@@ -43,6 +48,8 @@ class Planner:
         self.state = state
         self._search = VictimSearch(state, placer)
         self._shrink = Shrink(state)
+        self._selector = placer.selector
+        self._holders: dict[RequestClass, list[JobRecord]] = {}
         self._keys: FloatArray = np.zeros(0)
         self._highest_key = 0.0
         self._keys_at = (-1.0, -1)
@@ -59,6 +66,7 @@ class Planner:
     def begin(self, ranks: QueueRank) -> None:
         """A walk begins: no work has been asked to leave in it yet."""
         self._leaving.clear()
+        self._holders.clear()
         self._spent = 0.0
         self._displacement.begin(ranks)
 
@@ -77,8 +85,10 @@ class Planner:
         state = self.state
         slots = state.roster.live
         is_open, still = self._entitled(record, Entitlement.GUARANTEE)
+        parts, limiting = self._parts(is_open), limit_in_the_way(state, record)
+        if not parts and limiting is None and not any(map(is_open, self._in_the_way(record))):
+            return None
         allowed = self._displaceable(slots, (Priority.LOW, Priority.CRITICAL), Entitlement.GUARANTEE, is_open)
-        parts = self._parts(is_open)
         if not parts and not allowed.any():
             return None
         harm, preference = self._lost_work(slots)
@@ -89,7 +99,6 @@ class Planner:
 
         harm = np.where(allowed, harm, np.inf)
         rule = Rule(Cause.RECLAIMED, harm, preference, mask, may_grow, parts=parts, is_open=is_open, still=still)
-        limiting = limit_in_the_way(state, record)
         if limiting is None:
             return self._find(record, rule)
         # Those who hold what the limit allows help twice if they also hold the room, so they are asked alone first.
@@ -209,14 +218,19 @@ class Planner:
             free[[job.slot for job in self._leaving.values() if job.slot >= 0]] = False
         if self._displacement.is_by_queue(by):
             # Within these classes the answer is the same for all work of a queue.
-            by_queue: dict[str, bool] = {}
-            for slot in np.flatnonzero(free).tolist():
-                victim = self.state.roster.records[slot]
-                assert victim is not None, "a slot that is alive has a job"
-                if victim.queue not in by_queue:
-                    by_queue[victim.queue] = is_open(victim)
-                free[slot] = by_queue[victim.queue]
+            for victim in self.state.roster.one_of_each_queue(np.flatnonzero(free)):
+                if not is_open(victim):
+                    free &= slots[SLOT_QUEUE] != slots[SLOT_QUEUE, victim.slot]
         return free
+
+    def _in_the_way(self, record: JobRecord) -> list[JobRecord]:
+        """A running job of each queue that has some where tasks like those of a job could be, now or ever."""
+        found = self._holders.get(record.demand)
+        if found is None:
+            may_hold = map(self._selector.may_ever_hold, self.state.cluster.words.shapes_of(record.demand))
+            nodes = np.logical_or.reduce(list(may_hold))
+            found = self._holders[record.demand] = self.state.roster.holders_on(nodes)
+        return found
 
     def _parts(self, may_ask: Callable[[JobRecord], bool]) -> list[ShrinkPart]:
         """What can be had without ending running work."""

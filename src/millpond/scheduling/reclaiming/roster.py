@@ -21,6 +21,7 @@ from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.placement.arrays import Int64Array, cells_of
 from millpond.scheduling.records import JobRecord
 
+BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
 Array = TypeVar("Array", Int64Array, FloatArray)
 
@@ -51,8 +52,9 @@ _NO_EXTRAS = (0,) * EXTRA_LIMIT
     SLOT_BIN,  # up to which bin of service it has been counted, see ordering.survival
     SLOT_LOSS,  # what each second of its run adds to that charge, where a preemption loses them
     SLOT_REACHED,  # the most service that an earlier run came to
-) = range(18)
-_SLOT_FIELDS = 18
+    SLOT_QUEUE,  # number of its queue
+) = range(19)
+_SLOT_FIELDS = 19
 
 
 MOST_MOVED_CARDS = 7
@@ -65,7 +67,7 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (18, slots); live: those that were ever used.
+        slots: float64 (19, slots); live: those that were ever used.
         records: the job of each slot, None where it is free.
     """
 
@@ -80,6 +82,7 @@ class Roster:
         self.version = 0
         """Rises with every change."""
         self._by_priority = [0] * len(Priority)
+        self._queue_numbers: dict[str, int] = {}
         self._slot_rows: list[tuple[int, ...]] = [()] * 64
         self._free_rows = list(range(63, -1, -1))
         self._free_slots = list(range(63, -1, -1))
@@ -94,6 +97,7 @@ class Roster:
         self._hold_heads(other.node_head.copy())
         self.records = [None if record is None else twin_of(record) for record in other.records]
         self._by_priority, self._slot_rows = list(other._by_priority), list(other._slot_rows)
+        self._queue_numbers = dict(other._queue_numbers)
         self._free_rows, self._free_slots = list(other._free_rows), list(other._free_slots)
         self.version = other.version
 
@@ -134,6 +138,7 @@ class Roster:
             float(record.bins_outlived),
             loss,
             record.reached_s,
+            float(self._queue_numbers.setdefault(record.queue, len(self._queue_numbers))),
         )
         self._slot_cells[slot :: self.slots.shape[1]] = array("d", values)
         self.version += 1
@@ -174,6 +179,17 @@ class Roster:
     def rows_of(self, slots: Int64Array) -> Int64Array:
         """The rows of these jobs, all in one array."""
         return np.array([row for slot in slots.tolist() for row in self._slot_rows[slot]], dtype=np.int64)
+
+    def one_of_each_queue(self, slots: Int64Array) -> list[JobRecord]:
+        """The last job of each queue among these slots."""
+        last = np.full(len(self._queue_numbers), -1, dtype=np.int64)
+        last[self.slots[SLOT_QUEUE, slots].astype(np.int64)] = slots
+        return [record for slot in last.tolist() if slot >= 0 and (record := self.records[slot]) is not None]
+
+    def holders_on(self, nodes: BoolArray) -> list[JobRecord]:
+        """A job of each queue that holds something on these nodes, (nodes,); of queues that lately did perhaps too."""
+        slots = np.unique(self.rows[ROW_SLOT, np.isin(self.rows[ROW_NODE], np.flatnonzero(nodes))])
+        return self.one_of_each_queue(slots[self.slots[SLOT_ALIVE, slots] > 0.0])
 
     def nodes_of(self, slot: int) -> list[int]:
         """The nodes that a job holds something of, one entry a task."""
