@@ -348,12 +348,49 @@ class Oracle:
             return False
         queues = self.core._state.queues
         if not queues.borrows(record.queue, record.demand.least_amount) and victim.queue != record.queue:
-            return queues.may_take_back(record.queue, victim.queue)
-        guarantor = queues.guarantor(victim.queue)
-        shielded = guarantor is not None and guarantor is not queues.guarantor(record.queue)
-        if spared:
-            shielded = queues.shields(victim.queue, record.queue)
+            may_leave = spared or not self._is_owed(victim, but_below=record.queue)
+            return may_leave and queues.may_take_back(record.queue, victim.queue)
+        shielded = queues.shields(victim.queue, record.queue) if spared else self._is_shielded(record, victim)
         return victim.job.priority < record.job.priority and not shielded
+
+    def _is_shielded(self, record: JobRecord, victim: JobRecord) -> bool:
+        """Whether a guarantee may keep running work of a lower class where it is."""
+        queues = self.core._state.queues
+        guarantor = queues.guarantor(victim.queue)
+        if guarantor is None or guarantor is not queues.guarantor(record.queue):
+            return guarantor is not None
+        least_milli = sum(
+            job.demand.least_amount.gpu_milli
+            for job in self._on_guarantee(victim)
+            if job.job.priority < record.job.priority
+        )
+        used_milli = guarantor.gpu_milli - least_milli + record.demand.least_amount.gpu_milli
+        borrows = used_milli > guarantor.queue.guarantee.gpu_milli
+        return (borrows and self._is_owed(victim)) or any(node.queue.guarantee.gpu_milli for node in guarantor.path[1:])
+
+    def _on_guarantee(self, victim: JobRecord) -> list[JobRecord]:
+        """What runs on the guarantee on which running work lives, in the order in which it is owed."""
+        state = self.core._state
+        guarantor = state.queues.guarantor(victim.queue)
+        jobs = [
+            job
+            for job in state.running.values()
+            if state.queues.guarantor(job.queue) is guarantor and job.kept is None and job.id not in state.suspended
+        ]
+        return sorted(jobs, key=lambda job: (-job.job.priority, not job.took_back, job.placed_by, job.sequence))
+
+    def _is_owed(self, victim: JobRecord, but_below: str = "") -> bool:
+        """Whether running work fits in its guarantee beside what comes before it; a queue below may take its part."""
+        queues = self.core._state.queues
+        guarantor = queues.guarantor(victim.queue)
+        if guarantor is None or (but_below and queues.is_below(but_below, guarantor.queue.name)):
+            return False
+        left_milli, owed = guarantor.queue.guarantee.gpu_milli, list[JobRecord]()
+        for job in self._on_guarantee(victim):
+            if 0 < job.demand.least_amount.gpu_milli <= left_milli:
+                left_milli -= job.demand.least_amount.gpu_milli
+                owed.append(job)
+        return victim in owed
 
     def _behind(self, job: str, reason: Reason) -> list[str]:
         state, first = self.core._state, reason.blocked_by

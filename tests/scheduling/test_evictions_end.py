@@ -16,6 +16,7 @@ from millpond.scheduling.settings import PreemptionCost, Settings
 
 LEAVES = ("red", "blue", "guest", "free", "default")
 SAVES = Checkpoint(CheckpointMode.SIGNAL)
+BLUE = queue("blue", parent="team", guarantee=1)
 A_WEEK_S = 7 * 86_400.0
 
 sizes = st.integers(0, 4)
@@ -91,3 +92,15 @@ def test_where_the_ordering_preempts_a_week_of_fixed_work_sees_few_evictions(dat
     # Keys of unknown lengths rise with the service attained, each time by a margin: a week has few such steps.
     for count, found in evictions(data, preempt=True):
         assert len(found) <= 10 * count
+
+
+def test_three_jobs_on_the_guarantees_of_a_group_and_of_a_queue_below_it_come_to_rest() -> None:
+    world = World(machine("n", 2), queues=(queue("team", guarantee=4), queue("red", parent="team"), BLUE))
+    world.submit(
+        elastic("gang", (2, 4, 5), asks(1), queue="red", priority=Priority.HIGH),
+        single("narrow", 0.5, queue="blue", priority=Priority.LOW),
+        single("wide", 2, queue="blue", priority=Priority.HIGH),
+    )
+    world.go_to(world.now + A_WEEK_S)
+    assert world.running() == {"narrow"}
+    assert [(each.job, each.for_job) for each in world.of_kind(Stop)] == [("gang", "narrow")]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -174,6 +173,8 @@ class Planner:
         if plan is not None:
             for job in (*plan.leaving, *(job for job, _ in plan.shrunk)):
                 self._leaving[job.id] = job
+            for job in plan.leaving:
+                self._displacement.leave(job)
         return plan
 
     def highest_running_key(self) -> float:
@@ -201,10 +202,10 @@ class Planner:
         self, record: JobRecord, by: Entitlement
     ) -> tuple[Callable[[JobRecord], bool], Callable[[JobRecord, Sequence[JobRecord]], bool]]:
         """What says of running work whether its queue and class may leave for a job, and whether it may itself."""
-        displacement, leaving = self._displacement, self._leaving
+        displacement = self._displacement
 
         def still(victim: JobRecord, before: Sequence[JobRecord]) -> bool:
-            return displacement.may_displace(record, victim, by, chain(before, leaving.values()))
+            return displacement.may_displace(record, victim, by, before)
 
         return partial(displacement.is_open, record, by=by), still
 
