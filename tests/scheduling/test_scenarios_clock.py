@@ -73,6 +73,6 @@ def test_fair_share_counts_no_use_for_it() -> None:
     world.go_to(100)
     usage = world.core._state.usage
     capacity = world.core._state.cluster.capacity
-    before = {name: usage.dominant_share(name, capacity, world.now) for name in usage.snapshot()}
+    before = usage.dominant_shares(usage.snapshot(), capacity, world.now)
     set_forward(world)
-    assert {name: usage.dominant_share(name, capacity, world.now) for name in usage.snapshot()} == before
+    assert usage.dominant_shares(usage.snapshot(), capacity, world.now) == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -283,3 +285,25 @@ def test_a_level_without_spare_cells_vetoes_what_would_break_one_of_them() -> No
     assert places(world.core, single("j", 1), spare=no_switch) == ["n"]
     assert places(world.core, single("j", 2), spare=no_switch) is None
     assert places(world.core, single("j", 2), spare=np.array([9, 9, 9, 9], dtype=np.int64)) == ["n"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_job_of_one_task_is_kept_the_node_on_which_there_is_room_first(seed: int) -> None:
+    draws = random.Random(seed)
+    world = World(*(machine(f"n{number}", 4) for number in range(6)), settings=Settings(ordering="edf"))
+    for number in range(14):
+        lasting, known = draws.choice((50, 90, 90, 200, 700)), draws.random() < 0.8
+        world.submit(single(f"j{number}", draws.choice((0.5, 1, 2, 3))), lasting=lasting, known=known)
+        world.go_to(world.now + draws.choice((0, 10)))
+    size = draws.choice((2, 3, 4))
+    # Where all tasks must lie together, all nodes are looked at.
+    on_all = reserved_for(world, single("last", size, together=Level.NODE, together_required=True))
+    assert reserved_for(world, single("last", size)) == on_all
+
+
+def reserved_for(world: World, job: Job) -> tuple[tuple[int, ...], float] | None:
+    """Nodes and instant that would be kept for a job that waits alone."""
+    core, now = world.core._state, world.now
+    record = core.new_record(job, 1_000, now)
+    found = world.core._reserver.reserve(record)
+    return None if found is None else (found.nodes, found.at)

@@ -69,7 +69,7 @@ class Prospects:
             self.makes_room |= guaranteed
             self.makes_room |= table.figure(PRIORITY) > departures.lowest_class
             self.makes_room |= table.figure(DISPLACES_ABOVE) < departures.highest_key
-        self.fits = self._fit(None)
+        self.fits = self._fit(None, of=self.admitted)
 
     def kept_waiting(self) -> tuple[BoolArray, JobRecord | None]:
         """(lines,) where there is room for the first, which is kept for others: for shorter work, or as reserved.
@@ -83,7 +83,7 @@ class Prospects:
             number = self._table.pools.number_of(pool)
             if number is not None:
                 here = reserved & (self._table.number(POOL) == number)
-                kept |= here & ~self._fit(self._claims.mask_in(pool, is_kept_off=True))
+                kept |= here & ~self._fit(self._claims.mask_in(pool, is_kept_off=True), of=here & self.fits)
         return kept, released_first
 
     def is_kept_off(self) -> BoolArray:
@@ -102,13 +102,14 @@ class Prospects:
         ends: FloatArray = self._state.now + self._state.ordering.cautious_lefts(self._table)
         return ends
 
-    def _fit(self, mask: NodeMask | None) -> BoolArray:
-        """(lines,) whether there may be room for the first on the nodes of a mask."""
-        requests = self._table.requests.items
-        fits = np.array(
-            [demand is not None and self._placer.may_fit(demand, mask) for demand in requests], dtype=np.bool_
-        )
-        of_lines: BoolArray = fits[self._table.number(REQUEST)]
+    def _fit(self, mask: NodeMask | None, of: BoolArray) -> BoolArray:
+        """(lines,) whether there may be room for the first on the nodes of a mask; not for lines other than ``of``."""
+        numbers, requests = self._table.number(REQUEST), self._table.requests.items
+        fits = np.zeros(len(requests), dtype=np.bool_)
+        for number in np.flatnonzero(np.bincount(numbers[of], minlength=len(requests))).tolist():
+            demand = requests[number]
+            fits[number] = demand is not None and self._placer.may_fit(demand, mask)
+        of_lines: BoolArray = fits[numbers]
         return of_lines
 
 

@@ -137,6 +137,7 @@ class Reserver:
         ends = state.ordering.ends(roster.live, state.now)
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
+        is_single = len(tasks) == 1 and not job.together_required and not state.cordons.by_node
         found = []
         for index in range(len(job.roles)):
             wanted = sum(1 for task in tasks if task.role_index == index)
@@ -151,7 +152,7 @@ class Reserver:
                 arrays.node_table, arrays.device_table, count, self.placer.selector.vector(shape),
                 mask.astype(np.uint8), roster.rows, roster.row_devices,
                 roster.row_memory, roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, times.shape[1],
-                self._scratch, times,
+                is_single, self._scratch, times,
             )  # fmt: skip
             found.append((wanted, times))
         if closed:

@@ -216,14 +216,17 @@ def room_times(
     sequence: FloatArray,
     now: float,
     wanted: int,
+    soonest_only: bool,
     order: Int64Array,
     times: FloatArray,
 ) -> None:
     """Fill ``times`` (nodes, wanted): when the node has room for 1, 2, … tasks, if running work ends at ``ends``.
 
-    ``ends``: (slots,) seconds; infinite when unknown. ``sequence``: (slots,) breaks ties. ``order``: (MOST_ROWS,)
-    scratch. A job counts as ended on a node as a whole.
+    ``ends``: (slots,) seconds; infinite when unknown. ``sequence``: (slots,) breaks ties. ``soonest_only``: only the
+    first node that has room for one soonest is asked for; others may be infinite. ``order``: (MOST_ROWS,) scratch. A
+    job counts as ended on a node as a whole.
     """
+    before = np.inf
     for node in range(count):
         for copy in range(wanted):
             times[node, copy] = np.inf
@@ -239,7 +242,7 @@ def room_times(
         row = head
         while row >= 0 and found < MOST_ROWS:
             slot = rows[ROW_SLOT, row]
-            if ends[slot] < np.inf:
+            if ends[slot] < before:
                 found = join(order, found, slot, ends, -1, sequence)
             row = rows[ROW_NEXT, row]
         for position in range(found):
@@ -248,5 +251,10 @@ def room_times(
             for copy in range(have, now_fit):
                 times[node, copy] = max(ends[order[position]], now)
             have = max(have, now_fit)
+            if soonest_only and have > 0:
+                found = position + 1  # the others stay
+                break
         for position in range(found):
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[position], -1)
+        if soonest_only:
+            before = min(before, times[node, 0])

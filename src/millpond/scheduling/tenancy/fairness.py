@@ -53,9 +53,20 @@ class DecayedUsage:
         rate[1] += sign * amount.cpu_milli
         rate[2] += sign * amount.memory_mib
 
-    def dominant_share(self, name: str, capacity: Amount, now: float) -> float:
-        """The account's largest part of the cluster: recent average use over capacity, about 0..1."""
-        return self.served_s(name, capacity, now) * _LOG_2 / self.half_life_s
+    def dominant_shares(self, names: Iterable[str], capacity: Amount, now: float) -> list[float]:
+        """Each account's largest part of the cluster: recent average use over capacity, about 0..1."""
+        gpus, cpus, memories = (
+            total or math.inf for total in (capacity.gpu_milli, capacity.cpu_milli, capacity.memory_mib)
+        )
+        found = []
+        for name in names:
+            account = self._accounts.get(name)
+            if account is None:
+                found.append(0.0)
+                continue
+            gpu, cpu, memory = self._decayed(account, now)
+            found.append(max(gpu / gpus, cpu / cpus, memory / memories) * _LOG_2 / self.half_life_s)
+        return found
 
     def served_s(
         self, name: str, capacity: Amount, now: float, ahead_s: float = 0.0, more: Sequence[float] = (0.0, 0.0, 0.0)

@@ -9,7 +9,7 @@ that of the queues below it adds to what a queue gets.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -60,7 +60,8 @@ class QueueRank:
         self._depth = max(len(node.path) for node in state.queues.by_name.values()) - 1
         self._rounds: dict[str, Rank] = {}
         self._standings: dict[str, Rank] = {}
-        self._stretches: dict[str, float] = {}
+        self._stretches: dict[tuple[str, str], float] = {}
+        self._parts: dict[str, float] = {}
         self._placed: dict[str, list[float]] = {}
         self._has_guarantees = state.queues.has_guarantees
         self.version = 0
@@ -71,7 +72,8 @@ class QueueRank:
         priority, key, user = -float(record.job.priority), record.key[0], record.job.user
         if not self.by_share:
             return (tier, priority, key)
-        return (tier, priority, *self.standing(record.queue, user), key * self._stretch(record.queue, user))
+        (stretch,) = self._stretches_of(((record.queue, user),))
+        return (tier, priority, *self.standing(record.queue, user), key * stretch)
 
     def ranks(self, table: LineTable) -> tuple[FloatArray, ...]:
         """The ranks of the first of each line: the parts of ``rank``, (lines,) each."""
@@ -81,7 +83,7 @@ class QueueRank:
             accounts = [account or (DEFAULT_QUEUE, "") for account in table.accounts.items]
             of_lines = table.number(ACCOUNT)
             parts.extend(np.array([self.standing(*account) for account in accounts]).T[:, of_lines])
-            keys = keys * np.array([self._stretch(*account) for account in accounts])[of_lines]
+            keys = keys * np.array(self._stretches_of(accounts))[of_lines]
         return (*parts, keys)
 
     def guaranteed(self, table: LineTable) -> BoolArray:
@@ -134,17 +136,19 @@ class QueueRank:
         """A leaf and all queues above it, without the root, from the top down."""
         return self._state.queues.by_name[queue].path[-2::-1]
 
-    def _stretch(self, queue: str, user: str) -> float:
-        """By what the key of a job is multiplied for what its user has had of late of what the queue is entitled to."""
+    def _stretches_of(self, accounts: Collection[tuple[str, str]]) -> list[float]:
+        """By what keys of jobs are multiplied for what users have had of late of what their queues are entitled to."""
         if self._strict:
-            return 1.0
-        account = user_account(queue, user)
-        stretch = self._stretches.get(account)
-        if stretch is None:
-            state, part = self._state, math.prod(node.part for node in self._path(queue))
-            share = state.usage.dominant_share(account, self._capacity, state.now) / part
-            stretch = self._stretches[account] = (SHARE_FLOOR + share) ** SHARE_POWER
-        return stretch
+            return [1.0] * len(accounts)
+        known, parts = self._stretches, self._parts
+        if missing := [account for account in accounts if account not in known]:
+            for queue in {queue for queue, _ in missing} - parts.keys():
+                parts[queue] = math.prod(node.part for node in self._path(queue))
+            names = [user_account(*account) for account in missing]
+            shares = self._state.usage.dominant_shares(names, self._capacity, self._state.now)
+            for account, share in zip(missing, shares, strict=True):
+                known[account] = (SHARE_FLOOR + share / parts[account[0]]) ** SHARE_POWER
+        return [known[account] for account in accounts]
 
     def place(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> None:
         """Tasks of a job are about to start: its queues and its user count as holding them from now on."""
