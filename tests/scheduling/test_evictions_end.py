@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, asks, elastic, gang, machine, queue, single
 
+from evictions import Walk
 from millpond.model.decisions import Stop, Suspend
 from millpond.model.nodes import Pool
 from millpond.model.tenants import Queue
@@ -104,3 +106,11 @@ def test_three_jobs_on_the_guarantees_of_a_group_and_of_a_queue_below_it_come_to
     world.go_to(world.now + A_WEEK_S)
     assert world.running() == {"narrow"}
     assert [(each.job, each.for_job) for each in world.of_kind(Stop)] == [("gang", "narrow")]
+
+
+@pytest.mark.parametrize("seed", [928, 1312, 6542, 11230])
+def test_random_worlds_that_went_on_evicting_come_to_rest(seed: int) -> None:
+    walk = Walk(seed)
+    for _ in range(walk.draws.randint(3, 14)):
+        walk.step()
+    assert walk.wrong == []
