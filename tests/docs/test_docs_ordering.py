@@ -8,6 +8,7 @@ import math
 import pytest
 from pages import DOCS, PACKAGE, table
 
+from millpond.scheduling.cycle import overdue, reservations
 from millpond.scheduling.ordering import base, default, guard, survival
 from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.tenancy import queue_rank
@@ -20,8 +21,12 @@ MODULES = {
     "guard.py": guard,
     "queue_rank.py": queue_rank,
     "preemption_budget.py": preemption_budget,
+    "overdue.py": overdue,
+    "reservations.py": reservations,
 }
-LIMITS = {"LAST_EDGE_S", "EDGES", "BINS", "NEVER"}
+LIMITS = {
+    "LAST_EDGE_S", "EDGES", "BINS", "NEVER", "LEAST_WEIGHT", "LOOKS_PER_CYCLE", "MOST_COPIES_PER_NODE",
+}  # fmt: skip
 """Bounds and tables that no schedule depends on."""
 
 

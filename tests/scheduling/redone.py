@@ -25,7 +25,9 @@ FOUND_ANEW = {
     "roster_width",
 }
 """Parts of a snapshot that only a cycle brings up to date, and that bear on later cycles alone."""
-ALSO_OF_JOBS = {"key", "displaces_above", "rekey_at", "bins_outlived"}
+ALSO_OF_JOBS = {
+    "key", "displaces_above", "rekey_at", "bins_outlived", "work", "promised_at", "look_at", "overdue",
+}  # fmt: skip
 
 
 def stored(plain: Any) -> Any:

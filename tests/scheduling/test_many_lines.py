@@ -14,8 +14,9 @@ from millpond.model.events import DurationPredicted, JobSubmitted, LimitChanged,
 from millpond.model.nodes import Cordon
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Priority
-from millpond.scheduling.cycle import admission_cycle, line_heads
+from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
 from millpond.scheduling.ordering import waiting_lines
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.queue_rank import QueueRank
@@ -135,6 +136,20 @@ def are_told_alike(world: World) -> None:
     for first in firsts[-1:]:
         world.core.explain(first.id, now)
     assert json.dumps(state.ordering.snapshot()) == before, "what is asked leaves no trace"
+
+
+def test_jobs_that_are_overdue_have_the_same_rank_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+
+    def overdue_at_once(self: overdue.Overdue, record: JobRecord) -> float:
+        looked_at.append(record.id)
+        return 0.0
+
+    monkeypatch.setattr(overdue.Overdue, "_bound_s", overdue_at_once)
+    monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
+    for seed in range(6):
+        decisions_of(seed)  # compares ranks all the time
+    assert looked_at
 
 
 @pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 100), marks=pytest.mark.long)], ids=str)

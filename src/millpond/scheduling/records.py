@@ -137,6 +137,10 @@ class JobRecord:
         displaces_above: running work with a key above this may be displaced for it (selective orderings).
         line: which waiting line it stands in; empty while it does not wait.
         rekey_at: when its key is computed anew; 0 when that is not settled yet.
+        work: how much work it is while it waits, in milli-card-seconds, where waits are bounded and it is not overdue.
+        promised_at: when running work should have left enough room for it, once that was asked; 0 before.
+        look_at: when it is seen to next whether it waits for too long; 0 when that is not settled yet.
+        overdue: it has waited so long that it goes first (see ``cycle.overdue``), and leaves for no equal.
         slot: its place on the roster of running work, -1 when it is not on it.
         bins_outlived, size_class: where the job stands in what the ordering learns (see ``ordering.survival``).
         stop_trigger, stop_cause: what becomes of its tasks once the decided end has happened, and why.
@@ -183,6 +187,10 @@ class JobRecord:
     displaces_above: float = float("inf")
     line: tuple[object, ...] = ()
     rekey_at: float = 0.0
+    work: int = 0
+    promised_at: float = 0.0
+    look_at: float = 0.0
+    overdue: bool = False
     slot: int = -1
     bins_outlived: int = 0
     size_class: int = 0
@@ -234,6 +242,8 @@ class JobRecord:
         twin.key = self.key
         twin.displaces_above = self.displaces_above
         twin.rekey_at = self.rekey_at
+        twin.work, twin.promised_at = self.work, self.promised_at
+        twin.look_at, twin.overdue = self.look_at, self.overdue
         twin.slot = self.slot
         twin.bins_outlived = self.bins_outlived
         twin.suspended_at = self.suspended_at

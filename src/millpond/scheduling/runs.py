@@ -27,6 +27,7 @@ def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Ho
         state.waiting.remove(record)
         record.attempt += 1
         record.line = ()
+        record.promised_at = 0.0
         record.renumber()
         record.suspend_refused = False
         if record.migration is not None:
@@ -169,6 +170,7 @@ def close(state: State, record: JobRecord) -> None:
             if task.state.ended:
                 task.move(Trigger.ENDED_FOR_RETRY)
         record.requeued_at = state.now
+        record.overdue = record.overdue and interrupted
         record.debt_s = 0.0
         if displaced:
             record.preemptions += 1

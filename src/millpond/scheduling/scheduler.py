@@ -23,6 +23,7 @@ from millpond.scheduling.copies import forking, snapshots
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.overdue import Overdue
 from millpond.scheduling.cycle.redo import Redo
 from millpond.scheduling.cycle.replanning import Replanner
 from millpond.scheduling.cycle.reservations import Reserver
@@ -69,6 +70,7 @@ class Scheduler:
         self._event_handlers = EventHandlers(self._state, self._placer, self._migrations)
         self._planner = Planner(self._state, self._placer)
         self._reserver = Reserver(self._state, self._placer)
+        self._overdue = Overdue(self._state, self._reserver)
         self._time_slicing = TimeSlicing(self._state, self._placer, self._claims)
         starter = Starter(self._state, self._placer, self._claims, self._planner)
         self._walk = AdmissionCycle(
@@ -184,6 +186,8 @@ class Scheduler:
             if replans:
                 self._replanner.replan()
             else:
+                if self.settings.reserve:
+                    self._overdue.promote()
                 self._walk.run()
             if state.suspended:
                 resume_suspended(state, self._claims, self._migrations, Priority.LOW)

@@ -14,7 +14,7 @@ import numpy as np
 from millpond.model import windows
 from millpond.model.decisions import Decision
 from millpond.model.reasons import Cause
-from millpond.model.resources import Amount
+from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import ROOT_QUEUE, Limit
 from millpond.model.workloads import Job
@@ -24,8 +24,8 @@ from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
-from millpond.scheduling.ordering.base import NEVER, Ordering
-from millpond.scheduling.ordering.line_table import REQUEST, BoolArray
+from millpond.scheduling.ordering.base import NEVER, Ordering, cards
+from millpond.scheduling.ordering.line_table import KEY, REQUEST, BoolArray
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
@@ -39,6 +39,12 @@ from millpond.scheduling.tenancy.queues import QueueTree
 
 ACTIVE = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING})
 """States in which a task holds something."""
+
+FIRST_LOOK_S = 300.0
+"""How long a job waits before it is seen to whether it waits for too long, and at least between two looks."""
+
+FIRST = 1e12
+"""By how much the key of a job that is overdue lies before all others; that of who came first is the lowest."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
 """A job whose start was refused waits so long before the next try; each refusal in a row doubles it."""
@@ -69,6 +75,7 @@ class State:
         is_unfinished: the latest cycle came to its bound on work, and has to go on.
         unlent: names of the pools that do not lend now.
         rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
+        looks: the same: when it is seen to whether it waits for too long (``cycle.overdue``).
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -103,6 +110,7 @@ class State:
         self.is_unfinished = False
         self.unlent: set[str] = set()
         self.rekeys: list[tuple[float, int, JobRecord]] = []
+        self.looks: list[tuple[float, int, JobRecord]] = []
         self.next_decision = 1
         self.next_sequence = 0
         self.protects = False
@@ -143,10 +151,18 @@ class State:
         self.journal.require_no_trial()
         if record.is_parked or (record.job.windows and not self.is_in_window(record)):
             return
-        record.key, record.displaces_above, _ = self.ordering.line_up(record, self.now)
+        record.key, record.displaces_above, _ = self.line_up(record)
+        left_s = 0.0 if record.overdue else self.ordering.work_left_s(record, self.now)
+        record.work = int(CARD_MILLI * cards(record) * left_s)
         self.waiting.add(record)
-        record.rekey_at = 0.0
+        record.rekey_at = record.look_at = 0.0
         self.fresh.append(record)
+
+    def line_up(self, record: JobRecord) -> tuple[tuple[float, ...], float, float]:
+        """How a job waits from now on, as ``Ordering.line_up``; one that is overdue goes first."""
+        key, displaces_above, due = self.ordering.line_up(record, self.now)
+        is_first = record.overdue and self.ordering.bounds_waits
+        return ((record.submitted_at - FIRST,) if is_first else key), displaces_above, due
 
     def is_in_window(self, record: JobRecord) -> bool:
         """Whether a window of the job is open now."""
@@ -162,10 +178,13 @@ class State:
         """Schedule new keys for jobs that joined a line since the last cycle and still wait."""
         for record in self.fresh:
             if record.line:
-                _, _, due = self.ordering.line_up(record, self.now)
+                _, _, due = self.line_up(record)
                 if due < NEVER:
                     record.rekey_at = due
                     heapq.heappush(self.rekeys, (due, record.sequence, record))
+                if self.ordering.bounds_waits:
+                    record.look_at = max(record.requeued_at + FIRST_LOOK_S, self.now)
+                    heapq.heappush(self.looks, (record.look_at, record.sequence, record))
         self.fresh.clear()
 
     def rekey_due(self) -> None:
@@ -176,7 +195,7 @@ class State:
             if record.rekey_at != due or not record.line:
                 heapq.heappop(rekeys)
                 continue
-            key, record.displaces_above, record.rekey_at = self.ordering.line_up(record, now)
+            key, record.displaces_above, record.rekey_at = self.line_up(record)
             self.waiting.rekey(record, key)
             heapq.heapreplace(rekeys, (record.rekey_at, sequence, record))
 
@@ -211,7 +230,7 @@ class State:
         cluster = self.cluster
         return (
             self._may_hold_back
-            and not record.elastic
+            and not (record.elastic or record.overdue)
             and self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
         )
 
@@ -222,7 +241,7 @@ class State:
             return np.zeros(len(table), dtype=np.bool_), None
         rigid = np.array([demand is not None and not demand.elastic for demand in table.requests.items], dtype=np.bool_)
         held, soonest = self.ordering.held_lines(table, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
-        held &= rigid[table.number(REQUEST)]
+        held &= rigid[table.number(REQUEST)] & (table.figure(KEY) >= 0.0)
         return held, None if soonest < 0 else self.waiting.lines[table.keys[soonest]][0][2]
 
     @property

@@ -40,6 +40,7 @@ def fork(source: Parts, twin: Parts) -> None:
         state.waiting.copy_from(before.waiting, twin_of)
         state.roster.copy_from(before.roster, twin_of)
         state.fresh = [twin_of(record) for record in before.fresh]
+        state.looks = [(at, sequence, twin_of(record)) for at, sequence, record in before.looks]
         state.rekeys = [(at, sequence, twin_of(record)) for at, sequence, record in before.rekeys]
         twin.claims.copy_from(source.claims, twin_of)
         twin.placer.selector.use_tables(source.placer.selector.tables)

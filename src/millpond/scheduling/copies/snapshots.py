@@ -230,6 +230,7 @@ _CONVERTED = {
 """Fields that ``_record_plain`` and ``_record`` write and read one by one."""
 _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
 """All others: they are JSON as they are."""
+_NOT_WRITTEN_AT_FIRST = ("placed_by", "took_back", "work", "promised_at", "look_at", "overdue")
 
 
 def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
@@ -279,7 +280,7 @@ def _task_plain(state: State, task: TaskRecord) -> dict[str, Any]:
 def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record = state.new_record(from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
     for name in _RECORD_FIELDS:
-        if name in plain or name not in ("placed_by", "took_back"):  # not written at first
+        if name in plain or name not in _NOT_WRITTEN_AT_FIRST:
             setattr(record, name, plain[name])
     why, mode, record.ready_at, record.suspend_refused = plain["suspended"]
     record.leave_s, record.return_s = plain["switching_s"]
@@ -300,6 +301,8 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
         state.waiting.add(record)
         if record.rekey_at:
             heapq.heappush(state.rekeys, (record.rekey_at, record.sequence, record))
+        if record.look_at:
+            heapq.heappush(state.looks, (record.look_at, record.sequence, record))
     return record
 
 

@@ -8,7 +8,7 @@ successors are claimed until they have left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from millpond.model.reasons import Cause
@@ -356,14 +356,24 @@ class AdmissionCycle:
     def _reserve(self, record: JobRecord) -> None:
         """Keep room for the first blocked job of a pool, if wanted; looked for anew whenever room has appeared.
 
-        Where the ordering may displace running work, ageing and displacement see to the head of the line instead.
+        Where the ordering may displace running work, that is for jobs that are overdue alone; displacement sees to
+        others.
         """
         claims, state = self._claims, self._state
-        if not state.settings.reserve or (state.settings.preempt and state.ordering.selective):
+        if not state.settings.reserve or (state.settings.preempt and state.ordering.selective and not record.overdue):
             return
         pool = record.job.pool
         kept = claims.reservations.get(pool)
-        if kept is None or kept.job != record.id or kept.at <= state.now or not claims.is_fresh(pool):
+        if kept is not None and kept.job != record.id:
+            kept = None
+        if record.overdue:
+            if kept is None or not claims.is_fresh(pool):
+                found = self._reserver.reserve(record, () if kept is None else kept.nodes)
+                if found is not None and kept is not None:
+                    # What was promised is kept: from then on no other work enters.
+                    found = replace(found, at=min(found.at, kept.at))
+                claims.keep(pool, found)
+        elif kept is None or kept.at <= state.now or not claims.is_fresh(pool):
             found = self._reserver.reserve(record)
             # Room that is there by count, and yet does not do, comes no nearer by being kept.
             claims.keep(pool, found if found is not None and found.at > state.now else None)

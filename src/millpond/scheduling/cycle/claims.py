@@ -216,6 +216,12 @@ class Claims:
         self._found_at[pool] = self._state.cluster.releases if is_fresh else -1
         self._masks.clear()
 
+    def end_reservation(self, record: JobRecord) -> None:
+        """Keep no nodes for a job any more: it starts."""
+        kept = self.reservations.get(record.job.pool)
+        if kept is not None and kept.job == record.id:
+            self.keep(record.job.pool, None)
+
     def is_fresh(self, pool: str) -> bool:
         """Whether no room has appeared since the reservation of the pool was looked for."""
         return self._found_at.get(pool) == self._state.cluster.releases

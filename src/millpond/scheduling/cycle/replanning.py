@@ -17,9 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.reasons import Cause
-from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
@@ -214,13 +212,7 @@ class Replanner:
     def _capacity_milli(self) -> dict[str, int]:
         """Allocatable compute, by pool."""
         cluster = self._state.cluster
-        if len(cluster.pools) == 1:
-            return dict.fromkeys(cluster.pools, cluster.gpu_capacity_milli)
-        capacity = dict.fromkeys(cluster.pools, 0)
-        for node in cluster.nodes:
-            if node is not None:
-                capacity[node.pool] += CARD_MILLI * sum(device.health is DeviceHealth.OK for device in node.devices)
-        return capacity
+        return {pool: cluster.gpu_capacity_of(pool) for pool in cluster.pools}
 
     def _place_admitted(self, record: JobRecord) -> Placed | None:
         """Holdings by the chosen placement, if there is room and the job's queue may hold so much more."""

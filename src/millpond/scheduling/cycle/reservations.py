@@ -12,6 +12,7 @@ SP2 with backfilling", IEEE TPDS 2001.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,9 @@ MOST_COPIES_PER_NODE = 16
 
 TRIES_BESIDE = 16
 """So many places on reserved nodes one walk tries in vain: a bound on work."""
+
+SWITCHING = 2.0
+"""Another node takes the place of one that is kept if it needs less than so many times less time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +106,20 @@ class Reserver:
         wanted, by_node = times[0]
         return float(np.partition(by_node.ravel(), wanted - 1)[wanted - 1]) if wanted <= by_node.size else np.inf
 
-    def reserve(self, record: JobRecord) -> Reservation | None:
-        """Nodes and time for a blocked job; None when the running work never leaves enough room."""
+    def reserve(self, record: JobRecord, kept: Sequence[int] = ()) -> Reservation | None:
+        """Nodes and time for a blocked job; None when the running work never leaves enough room.
+
+        Args:
+            kept: the nodes it had so far. Others replace them only where they promise room in far less time: what kept
+                nodes have gained by being kept is lost then.
+        """
         groups = required_groups(self.state.cluster, record.job)
-        times = self._times(record)
+        times = self._times(record, is_exact=bool(kept))
+        if kept:
+            others = np.ones(self.state.cluster.arrays.node_count, dtype=np.bool_)
+            others[[node for node in kept if node < len(others)]] = False
+            for _, by_node in times:
+                by_node[others] += (SWITCHING - 1.0) * (by_node[others] - self.state.now)
         if groups is not None:
             soonest = np.max([_ready(wanted, by_node, groups) for wanted, by_node in times], axis=0, initial=-np.inf)
             chosen = groups == int(soonest.argmin())
@@ -124,11 +138,14 @@ class Reserver:
             nodes.extend(int(place) // by_node.shape[1] for place in order)
         return Reservation(record.id, tuple(dict.fromkeys(nodes)), at)
 
-    def _times(self, record: JobRecord, only: tuple[int, ...] = ()) -> list[tuple[int, FloatArray]]:
+    def _times(
+        self, record: JobRecord, only: tuple[int, ...] = (), *, is_exact: bool = False
+    ) -> list[tuple[int, FloatArray]]:
         """For each role: how many tasks have to start, and (nodes, copies) when each node has room for 1, 2, … .
 
         Args:
             only: the nodes to be looked at; none: all of its pool.
+            is_exact: every node's instant is wanted, not only those before the soonest that was found.
         """
         state, job = self.state, record.job
         most_copies = MOST_COPIES_PER_NODE if required_groups(state.cluster, job) is None else len(record.tasks)
@@ -137,7 +154,7 @@ class Reserver:
         ends = state.ordering.ends(roster.live, state.now)
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
-        is_single = len(tasks) == 1 and not job.together_required and not state.cordons.by_node
+        is_single = len(tasks) == 1 and not (is_exact or job.together_required or state.cordons.by_node)
         found = []
         for index in range(len(job.roles)):
             wanted = sum(1 for task in tasks if task.role_index == index)

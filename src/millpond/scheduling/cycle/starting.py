@@ -40,6 +40,7 @@ class Starter:
     def start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
         """Start tasks on places that are taken and charged for."""
         self._claims.drop(record.id)
+        self._claims.end_reservation(record)
         if self._placer.affinities is not None:
             self._placer.affinities.mark(record, placed)
         self._state.outbox.append(runs.start(self._state, record, placed, cause))

@@ -53,6 +53,7 @@ class Cluster:
         self._structure = 0
         self._capacity, self._capacity_at = 0, -1
         self._amount, self._amount_at = Amount(), -1
+        self._capacity_by_pool: dict[str, int] = {}
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
         self.words = NameIndex()
@@ -80,6 +81,7 @@ class Cluster:
         if self._capacity_at != self._structure:
             self._capacity = int(arrays.device_usable[:count].sum()) * CARD_MILLI
             self._capacity_at = self._structure
+            self._capacity_by_pool.clear()
         return self._capacity
 
     @property
@@ -91,6 +93,19 @@ class Cluster:
             self._amount = Amount(self.gpu_capacity_milli, cpu, sum(node.memory_mib for node in nodes))
             self._amount_at = self._structure
         return self._amount
+
+    def gpu_capacity_of(self, pool: str) -> int:
+        """``gpu_capacity_milli`` of one pool."""
+        whole = self.gpu_capacity_milli
+        if len(self.pools) == 1:
+            return whole
+        if not self._capacity_by_pool:
+            self._capacity_by_pool = dict.fromkeys(self.pools, 0)
+            for node in self.nodes:
+                if node is not None:
+                    usable = sum(device.health is DeviceHealth.OK for device in node.devices)
+                    self._capacity_by_pool[node.pool] += CARD_MILLI * usable
+        return self._capacity_by_pool.get(pool, 0)
 
     def node_name(self, index: int) -> str:
         """Name of the node at ``index``; empty when it is gone."""

@@ -56,6 +56,7 @@ class Ordering:
         replans: it looks at all work, waiting and running, as if nothing ran, at every event (``replan_period_s`` 0) or
             at multiples of a period; used by the published baselines.
         selective: it picks single victims for a waiting job where that pays (see ``reclaiming.victims``).
+        bounds_waits: no job waits much longer than the backlog explains (see ``cycle.overdue``).
         strict: a job that does not fit blocks all behind it in its pool.
         survival, forecast_errors: how long jobs run, with and without forecasts: learnt from those that ended.
         version: rises when what it has learnt changes the keys of running work.
@@ -66,6 +67,7 @@ class Ordering:
     replans = False
     replan_period_s = 0.0
     selective = False
+    bounds_waits = False
     strict = False
     version = 0
 
@@ -115,6 +117,10 @@ class Ordering:
         whole = np.where(cautious < NEVER, cautious, limits)
         left: FloatArray = np.maximum(whole - table.figure(ATTAINED), 0.0) + table.figure(DEBT)
         return left
+
+    def work_left_s(self, record: JobRecord, now: float) -> float:
+        """Seconds that a waiting job counts for in the backlog, where waits are bounded."""
+        return 0.0
 
     def submitted(self, record: JobRecord, now: float) -> None:
         """A job was submitted."""

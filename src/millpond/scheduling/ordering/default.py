@@ -79,6 +79,9 @@ MOVE_GATE = 0.01
 MOVE_HARM = 0.2
 """Moving counts as so much of the harm of ending."""
 
+LEAST_WEIGHT = 1e-12
+"""In place of the size of a job that was overdue when it began: no equal displaces it."""
+
 AGEING_STEP = 0.05
 """A waiting job's key is computed anew when its ageing term has grown by this part."""
 
@@ -91,6 +94,7 @@ class Default(Ordering):
 
     needs_usage = True
     selective = True
+    bounds_waits = True
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -112,15 +116,23 @@ class Default(Ordering):
 
     def line_up(self, record: JobRecord, now: float) -> tuple[Key, float, float]:
         attained = record.attained_s
-        left, margin = NEVER if record.expected_s is None else self._known_left(record, now), MARGIN_KNOWN
-        if left == NEVER:
-            reached = max(record.reached_s, attained)
-            left, margin = self.survival.rank(record.size_class, reached) + reached - attained, MARGIN_GUESSED
-        left = max(left + record.debt_s, 1.0)
+        left, margin = self._left(record, now)
         waited = max(now - record.submitted_at - attained, 0.0)
         patience = PATIENCE * (attained + left)
         key = left * _weight(record.gpu_milli) / (1.0 + waited / patience)
         return (key,), margin * key, now + AGEING_STEP * (waited + patience)
+
+    def _left(self, record: JobRecord, now: float) -> tuple[float, float]:
+        """Seconds that a waiting job still needs; and by how much keys that it displaces exceed its own."""
+        left, margin = NEVER if record.expected_s is None else self._known_left(record, now), MARGIN_KNOWN
+        if left == NEVER:
+            attained = record.attained_s
+            reached = max(record.reached_s, attained)
+            left, margin = self.survival.rank(record.size_class, reached) + reached - attained, MARGIN_GUESSED
+        return max(left + record.debt_s, 1.0), margin
+
+    def work_left_s(self, record: JobRecord, now: float) -> float:
+        return self._left(record, now)[0]
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
         return self.line_up(record, now)[0]
@@ -202,7 +214,8 @@ class Default(Ordering):
         per_second = COST_WEIGHT * cards_of(gpu_milli)
         charge = per_second * self.settings.preemption_cost.of(gpu_milli)
         loss = per_second if record.job.checkpoint.mode is CheckpointMode.NONE else 0.0
-        return forecast_s(record), float(is_exact(record)), _weight(gpu_milli), charge, loss
+        weight = LEAST_WEIGHT if record.overdue else _weight(gpu_milli)
+        return forecast_s(record), float(is_exact(record)), weight, charge, loss
 
     def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
         highest, _ = self._fill_keys(slots, now)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
+from millpond.scheduling.ordering.backlog import Backlog
 from millpond.scheduling.ordering.line_table import DISPLACES_ABOVE, LineKey, LineTable
 from millpond.scheduling.records import JobRecord
 
@@ -26,15 +27,17 @@ class WaitingLines:
     """All waiting jobs, by line.
 
     Attributes:
+        backlog: how much work that is.
         count: how many jobs wait.
         lines: by what stands in the line; none is empty.
     """
 
-    __slots__ = ("_changed", "_table", "count", "lines")
+    __slots__ = ("_changed", "_table", "backlog", "count", "lines")
 
     def __init__(self) -> None:
         self.lines: dict[LineKey, Line] = {}
         self.count = 0
+        self.backlog = Backlog()
         self._table = LineTable()
         self._changed: dict[LineKey, None] = {}
         """Lines whose row is not what it should be; an ordered set."""
@@ -71,6 +74,7 @@ class WaitingLines:
             if waiting[0][2] is record:
                 self._changed[line] = None
         self.count += 1
+        self.backlog.add(record, 1)
 
     def copy_from(self, other: WaitingLines, twin_of: Callable[[JobRecord], JobRecord]) -> None:
         """Let the twins of other jobs wait in the same order."""
@@ -82,6 +86,7 @@ class WaitingLines:
                 twin.line = own_key
         self._changed = dict.fromkeys(self.lines)
         self.count = other.count
+        self.backlog.copy_from(other.backlog)
 
     def remove(self, record: JobRecord) -> None:
         """Take a job out of its line."""
@@ -98,6 +103,7 @@ class WaitingLines:
         elif place == 0:
             self._changed[line] = None
         self.count -= 1
+        self.backlog.add(record, -1)
 
     def rekey(self, record: JobRecord, key: Key) -> None:
         """Move a job to where its new key belongs in its line."""

@@ -72,8 +72,10 @@ class QueueRank:
         priority, key, user = -float(record.job.priority), record.key[0], record.job.user
         if not self.by_share:
             return (tier, priority, key)
-        (stretch,) = self._stretches_of(((record.queue, user),))
-        return (tier, priority, *self.standing(record.queue, user), key * stretch)
+        if key >= 0.0:  # no user's share decides between jobs that are overdue
+            (stretch,) = self._stretches_of(((record.queue, user),))
+            key *= stretch
+        return (tier, priority, *self.standing(record.queue, user), key)
 
     def ranks(self, table: LineTable) -> tuple[FloatArray, ...]:
         """The ranks of the first of each line: the parts of ``rank``, (lines,) each."""
@@ -83,7 +85,7 @@ class QueueRank:
             accounts = [account or (DEFAULT_QUEUE, "") for account in table.accounts.items]
             of_lines = table.number(ACCOUNT)
             parts.extend(np.array([self.standing(*account) for account in accounts]).T[:, of_lines])
-            keys = keys * np.array(self._stretches_of(accounts))[of_lines]
+            keys = np.where(keys < 0.0, keys, keys * np.array(self._stretches_of(accounts))[of_lines])
         return (*parts, keys)
 
     def guaranteed(self, table: LineTable) -> BoolArray:

@@ -1,0 +1,87 @@
+"""No job waits for ever beside work that keeps overtaking it: in time it goes first in its class.
+
+A job is overdue once it has waited for
+
+    length + backlog + COST_PART * jobs * length * cards / capacity
+
+and then for as long as running work was expected to need to leave room for it. The backlog is the work that waits
+beside it in its pool, in its class and above, and is not overdue, in seconds of all cards of the pool; ``jobs`` is how
+many wait there. The last term is a part of what going first costs them, as each then waits longer by the job's own
+work. Where equals displace each other the backlog counts ``(1 + backlog / length) ** CROWDING`` times: what waits there
+is long itself, and a job that went first is not displaced while it runs.
+
+While more arrives than can be done the backlog grows, and with it all that a job may wait; below that load it is
+bounded, and so is the wait. An overdue job goes before all jobs of its class, and of its queue's round, that are not;
+among them the oldest is first. So the reservation of its pool is its own (``cycle.reservations``), with preemption too.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from millpond.model.resources import CARD_MILLI
+from millpond.scheduling.cycle.reservations import Reserver
+from millpond.scheduling.ordering.base import cards
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import FIRST_LOOK_S, State
+
+COST_PART = 0.25
+"""A job waits for this part of the seconds by which its going first would delay all others together."""
+
+CROWDING = 4
+"""How strongly, with preemption, a backlog that is large beside the job itself lets it wait."""
+
+NEXT_LOOK = 0.05
+"""A job that is not overdue yet is looked at again after this part of its wait so far."""
+
+LOOKS_PER_CYCLE = 32
+"""How many jobs one cycle looks at, the first for which running work has to be read being the last: a bound on work."""
+
+
+class Overdue:
+    """Says on one state which waiting jobs are overdue."""
+
+    def __init__(self, state: State, reserver: Reserver) -> None:
+        self._state = state
+        self._reserver = reserver
+
+    def promote(self) -> None:
+        """Let the jobs that have become overdue go first in their class from now on."""
+        state, left = self._state, LOOKS_PER_CYCLE
+        looks, now = state.looks, state.now
+        while left and looks and looks[0][0] <= now:
+            at, sequence, record = heapq.heappop(looks)
+            if not record.line or record.overdue or record.look_at != at:
+                continue
+            record.look_at, was_read = self._next_look(record)
+            left = 0 if was_read else left - 1
+            if record.look_at <= now:
+                record.overdue = True
+                state.waiting.backlog.forget(record)
+                state.waiting.rekey(record, state.line_up(record)[0])
+            else:
+                heapq.heappush(looks, (record.look_at, sequence, record))
+
+    def _next_look(self, record: JobRecord) -> tuple[float, bool]:
+        """When a job is to be looked at next, now if it is overdue; and whether running work was read for that."""
+        now = self._state.now
+        waited = now - record.requeued_at
+        again = now + max(NEXT_LOOK * waited, FIRST_LOOK_S)
+        if waited < self._bound_s(record):
+            return again, False
+        if record.promised_at:
+            return now, False
+        found = self._reserver.reserve(record)
+        if found is None:
+            return again, True
+        record.promised_at = found.at
+        return max(found.at, now), True
+
+    def _bound_s(self, record: JobRecord) -> float:
+        """How long a job may wait, by the backlog of now."""
+        state = self._state
+        capacity = max(state.cluster.gpu_capacity_of(record.job.pool), CARD_MILLI)
+        work, jobs = state.waiting.backlog.beside(record)
+        backlog_s, length_s = work / capacity, record.work / (CARD_MILLI * cards(record))
+        crowding = (1.0 + backlog_s / length_s) ** CROWDING if state.settings.preempt else 1.0
+        return length_s + backlog_s * crowding + COST_PART * jobs * record.work / capacity

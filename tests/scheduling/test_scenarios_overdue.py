@@ -1,0 +1,146 @@
+"""Jobs that keep being overtaken: in time they go first in their class, get room, and keep it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from worlds import World, asks, gang, machine, single
+
+from millpond.model.events import Event
+from millpond.model.states import JobState
+from millpond.model.workloads import Job, Priority
+from millpond.scheduling.cycle.overdue import COST_PART, CROWDING, NEXT_LOOK
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.scheduling.state import FIRST_LOOK_S
+from millpond.simulation.clusters import uniform_cluster
+from millpond.simulation.kernel import Simulation
+from millpond.simulation.kernel import World as SimulatedWorld
+from millpond.simulation.trace import TraceJob, Workload, gang_roles
+
+SMALL_S, STEP_S = 400, 150
+"""A small job of one card comes so often and lasts so long: two thirds of the four cards of ``stream`` are busy."""
+
+
+def stream(world: World, until: float) -> None:
+    """Small jobs come, one after another."""
+    while world.now < until:
+        world.submit(single(f"small-{world.now}", priority=Priority.NORMAL), lasting=SMALL_S, known=True)
+        world.go_to(world.now + STEP_S)
+
+
+def started_at(world: World, job: str) -> float:
+    at = world.core.jobs[job].first_started_at
+    return float("inf") if at is None else at
+
+
+def crowded(settings: Settings, big: Job, *, known: bool = True) -> World:
+    """Small jobs keep a node of four cards busy, and a job of four cards and 2,000 s comes."""
+    world = World(machine("n", 4), settings=settings)
+    stream(world, 1_200)
+    world.submit(big, lasting=2_000, known=known)
+    stream(world, 12_000)
+    return world
+
+
+@pytest.mark.parametrize("preempt", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_wide_job_starts_beside_an_endless_stream_of_small_ones(preempt: bool, known: bool) -> None:
+    world = crowded(Settings(preempt=preempt), single("big", 4), known=known)
+    assert started_at(world, "big") < 1_200 + 2_000 + 4 * SMALL_S
+
+
+def test_without_reservations_the_stream_starves_a_wide_job() -> None:
+    world = crowded(Settings(reserve=False), single("big", 4))
+    assert world.state("big") is JobState.QUEUED
+
+
+def test_what_waited_for_too_long_is_not_displaced_by_its_equals_again() -> None:
+    world = crowded(Settings(preempt=True), single("big", 4))
+    assert world.core.jobs["big"].preemptions == 0
+    assert world.core.jobs["big"].state is JobState.SUCCEEDED
+
+
+def test_a_higher_class_goes_before_a_job_that_waited_for_too_long() -> None:
+    world = World(machine("n", 4), settings=Settings(preempt_by_priority=False))
+    stream(world, 1_200)
+    world.submit(single("big", 4), lasting=2_000, known=True)
+    while world.core.jobs["big"].first_started_at is None and not world.core.jobs["big"].overdue:
+        stream(world, world.now + STEP_S)
+    world.submit(single("urgent", 4, priority=Priority.HIGH), lasting=100, known=True)
+    stream(world, 12_000)
+    assert started_at(world, "urgent") < started_at(world, "big") < float("inf")
+
+
+def test_a_job_that_wants_the_cards_of_one_node_gets_them_although_others_use_them_too() -> None:
+    world = World(machine("n", 4), machine("rare", 4, model="H100"), settings=Settings())
+    for number in range(90):
+        world.submit(single(f"small-{number}", 1), lasting=500, known=True)
+        if number == 10:
+            world.submit(gang("big", 1, asks(4, models=["H100"])), lasting=2_000, known=True)
+        world.go_to(world.now + 90)
+    assert started_at(world, "big") < 10 * 90 + 2_000 + 4 * 500
+
+
+def test_a_job_that_asks_for_more_than_there_is_never_goes_first() -> None:
+    world = World(machine("n", 4), settings=Settings())
+    stream(world, 1_200)
+    world.submit(gang("big", 2, asks(4)), lasting=2_000, known=True)
+    stream(world, 12_000)
+    waiting = [job for job in world.core.jobs.values() if job.state is JobState.QUEUED]
+    assert [job.id for job in waiting] == ["big"]
+    assert not world.core.jobs["big"].overdue
+
+
+class Watched:
+    """A scheduler, and the largest backlog beside one job while that waited."""
+
+    def __init__(self, settings: Settings, job: str, cards: int, lengths: dict[str, float]) -> None:
+        self.core = Scheduler(settings)
+        self.backlog_s, self.waiting = 0.0, 0
+        self.next_wakeup, self.forget = self.core.next_wakeup, self.core.forget
+        self._job, self._cards, self._lengths = job, cards, lengths
+
+    def handle(self, event: Event) -> None:
+        self.core.handle(event)
+
+    def decide(self, now: float) -> list[object]:
+        record = self.core.jobs.get(self._job)
+        if record is not None and record.state is JobState.QUEUED:
+            waiting = [job for job in self.core.jobs.values() if job.state is JobState.QUEUED and job is not record]
+            work = sum(job.gpu_milli / 1000 * self._lengths[job.id] for job in waiting)
+            self.backlog_s = max(self.backlog_s, work / self._cards)
+            self.waiting = max(self.waiting, len(waiting))
+        return self.core.decide(now)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("preempt", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_job_waits_longer_than_the_law_allows(seed: int, preempt: bool) -> None:
+    """The law of ``cycle.overdue``; draining takes no longer than what runs when the promise and the drain begin."""
+    draws = random.Random(seed)
+    nodes, per_node, load = draws.choice([2, 4]), 4, draws.uniform(0.3, 0.7)
+    cards = nodes * per_node
+    longest_s, entries, at = draws.uniform(600, 3_600), [], 0.0
+    while at < 40 * longest_s:
+        size, length_s = draws.choice([1, 1, 2]), draws.uniform(0.1, 1.0) * longest_s
+        entries.append(TraceJob(Job("small", gang_roles(size, per_node)), at, length_s))
+        at += draws.expovariate(load * cards / (1.33 * 0.55 * longest_s))
+    wide, wide_s = draws.choice([cards // 2, cards]), draws.uniform(1.0, 4.0) * longest_s
+    entries.append(TraceJob(Job("wide", gang_roles(wide, per_node), name="wide"), 5 * longest_s, wide_s))
+    entries.sort(key=lambda entry: entry.submit_at)
+    jobs = tuple(replace(each, job=replace(each.job, id=f"job-{i}")) for i, each in enumerate(entries))
+    watched_id = next(entry.job.id for entry in jobs if entry.job.name == "wide")
+    lengths = {entry.job.id: entry.duration_s for entry in jobs}
+    watched = Watched(Settings(preempt=preempt), watched_id, cards, lengths)
+    world = SimulatedWorld(uniform_cluster(f"{nodes}x{per_node}"), Workload(jobs, "law"), durations="exact")
+    simulation = Simulation(world, watched)
+    simulation.run()
+    work = simulation.engine.works[watched_id]
+    crowding = (1 + watched.backlog_s / wide_s) ** CROWDING if preempt else 1
+    bound_s = wide_s + watched.backlog_s * crowding + COST_PART * watched.waiting * wide_s * wide / cards
+    promised_s = (1 + NEXT_LOOK) * bound_s + FIRST_LOOK_S + longest_s
+    assert work.first_start_at - 5 * longest_s <= promised_s + 2 * longest_s
