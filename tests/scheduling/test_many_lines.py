@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
+from itertools import chain
 
 import pytest
 from bursts import KINDS, settings_of, world_of
 from worlds import World, asks, elastic, gang, machine, queue
 
-from millpond.model.decisions import Decision
+from millpond.model.decisions import Decision, Stop
 from millpond.model.events import DurationPredicted, JobSubmitted, LimitChanged, NodeClosed
 from millpond.model.nodes import Cordon
+from millpond.model.reasons import Cause
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
 from millpond.scheduling.ordering import waiting_lines
+from millpond.scheduling.reclaiming import preemption_budget
+from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -58,7 +63,7 @@ def test_bursts_of_all_kinds_are_decided_alike(kind: str, monkeypatch: pytest.Mo
     assert len(one_by_one) >= 50
 
 
-def tenants(seed: int) -> World:
+def tenants(seed: int, *, displacing: bool) -> World:
     """Machines, some of which close, for queues with guarantees and limits, and users with limits."""
     draws = random.Random(seed)
     policy = Settings(
@@ -66,6 +71,8 @@ def tenants(seed: int) -> World:
         preempt=draws.random() < 0.4,
         preempt_by_priority=draws.random() < 0.7,
     )
+    if displacing:
+        policy = replace(policy, ordering="default", preempt=True)
     queues = (
         queue("team", guarantee=draws.choice((0, 0, 4)), limit=draws.choice((None, 9))),
         queue("red", parent="team", limit=draws.choice((None, 3)), borrows=draws.random() < 0.7),
@@ -102,8 +109,8 @@ def job_of(draws: random.Random, id_: str) -> Job:
             return elastic(id_, (1, 2, 3), asks(1, models=models), **fields)
 
 
-def decisions_of(seed: int) -> list[Decision]:
-    world, draws = tenants(seed), random.Random(seed + 1)
+def decisions_of(seed: int, *, displacing: bool = False) -> list[Decision]:
+    world, draws = tenants(seed, displacing=displacing), random.Random(seed + 1)
     for batch in range(4):
         for number in range(draws.choice((1, 6, 12))):
             job, length = job_of(draws, f"j{batch}-{number}"), draws.choice((20.0, 200.0, 2000.0))
@@ -161,3 +168,15 @@ def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkey
     one_by_one = decided(NEVER_MANY)
     assert decided(ALWAYS_MANY) == one_by_one
     assert sum(map(len, one_by_one)) > 10 * len(seeds)
+
+
+@pytest.mark.parametrize("few", [NEVER_MANY, ALWAYS_MANY])
+@pytest.mark.parametrize("seeds", [range(5, 7), pytest.param(range(7, 20), marks=pytest.mark.long)], ids=str)
+def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_lines, "FEW", few)
+    monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
+    decided = [decisions_of(seed, displacing=True) for seed in seeds]
+    monkeypatch.setattr(Planner, "displaced_below", lambda planner, record: float("inf"))
+    assert [decisions_of(seed, displacing=True) for seed in seeds] == decided
+    displaced = [each for each in chain(*decided) if isinstance(each, Stop) and each.cause is Cause.PREEMPTED]
+    assert len(displaced) > len(seeds)

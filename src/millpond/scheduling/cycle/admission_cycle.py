@@ -42,10 +42,6 @@ LINE_DEPTH = 16
 """How far down lines one cycle looks, in all, past jobs that are kept out although others of their line are not."""
 
 
-_NOTHING = -1.0
-"""A key below that of all work."""
-
-
 class AdmissionVerdict(Enum):
     """What came of looking at one job."""
 
@@ -88,8 +84,8 @@ class AdmissionCycle:
         self._reserver = reserver
         self._time_slicing = time_slicing
         self._starter = starter
-        self._displaceable: float | None = _NOTHING
-        """The highest key of work that the ordering may displace now; None while it is not known."""
+        self._displaces = False
+        """Whether the ordering may displace running work now."""
         self._bounded = False
         self._least_priority = float("inf")
         self._kept_out: dict[LineKey, tuple[int, int]] = {}
@@ -150,10 +146,8 @@ class AdmissionCycle:
                     self._grow(gangs.pop()[1], outcome)
             if state.ordering.strict and record.job.pool in self._blocked:
                 continue
-            plans = len(outcome.plans)
+            before = self._displacing(outcome, standing)
             verdict = self._consider(record, outcome)
-            if len(outcome.plans) > plans:
-                lines.reconsider()
             if verdict is AdmissionVerdict.BLOCKED:
                 outcome.blocked.append(record)
                 if record.job.pool not in self._blocked:
@@ -174,8 +168,15 @@ class AdmissionCycle:
             elif verdict is AdmissionVerdict.PLACED:
                 standing.place(record, [task for task, _ in outcome.placed[-1][1]])
                 lines.go_on(record)
+            if self._displacing(outcome, standing) != before:
+                lines.reconsider()
         while gangs:
             self._grow(gangs.pop()[1], outcome)
+
+    def _displacing(self, outcome: CycleOutcome, standing: QueueRank) -> tuple[int, int, int]:
+        """Differs when others than before may be displaced."""
+        turns = (standing.version, len(self._blocked)) if self._displaces and standing.has_rounds else (0, 0)
+        return len(outcome.plans), *turns
 
     def _block(self, record: JobRecord) -> None:
         """7. Reserve for the first blocked job of the pool; a strict ordering lets none behind it start instead."""
@@ -193,7 +194,8 @@ class AdmissionCycle:
         def prospects() -> Prospects:
             departures = None
             if len(outcome.plans) < PLANS_PER_CYCLE:
-                departures = Departures(self._least_priority, self._highest_displaceable())
+                displaced_below = self._planner.displaced_below if self._displaces else None
+                departures = Departures(self._least_priority, displaced_below)
             return Prospects(state, self._placer, self._claims, standing, departures)
 
         return TableHeads(state.waiting, standing, prospects)
@@ -211,8 +213,7 @@ class AdmissionCycle:
         state, claims = self._state, self._claims
         settings = state.settings
         self._bounded = state.has_bounds
-        may_displace = settings.preempt and state.ordering.selective and claims.displaced_at < state.now
-        self._displaceable = None if may_displace else _NOTHING
+        self._displaces = settings.preempt and state.ordering.selective and claims.displaced_at < state.now
         self._least_priority = self._lowest_class() if settings.preempt_by_priority else float("inf")
         self._kept_out.clear()
         self._no_room.clear()
@@ -294,8 +295,6 @@ class AdmissionCycle:
         """Go on with a plan that stands on the trial ledger: there is more room then, and less that could leave."""
         outcome.plans.append(plan)
         self._no_room.clear()
-        if self._displaceable != _NOTHING:
-            self._displaceable = None
         charge_placed(self._state, plan.record, plan.placed)
         outcome.placed.append((plan.record, plan.placed, plan.cause))
         return AdmissionVerdict.PLACED
@@ -332,12 +331,7 @@ class AdmissionCycle:
 
     def _might_displace(self, record: JobRecord) -> bool:
         """Whether some running work of whatever class comes far enough behind the job in the ordering."""
-        return record.displaces_above < self._highest_displaceable()
-
-    def _highest_displaceable(self) -> float:
-        if self._displaceable is None:
-            self._displaceable = self._planner.highest_running_key()
-        return self._displaceable
+        return self._displaces and record.displaces_above < self._planner.displaced_below(record)
 
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""

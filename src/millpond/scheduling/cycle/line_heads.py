@@ -95,7 +95,7 @@ class Heads:
         """Nor is there room for others that ask for the same, if they are kept off as much."""
 
     def reconsider(self) -> None:
-        """Work leaves: those behind the job popped last may have other prospects."""
+        """Others than before may be displaced: those behind the job popped last may have other prospects."""
 
 
 class TableHeads(Heads):
@@ -103,13 +103,14 @@ class TableHeads(Heads):
 
     def __init__(self, lines: WaitingLines, standing: QueueRank, prospects: Callable[[], Prospects]) -> None:
         self._table = lines.table
-        self._ranks = standing.ranks(lines.table)
+        self._ranks, self._ranked_at = standing.ranks(lines.table), standing.version
         self._look_around = prospects
         self._prospects = prospects()
         self._left_out: BoolArray = ~self._prospects.admitted
         self._rest: Int64Array = np.flatnonzero(self._prospects.admitted)
         self._lined_up_to: Place = ((), 0.0)
         """The heap has all lines that stood before this, or there, when the walk began."""
+        self._had_turn: BoolArray = np.zeros(len(lines.table), dtype=np.bool_)
         self._passed_over: set[int] = set()
         self._without_room: set[tuple[RequestClass, bool]] = set()
         self._is_short = False
@@ -127,6 +128,7 @@ class TableHeads(Heads):
             elif (row := self._heap[0][4]) >= 0 and self._left_out[row]:
                 heapq.heappop(self._heap)
             elif self._heap[0][5] == self._standing.version or not self._has_risen():
+                self._had_turn[row] |= row >= 0
                 return super().pop()
 
     def pass_over(self, pool: str, *, wholly: bool) -> None:
@@ -160,7 +162,9 @@ class TableHeads(Heads):
 
     def reconsider(self) -> None:
         self._prospects = self._look_around()
-        again = self._behind()
+        if self._ranked_at != self._standing.version:
+            self._ranks, self._ranked_at = self._standing.ranks(self._table), self._standing.version
+        again = self._behind() & ~self._had_turn
         again[[entry[4] for entry in self._heap if entry[4] >= 0]] = True
         self._heap = [entry for entry in self._heap if entry[4] < 0]
         heapq.heapify(self._heap)
@@ -200,7 +204,7 @@ class TableHeads(Heads):
         sequences = self._table.figure(SEQUENCE)[chosen].tolist()
         keys, rows = self._table.keys, chosen.tolist()
         firsts = [self._lines[keys[row]][0][2] for row in rows]
-        self._heap.extend(zip(ranks, sequences, firsts, repeat(0), rows, repeat(0)))
+        self._heap.extend(zip(ranks, sequences, firsts, repeat(0), rows, repeat(self._ranked_at)))
         heapq.heapify(self._heap)
         self._lined_up_to = max(zip(ranks, sequences, strict=True))
         taken = np.zeros(len(self._table), dtype=np.bool_)

@@ -5,11 +5,13 @@ Each answer is on the safe side: who is left out by it could not start, nor have
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.ordering.line_table import (
@@ -36,11 +38,12 @@ class Departures:
 
     Attributes:
         lowest_class: that of all work that holds something; a higher class may end it.
-        highest_key: that of running work that the ordering may displace.
+        displaced_below: the bound for jobs of the same queue, pool and class, see ``Planner``; None: the ordering
+            displaces nothing.
     """
 
     lowest_class: float
-    highest_key: float
+    displaced_below: Callable[[JobRecord], float] | None
 
 
 class Prospects:
@@ -68,8 +71,23 @@ class Prospects:
             self.admitted |= guaranteed
             self.makes_room |= guaranteed
             self.makes_room |= table.figure(PRIORITY) > departures.lowest_class
-            self.makes_room |= table.figure(DISPLACES_ABOVE) < departures.highest_key
+            if departures.displaced_below is not None:
+                self.makes_room |= table.figure(DISPLACES_ABOVE) < self._by_kind(departures.displaced_below)
         self.fits = self._fit(None, of=self.admitted)
+
+    def _by_kind(self, bound: Callable[[JobRecord], float]) -> FloatArray:
+        """(lines,) what holds for all jobs of a queue, a pool and a class of priority."""
+        table = self._table
+        numbers: dict[str, int] = {}
+        queues = [
+            0 if account is None else numbers.setdefault(account[0], len(numbers)) for account in table.accounts.items
+        ]
+        kinds = (np.array(queues)[table.number(ACCOUNT)] * len(table.pools.items) + table.number(POOL)) * len(Priority)
+        kinds += table.figure(PRIORITY).astype(np.int64)
+        _, rows, of_lines = np.unique(kinds, return_index=True, return_inverse=True)
+        firsts = [self._state.waiting.lines[table.keys[row]][0][2] for row in rows.tolist()]
+        bounds: FloatArray = np.array([bound(first) for first in firsts])[of_lines]
+        return bounds
 
     def kept_waiting(self) -> tuple[BoolArray, JobRecord | None]:
         """(lines,) where there is room for the first, which is kept for others: for shorter work, or as reserved.

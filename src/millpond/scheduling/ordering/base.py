@@ -157,10 +157,10 @@ class Ordering:
         """When the first job that ``holds_back`` kept waiting may be kept no longer; None when there is none."""
         return None
 
-    def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
-        """(slots,) keys of running jobs if they waited now, and the highest of them; for selective orderings."""
+    def slot_keys(self, slots: FloatArray, now: float) -> FloatArray:
+        """(slots,) keys of running jobs if they waited now; for selective orderings."""
         keys: FloatArray = slots[SLOT_STARTED]
-        return keys, float(keys.max(initial=0.0))
+        return keys
 
     def victims(
         self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray, budget: float
@@ -174,6 +174,10 @@ class Ordering:
             budget: the most card-seconds that the preemption of one may cost.
         """
         return None
+
+    def displaced_below(self, slots: FloatArray, now: float, keys: FloatArray, budget: float) -> FloatArray:
+        """(slots,) what ``displaces_above`` of a job has to be below if ``victims`` is to name each; -inf: never so."""
+        return np.full(slots.shape[1], -np.inf)
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
         """(slots,) when running jobs are expected to end; infinite when nothing is known."""

@@ -55,9 +55,7 @@ from millpond.scheduling.ordering.running import (
     soonest_displaceable,
 )
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import (
-    FloatArray,
-)
+from millpond.scheduling.reclaiming.roster import SLOT_CHARGE, SLOT_DEBT, SLOT_LOSS, SLOT_STARTED, FloatArray
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 
@@ -89,6 +87,10 @@ RANK_RISE = 1.1
 """A running job is looked at again when its rank has risen by this factor."""
 
 
+ROUNDING = 1e-9
+"""What may be displaced at most is reckoned up to this part of a key too high, never too low."""
+
+
 class Default(Ordering):
     """Least predicted work left, aged."""
 
@@ -99,7 +101,7 @@ class Default(Ordering):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.guard = ShortWorkGuard()
-        self._keys, self._left_s = np.zeros(64), np.zeros(64)
+        self._keys = np.zeros(64)
         self.use_kernels(interpreted())
 
     # ---- waiting ------------------------------------------------------------------------------------------------
@@ -217,19 +219,13 @@ class Default(Ordering):
         weight = LEAST_WEIGHT if record.overdue else _weight(gpu_milli)
         return forecast_s(record), float(is_exact(record)), weight, charge, loss
 
-    def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
-        highest, _ = self._fill_keys(slots, now)
-        return self._keys[: slots.shape[1]], highest
-
-    def _fill_keys(self, slots: FloatArray, now: float) -> tuple[float, FloatArray]:
-        """The highest key, and (slots,) seconds left; the keys are in ``_keys``."""
+    def slot_keys(self, slots: FloatArray, now: float) -> FloatArray:
         count = slots.shape[1]
         if count > len(self._keys):
-            self._keys, self._left_s = np.zeros(2 * count), np.zeros(2 * count)
-        table = self.survival
-        keys, left = self._keys[:count], self._left_s[:count]
-        highest = self._running_keys(slots, now, table.edges, table.rank_table, PATIENCE, keys, left)
-        return float(highest), left
+            self._keys = np.zeros(2 * count)
+        table, keys = self.survival, self._keys[:count]
+        self._running_keys(slots, now, table.edges, table.rank_table, PATIENCE, keys)
+        return keys
 
     def victims(
         self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray, budget: float
@@ -249,6 +245,13 @@ class Default(Ordering):
             move_harm,
         )
         return Displaceable(harm, keys, move_harm if moved else move_harm[:0]) if ended else None
+
+    def displaced_below(self, slots: FloatArray, now: float, keys: FloatArray, budget: float) -> FloatArray:
+        service = np.maximum(now - slots[SLOT_STARTED] - slots[SLOT_DEBT], 0.0)
+        charges = slots[SLOT_CHARGE] + slots[SLOT_LOSS] * service
+        below: FloatArray = keys - charges + ROUNDING * keys
+        below[charges > COST_WEIGHT * budget * (1.0 + ROUNDING)] = -np.inf
+        return below
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 

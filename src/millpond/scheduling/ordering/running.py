@@ -68,17 +68,14 @@ def running_keys(
     ranks: FloatArray,
     patience: float,
     keys: FloatArray,
-    left: FloatArray,
-) -> float:
-    """Fill ``keys`` and ``left`` (slots,) for running work as if it waited now; returns the highest key.
+) -> None:
+    """Fill ``keys`` (slots,) for running work as if it waited now.
 
     ``slots``: (18, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
     """
-    highest = 0.0
     for slot in range(slots.shape[1]):
         if slots[SLOT_ALIVE, slot] == 0.0:
             keys[slot] = 0.0
-            left[slot] = 0.0
             continue
         run = max(now - slots[SLOT_STARTED, slot], 0.0)
         debt = max(slots[SLOT_DEBT, slot] - run, 0.0)
@@ -90,12 +87,9 @@ def running_keys(
             reached = max(service, slots[SLOT_REACHED, slot])
             seconds = ranks[int(slots[SLOT_CLASS, slot]), bin_at(edges, reached)] + reached - service
         seconds = max(seconds + debt, 1.0)
-        left[slot] = seconds
         keys[slot] = (
             seconds * slots[SLOT_WEIGHT, slot] / (1.0 + slots[SLOT_WAITED, slot] / (patience * (service + seconds)))
         )
-        highest = max(highest, keys[slot])
-    return highest
 
 
 @lean_kernel

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
@@ -50,8 +51,12 @@ class Planner:
         self._selector = placer.selector
         self._holders: dict[RequestClass, list[JobRecord]] = {}
         self._keys: FloatArray = np.zeros(0)
-        self._highest_key = 0.0
         self._keys_at = (-1.0, -1)
+        self._bounds: dict[tuple[str, str, int], float] = {}
+        self._highest: dict[int, list[tuple[JobRecord, float]]] = {}
+        self._open: dict[tuple[str, str, int], BoolArray] = {}
+        self._found_at: tuple[tuple[int, int], int] | None = None
+        """Up to which turns and departures of this walk the three before hold."""
         self._leaving: dict[str, JobRecord] = {}
         self._spent = 0.0
         self._displacement = Displacement(state)
@@ -66,6 +71,7 @@ class Planner:
         """A walk begins: no work has been asked to leave in it yet."""
         self._leaving.clear()
         self._holders.clear()
+        self._found_at = None
         self._spent = 0.0
         self._displacement.begin(ranks)
 
@@ -137,9 +143,12 @@ class Planner:
         state = self.state
         slots = state.roster.live
         keys = self._running_keys(slots)
-        priority = record.job.priority
         is_open, still = self._entitled(record, Entitlement.ORDERING)
-        allowed = self._displaceable(slots, (priority, priority), Entitlement.ORDERING, is_open)
+        kind, priority = self._kind(record), record.job.priority
+        allowed = None if state.queues.has_guarantees else self._open.get(kind)
+        if allowed is None:
+            allowed = self._displaceable(slots, (priority, priority), Entitlement.ORDERING, is_open)
+            self._open[kind] = allowed
         judged = state.ordering.victims(record, slots, state.now, keys, allowed, state.preemption_budget.left)
         if judged is None:
             return None
@@ -177,24 +186,48 @@ class Planner:
                 self._displacement.leave(job)
         return plan
 
-    def highest_running_key(self) -> float:
-        """The highest key of running work that has not been asked to leave in this walk.
+    def displaced_below(self, record: JobRecord) -> float:
+        """A job of the same queue, pool and class displaces nothing in this walk if it would only from this key on."""
+        kind = self._kind(record)
+        if kind not in self._bounds:
+            is_open = partial(self._displacement.is_open, record, by=Entitlement.ORDERING)
+            by_queue = self._displacement.is_by_queue(Entitlement.ORDERING) and not self.state.queues.has_guarantees
+            bounds = (
+                bound for victim, bound in self._highest_of(record.job.priority) if not by_queue or is_open(victim)
+            )
+            self._bounds[kind] = next(bounds, -np.inf)
+        return self._bounds[kind]
 
-        A waiting job that cannot displace that can displace nothing.
-        """
-        keys = self._running_keys(self.state.roster.live)
-        if not self._leaving:
-            return self._highest_key
-        keys = keys.copy()
-        keys[[job.slot for job in self._leaving.values() if job.slot >= 0]] = 0.0
-        return float(keys.max(initial=0.0))
+    def _kind(self, record: JobRecord) -> tuple[str, str, int]:
+        """Jobs of one kind may have the same work leave by the ordering; what was found before holds no longer."""
+        stamp = (self._displacement.turns, len(self._leaving))
+        if stamp != self._found_at:
+            self._found_at = stamp
+            for found in (self._bounds, self._highest, self._open):
+                found.clear()
+        return record.queue, record.job.pool, record.job.priority
+
+    def _highest_of(self, priority: int) -> list[tuple[JobRecord, float]]:
+        """A running job of each queue that has some of a class, and the highest bound of these; the highest first."""
+        found = self._highest.get(priority)
+        if found is None:
+            state, slots = self.state, self.state.roster.live
+            keys, left = self._running_keys(slots), state.preemption_budget.left
+            bounds = state.ordering.displaced_below(slots, state.now, keys, left)
+            bounds[~self._unprotected(slots, (priority, priority))] = -np.inf
+            order = np.argsort(bounds)[int(np.sum(bounds == -np.inf)) :]
+            victims = state.roster.one_of_each_queue(order)
+            found = [(victim, float(bounds[victim.slot])) for victim in victims]
+            found.sort(key=itemgetter(1), reverse=True)
+            self._highest[priority] = found
+        return found
 
     def _running_keys(self, slots: FloatArray) -> FloatArray:
         """Keys of running work, computed once an instant as long as the roster does not change."""
         state = self.state
         stamp = (state.now, state.roster.version)
         if stamp != self._keys_at:
-            self._keys, self._highest_key = state.ordering.slot_keys(slots, state.now)
+            self._keys = state.ordering.slot_keys(slots, state.now)
             self._keys_at = stamp
         return self._keys
 
@@ -213,15 +246,20 @@ class Planner:
         self, slots: FloatArray, classes: tuple[int, int], by: Entitlement, is_open: Callable[[JobRecord], bool]
     ) -> BoolArray:
         """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
-        free = np.empty(slots.shape[1], dtype=np.bool_)
-        self._fill_unprotected(slots, self.state.now, float(classes[0]), float(classes[1]), free)
-        if self._leaving:
-            free[[job.slot for job in self._leaving.values() if job.slot >= 0]] = False
+        free = self._unprotected(slots, classes)
         if self._displacement.is_by_queue(by):
             # Within these classes the answer is the same for all work of a queue.
             for victim in self.state.roster.one_of_each_queue(np.flatnonzero(free)):
                 if not is_open(victim):
                     free &= slots[SLOT_QUEUE] != slots[SLOT_QUEUE, victim.slot]
+        return free
+
+    def _unprotected(self, slots: FloatArray, classes: tuple[int, int]) -> BoolArray:
+        """(slots,) the same, whatever their queues."""
+        free = np.empty(slots.shape[1], dtype=np.bool_)
+        self._fill_unprotected(slots, self.state.now, float(classes[0]), float(classes[1]), free)
+        if self._leaving:
+            free[[job.slot for job in self._leaving.values() if job.slot >= 0]] = False
         return free
 
     def _in_the_way(self, record: JobRecord) -> list[JobRecord]:

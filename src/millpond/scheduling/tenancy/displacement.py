@@ -103,6 +103,11 @@ class Displacement:
         if guarantor is not None:
             self._holders(guarantor).leave(record)
 
+    @property
+    def turns(self) -> tuple[int, int]:
+        """Differs whenever it may have become the turn of other queues than before in this walk."""
+        return self._ranks.version, len(self._first_blocked)
+
     def is_by_queue(self, by: Entitlement) -> bool:
         """Whether it can matter of which queues the two are, for work that the classes of priority allow."""
         return self._state.queues.has_guarantees or (by is Entitlement.ORDERING and self._ranks.has_rounds)
