@@ -25,7 +25,7 @@ MODULES = {
     "reservations.py": reservations,
 }
 LIMITS = {
-    "LAST_EDGE_S", "EDGES", "BINS", "NEVER", "LEAST_WEIGHT", "LOOKS_PER_CYCLE", "MOST_COPIES_PER_NODE",
+    "LAST_EDGE_S", "EDGES", "BINS", "NEVER", "LEAST_WEIGHT", "LOOKS_PER_CYCLE", "MOST_COPIES_PER_NODE", "TRIES_BESIDE",
 }  # fmt: skip
 """Bounds and tables that no schedule depends on."""
 

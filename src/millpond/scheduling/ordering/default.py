@@ -87,7 +87,7 @@ RANK_RISE = 1.1
 """A running job is looked at again when its rank has risen by this factor."""
 
 
-ROUNDING = 1e-9
+_ROUNDING = 1e-9
 """What may be displaced at most is reckoned up to this part of a key too high, never too low."""
 
 
@@ -249,8 +249,8 @@ class Default(Ordering):
     def displaced_below(self, slots: FloatArray, now: float, keys: FloatArray, budget: float) -> FloatArray:
         service = np.maximum(now - slots[SLOT_STARTED] - slots[SLOT_DEBT], 0.0)
         charges = slots[SLOT_CHARGE] + slots[SLOT_LOSS] * service
-        below: FloatArray = keys - charges + ROUNDING * keys
-        below[charges > COST_WEIGHT * budget * (1.0 + ROUNDING)] = -np.inf
+        below: FloatArray = keys - charges + _ROUNDING * keys
+        below[charges > COST_WEIGHT * budget * (1.0 + _ROUNDING)] = -np.inf
         return below
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
