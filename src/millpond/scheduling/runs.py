@@ -115,7 +115,7 @@ def stop(
     state.emit(Stop(state.next_id(), record.id, record.attempt, cause, numbers, grace, for_job))
 
 
-def stop_overdue(state: State, record: JobRecord) -> None:
+def stop_at_limit(state: State, record: JobRecord) -> None:
     """Decide the end of a run that has reached its time limit."""
     for task in record.tasks:
         task.detail = f"it reached its time limit of {seconds_text(record.job.time_limit_s or 0.0)}"

@@ -128,7 +128,7 @@ class Scheduler:
             follow_cordons(state)
             follow_hours(state, leave)
             self._claims.prune()
-            self._end_overdue()
+            self._end_at_limits()
             state.end_pauses()
             # 2. Suspended work goes on where its devices are free, or are left by work that ranks below it.
             state.is_unfinished = False
@@ -146,7 +146,7 @@ class Scheduler:
         decisions, state.outbox = state.outbox, []
         return decisions
 
-    def _end_overdue(self) -> None:
+    def _end_at_limits(self) -> None:
         """End the runs that have reached their time limit."""
         state = self._state
         while state.deadlines and state.deadlines[0][0] <= state.now:
@@ -155,7 +155,7 @@ class Scheduler:
             if record is None or record.attempt != attempt or record.stop_trigger is not None:
                 continue
             if record.service_s(state.now) + 1e-6 >= (record.job.time_limit_s or 0.0):
-                runs.stop_overdue(state, record)
+                runs.stop_at_limit(state, record)
             else:  # it was suspended for a while
                 state.watch_deadline(record)
 

@@ -79,7 +79,7 @@ class Redo:
             case Start():
                 self._start(record, decision)
             case Stop(cause=Cause.TIME_LIMIT):
-                runs.stop_overdue(self._state, record)
+                runs.stop_at_limit(self._state, record)
             case Stop():
                 tasks = [record.tasks[number] for number in decision.tasks] if record.kept is None else ()
                 trigger, for_job = Trigger.ENDED_FOR_RETRY, decision.for_job
