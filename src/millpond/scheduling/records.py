@@ -139,7 +139,7 @@ class JobRecord:
         rekey_at: when its key is computed anew; 0 when that is not settled yet.
         work: how much work it is while it waits, in milli-card-seconds, where waits are bounded and it is not overdue.
         promised_at: when running work should have left enough room for it, once that was asked; 0 before.
-        look_at: when it is seen to next whether it waits for too long; 0 when that is not settled yet.
+        look_at: when it is looked at next whether it is overdue; 0 when that is not settled yet.
         overdue: it has waited so long that it goes first (see ``cycle.overdue``), and leaves for no equal.
         slot: its place on the roster of running work, -1 when it is not on it.
         bins_outlived, size_class: where the job stands in what the ordering learns (see ``ordering.survival``).

@@ -41,10 +41,10 @@ ACTIVE = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, Tas
 """States in which a task holds something."""
 
 FIRST_LOOK_S = 300.0
-"""How long a job waits before it is seen to whether it waits for too long, and at least between two looks."""
+"""How long a job waits before it is first looked at whether it is overdue, and at least from one look to the next."""
 
-FIRST = 1e12
-"""By how much the key of a job that is overdue lies before all others; that of who came first is the lowest."""
+OVERDUE_LEAD = 1e12
+"""The keys of overdue jobs are below zero, by this less the instant of submission: all others are not."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
 """A job whose start was refused waits so long before the next try; each refusal in a row doubles it."""
@@ -75,7 +75,7 @@ class State:
         is_unfinished: the latest cycle came to its bound on work, and has to go on.
         unlent: names of the pools that do not lend now.
         rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
-        looks: the same: when it is seen to whether it waits for too long (``cycle.overdue``).
+        looks: the same: when it is looked at whether it is overdue (``cycle.overdue``).
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -162,7 +162,7 @@ class State:
         """How a job waits from now on, as ``Ordering.line_up``; one that is overdue goes first."""
         key, displaces_above, due = self.ordering.line_up(record, self.now)
         is_first = record.overdue and self.ordering.bounds_waits
-        return ((record.submitted_at - FIRST,) if is_first else key), displaces_above, due
+        return ((record.submitted_at - OVERDUE_LEAD,) if is_first else key), displaces_above, due
 
     def is_in_window(self, record: JobRecord) -> bool:
         """Whether a window of the job is open now."""

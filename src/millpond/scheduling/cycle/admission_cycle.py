@@ -146,7 +146,7 @@ class AdmissionCycle:
                     self._grow(gangs.pop()[1], outcome)
             if state.ordering.strict and record.job.pool in self._blocked:
                 continue
-            before = self._displacing(outcome, standing)
+            before = self._displacing(outcome)
             verdict = self._consider(record, outcome)
             if verdict is AdmissionVerdict.BLOCKED:
                 outcome.blocked.append(record)
@@ -168,15 +168,14 @@ class AdmissionCycle:
             elif verdict is AdmissionVerdict.PLACED:
                 standing.place(record, [task for task, _ in outcome.placed[-1][1]])
                 lines.go_on(record)
-            if self._displacing(outcome, standing) != before:
+            if self._displacing(outcome) != before:
                 lines.reconsider()
         while gangs:
             self._grow(gangs.pop()[1], outcome)
 
-    def _displacing(self, outcome: CycleOutcome, standing: QueueRank) -> tuple[int, int, int]:
+    def _displacing(self, outcome: CycleOutcome) -> tuple[int, ...]:
         """Differs when others than before may be displaced."""
-        turns = (standing.version, len(self._blocked)) if self._displaces and standing.has_rounds else (0, 0)
-        return len(outcome.plans), *turns
+        return len(outcome.plans), *(self._planner.turns if self._displaces else ())
 
     def _block(self, record: JobRecord) -> None:
         """7. Reserve for the first blocked job of the pool; a strict ordering lets none behind it start instead."""

@@ -168,7 +168,7 @@ class Ordering:
         """Which work a waiting job may displace; None for none.
 
         Args:
-            slots: (18, slots), see ``reclaiming.roster``.
+            slots: (19, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
             open_to_it: (slots,) who may be asked at all.
             budget: the most card-seconds that the preemption of one may cost.
@@ -176,7 +176,7 @@ class Ordering:
         return None
 
     def displaced_below(self, slots: FloatArray, now: float, keys: FloatArray, budget: float) -> FloatArray:
-        """(slots,) what ``displaces_above`` of a job has to be below if ``victims`` is to name each; -inf: never so."""
+        """(slots,) ``victims`` may name each only where ``displaces_above`` of the job is below this; -inf: never."""
         return np.full(slots.shape[1], -np.inf)
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:

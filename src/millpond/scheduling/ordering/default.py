@@ -88,7 +88,7 @@ RANK_RISE = 1.1
 
 
 _ROUNDING = 1e-9
-"""What may be displaced at most is reckoned up to this part of a key too high, never too low."""
+"""The bound of what may be displaced is too high by up to this part of a key, never too low."""
 
 
 class Default(Ordering):

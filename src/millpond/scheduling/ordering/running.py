@@ -71,7 +71,7 @@ def running_keys(
 ) -> None:
     """Fill ``keys`` (slots,) for running work as if it waited now.
 
-    ``slots``: (18, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
+    ``slots``: (19, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
     """
     for slot in range(slots.shape[1]):
         if slots[SLOT_ALIVE, slot] == 0.0:

@@ -79,6 +79,11 @@ class Planner:
         """A job is the first of its pool that has found no room in this walk."""
         self._displacement.block(record)
 
+    @property
+    def turns(self) -> tuple[int, int]:
+        """Differs whenever it may have become the turn of other queues than before in this walk."""
+        return self._displacement.turns
+
     def has_asked(self, record: JobRecord) -> bool:
         """Whether the job, or some of its tasks, was asked to leave in this walk."""
         return record.id in self._leaving
@@ -144,9 +149,10 @@ class Planner:
         slots = state.roster.live
         keys = self._running_keys(slots)
         is_open, still = self._entitled(record, Entitlement.ORDERING)
-        kind, priority = self._kind(record), record.job.priority
-        allowed = None if state.queues.has_guarantees else self._open.get(kind)
-        if allowed is None:
+        self._forget_outdated()
+        kind, priority = _kind(record), record.job.priority
+        allowed = self._open.get(kind)
+        if allowed is None or state.queues.has_guarantees:  # what these shield changes with every place taken
             allowed = self._displaceable(slots, (priority, priority), Entitlement.ORDERING, is_open)
             self._open[kind] = allowed
         judged = state.ordering.victims(record, slots, state.now, keys, allowed, state.preemption_budget.left)
@@ -187,8 +193,9 @@ class Planner:
         return plan
 
     def displaced_below(self, record: JobRecord) -> float:
-        """A job of the same queue, pool and class displaces nothing in this walk if it would only from this key on."""
-        kind = self._kind(record)
+        """A job of this queue, pool and class displaces something only if its ``displaces_above`` is below this."""
+        self._forget_outdated()
+        kind = _kind(record)
         if kind not in self._bounds:
             is_open = partial(self._displacement.is_open, record, by=Entitlement.ORDERING)
             by_queue = self._displacement.is_by_queue(Entitlement.ORDERING) and not self.state.queues.has_guarantees
@@ -198,14 +205,13 @@ class Planner:
             self._bounds[kind] = next(bounds, -np.inf)
         return self._bounds[kind]
 
-    def _kind(self, record: JobRecord) -> tuple[str, str, int]:
-        """Jobs of one kind may have the same work leave by the ordering; what was found before holds no longer."""
+    def _forget_outdated(self) -> None:
+        """What was found before other queues had their turn, or other work was asked to leave, holds no longer."""
         stamp = (self._displacement.turns, len(self._leaving))
         if stamp != self._found_at:
             self._found_at = stamp
             for found in (self._bounds, self._highest, self._open):
                 found.clear()
-        return record.queue, record.job.pool, record.job.priority
 
     def _highest_of(self, priority: int) -> list[tuple[JobRecord, float]]:
         """A running job of each queue that has some of a class, and the highest bound of these; the highest first."""
@@ -281,3 +287,8 @@ class Planner:
         """Harm: GPU-seconds of the present run, at least one. Preference: the youngest run leaves first."""
         run = np.maximum(self.state.now - slots[SLOT_STARTED], 0.0) + 1.0
         return run * slots[SLOT_CARDS], slots[SLOT_STARTED].copy()
+
+
+def _kind(record: JobRecord) -> tuple[str, str, int]:
+    """Jobs of one kind may have the same work leave by the ordering."""
+    return record.queue, record.job.pool, record.job.priority

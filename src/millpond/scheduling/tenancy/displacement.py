@@ -106,7 +106,7 @@ class Displacement:
     @property
     def turns(self) -> tuple[int, int]:
         """Differs whenever it may have become the turn of other queues than before in this walk."""
-        return self._ranks.version, len(self._first_blocked)
+        return (self._ranks.version, len(self._first_blocked)) if self._ranks.has_rounds else (0, 0)
 
     def is_by_queue(self, by: Entitlement) -> bool:
         """Whether it can matter of which queues the two are, for work that the classes of priority allow."""
