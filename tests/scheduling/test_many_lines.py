@@ -20,7 +20,7 @@ from millpond.model.workloads import Job, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
 from millpond.scheduling.ordering import waiting_lines
 from millpond.scheduling.reclaiming import preemption_budget
-from millpond.scheduling.reclaiming.plans import Planner
+from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -176,7 +176,8 @@ def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monk
     monkeypatch.setattr(waiting_lines, "FEW", few)
     monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
     decided = [decisions_of(seed, displacing=True) for seed in seeds]
-    monkeypatch.setattr(Planner, "displaced_below", lambda planner, record: float("inf"))
+    for bound in ("of_class", "of_kind", "of_request"):
+        monkeypatch.setattr(DisplacementBounds, bound, lambda *_: float("inf"))
     assert [decisions_of(seed, displacing=True) for seed in seeds] == decided
     displaced = [each for each in chain(*decided) if isinstance(each, Stop) and each.cause is Cause.PREEMPTED]
     assert len(displaced) > len(seeds)

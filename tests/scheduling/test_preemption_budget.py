@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import World, machine, single
 
+from millpond.model.events import DurationPredicted, JobSubmitted
 from millpond.model.workloads import Checkpoint, CheckpointMode
 from millpond.scheduling.reclaiming.preemption_budget import PREEMPTION_BUDGET, SAVED_UP_S, PreemptionBudget
 from millpond.scheduling.scheduler import Scheduler
@@ -42,6 +43,18 @@ def test_a_preemption_is_paid_for_once() -> None:
     world.submit(single("short", 4), lasting=10.0, known=True)
     assert world.running() == {"short"}
     assert world.core._state.preemption_budget.left == pytest.approx(PREEMPTION_BUDGET * 40_000.0 - 160.0)
+
+
+def test_what_one_preemption_leaves_of_the_budget_is_enough_for_a_cheaper_one_beside_it() -> None:
+    world = World(machine("a", 2), machine("b", 2), machine("c", 1), settings=Settings(preempt=True))
+    for name, cards, length in (("dear", 2, 1_000_000.0), ("dearer", 2, 2_000_000.0), ("cheap", 1, 10_000.0)):
+        world.submit(single(name, cards, checkpoint=SAVES), lasting=length, known=True)
+    world.go_to(130.0 / (5 * PREEMPTION_BUDGET))  # a card costs 40
+    for name, cards, length in (("two", 2, 10.0), ("one", 1, 30.0)):
+        world.tell(JobSubmitted(world.now, single(name, cards)))
+        world.tell(DurationPredicted(world.now, name, length, length))
+    world.settle()
+    assert world.running() == {"two", "one", "dear"}
 
 
 def test_a_restored_scheduler_has_the_same_budget() -> None:

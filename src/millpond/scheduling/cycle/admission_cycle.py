@@ -190,14 +190,13 @@ class AdmissionCycle:
         if not self._is_long:
             return Heads(state.waiting, standing)
 
-        def prospects() -> Prospects:
-            departures = None
-            if len(outcome.plans) < PLANS_PER_CYCLE:
-                displaced_below = self._planner.displaced_below if self._displaces else None
-                departures = Departures(self._least_priority, displaced_below)
-            return Prospects(state, self._placer, self._claims, standing, departures)
+        def departures() -> Departures | None:
+            if len(outcome.plans) >= PLANS_PER_CYCLE:
+                return None
+            return Departures(self._least_priority, self._planner.bounds if self._displaces else None)
 
-        return TableHeads(state.waiting, standing, prospects)
+        prospects = Prospects(state, self._placer, self._claims, standing)
+        return TableHeads(state.waiting, standing, prospects, departures)
 
     def _grow(self, record: JobRecord, outcome: CycleOutcome) -> None:
         """A running gang takes its turn: tasks that are missing join it where there is room and quota."""
@@ -329,8 +328,8 @@ class AdmissionCycle:
         )
 
     def _might_displace(self, record: JobRecord) -> bool:
-        """Whether some running work of whatever class comes far enough behind the job in the ordering."""
-        return self._displaces and record.displaces_above < self._planner.displaced_below(record)
+        """Whether running work that comes far enough behind the job in the ordering could leave room for it."""
+        return self._displaces and not self._planner.bounds.exclude(record)
 
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""

@@ -224,6 +224,10 @@ class Placer:
             if role.minimum
         )
 
+    def may_fit_on(self, demand: RequestClass, nodes: Int64Array) -> bool:
+        """Whether any task might have room on one of these nodes; on the safe side."""
+        return any(self.selector.fits_on_any(shape, nodes) for shape in self.cluster.words.shapes_of(demand))
+
     def take(self, shape: Shape, choice: Choice) -> Holding:
         """Hold what a choice says."""
         cluster = self.cluster

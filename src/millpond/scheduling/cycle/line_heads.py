@@ -11,7 +11,7 @@ from itertools import repeat
 
 import numpy as np
 
-from millpond.scheduling.cycle.prospects import Prospects
+from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.line_table import POOL, REQUEST, SEQUENCE, BoolArray
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
@@ -99,15 +99,25 @@ class Heads:
 
 
 class TableHeads(Heads):
-    """Very many lines, by their table."""
+    """Very many lines, by their table.
 
-    def __init__(self, lines: WaitingLines, standing: QueueRank, prospects: Callable[[], Prospects]) -> None:
+    Args:
+        departures: who may leave, at the time when it is called.
+    """
+
+    def __init__(
+        self,
+        lines: WaitingLines,
+        standing: QueueRank,
+        prospects: Prospects,
+        departures: Callable[[], Departures | None],
+    ) -> None:
         self._table = lines.table
         self._ranks, self._ranked_at = standing.ranks(lines.table), standing.version
-        self._look_around = prospects
-        self._prospects = prospects()
-        self._left_out: BoolArray = ~self._prospects.admitted
-        self._rest: Int64Array = np.flatnonzero(self._prospects.admitted)
+        self._prospects, self._departures = prospects, departures
+        prospects.look(departures())
+        self._left_out: BoolArray = ~prospects.admitted
+        self._rest: Int64Array = np.flatnonzero(prospects.admitted)
         self._lined_up_to: Place = ((), 0.0)
         """The heap has all lines that stood before this, or there, when the walk began."""
         self._had_turn: BoolArray = np.zeros(len(lines.table), dtype=np.bool_)
@@ -161,7 +171,7 @@ class TableHeads(Heads):
         self._leave_out(alike & self._prospects.is_kept_off() if is_kept_off else alike)
 
     def reconsider(self) -> None:
-        self._prospects = self._look_around()
+        self._prospects.look(self._departures())
         if self._ranked_at != self._standing.version:
             self._ranks, self._ranked_at = self._standing.ranks(self._table), self._standing.version
         again = self._behind() & ~self._had_turn

@@ -5,7 +5,7 @@ Each answer is on the safe side: who is left out by it could not start, nor have
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,7 @@ import numpy as np
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.line_table import (
     ACCOUNT,
     ASKED_CPU_MILLI,
@@ -26,6 +27,8 @@ from millpond.scheduling.ordering.line_table import (
     FloatArray,
     LineTable,
 )
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import room_under_limits
@@ -38,19 +41,15 @@ class Departures:
 
     Attributes:
         lowest_class: that of all work that holds something; a higher class may end it.
-        displaced_below: the bound for jobs of the same queue, pool and class, see ``Planner``; None: the ordering
-            displaces nothing.
+        bounds: on what the ordering displaces; None: nothing.
     """
 
     lowest_class: float
-    displaced_below: Callable[[JobRecord], float] | None
+    bounds: DisplacementBounds | None
 
 
 class Prospects:
-    """The prospects of all lines on the trial ledger as it is: (lines,) each.
-
-    Args:
-        departures: who may leave; None: nobody may be asked any more.
+    """The prospects of all lines on the trial ledger, as it was when ``look`` was called: (lines,) each.
 
     Attributes:
         admitted: whether its queue and its user may let the first of the line start.
@@ -58,36 +57,100 @@ class Prospects:
         fits: whether there may be room for it now.
     """
 
-    def __init__(
-        self, state: State, placer: Placer, claims: Claims, standing: QueueRank, departures: Departures | None
-    ) -> None:
+    admitted: BoolArray
+    makes_room: BoolArray
+    fits: BoolArray
+
+    def __init__(self, state: State, placer: Placer, claims: Claims, standing: QueueRank) -> None:
         self._state = state
         self._placer = placer
         self._claims = claims
-        table = self._table = state.waiting.table
-        self.admitted, self.makes_room = _admitted(state, table), np.zeros(len(table), dtype=np.bool_)
+        self._standing = standing
+        self._table = state.waiting.table
+        self._fits_nowhere: BoolArray = np.zeros(len(self._table.requests.items), dtype=np.bool_)
+        self._looked_at = state.cluster.arrays.change_head
+
+    def look(self, departures: Departures | None) -> None:
+        """Look around anew.
+
+        Args:
+            departures: who may leave; None: nobody may be asked any more.
+        """
+        table = self._table
+        self.admitted, self.makes_room = _admitted(self._state, table), np.zeros(len(table), dtype=np.bool_)
         if departures is not None:
-            guaranteed = standing.guaranteed(table)
+            guaranteed = self._standing.guaranteed(table)
             self.admitted |= guaranteed
             self.makes_room |= guaranteed
             self.makes_room |= table.figure(PRIORITY) > departures.lowest_class
-            if departures.displaced_below is not None:
-                self.makes_room |= table.figure(DISPLACES_ABOVE) < self._by_kind(departures.displaced_below)
-        self.fits = self._fit(None, of=self.admitted)
+            if departures.bounds is not None:
+                self.makes_room |= self._displace(departures.bounds)
+        self.fits = self._fit_now()
 
-    def _by_kind(self, bound: Callable[[JobRecord], float]) -> FloatArray:
-        """(lines,) what holds for all jobs of a queue, a pool and a class of priority."""
+    def _fit_now(self) -> BoolArray:
+        """(lines,) where there may be room for the first; what fitted nowhere may fit only where there were changes."""
+        arrays = self._state.cluster.arrays
+        changed = arrays.changed_since(self._looked_at)
+        fits = np.zeros(len(self._fits_nowhere), dtype=np.bool_)
+        for number, demand in self._asked(self.admitted):
+            if not self._fits_nowhere[number] or self._placer.may_fit_on(demand, changed):
+                fits[number] = self._placer.may_fit(demand, None)
+                self._fits_nowhere[number] = not fits[number]
+        self._looked_at = arrays.change_head
+        of_lines: BoolArray = fits[self._table.number(REQUEST)]
+        return of_lines
+
+    def _asked(self, lines: BoolArray) -> Iterator[tuple[int, RequestClass]]:
+        """What some of the lines ask for, with its number."""
+        requests = self._table.requests.items
+        for number in np.flatnonzero(np.bincount(self._table.number(REQUEST)[lines])).tolist():
+            demand = requests[number]
+            if demand is not None:
+                yield number, demand
+
+    def _displace(self, bounds: DisplacementBounds) -> BoolArray:
+        """(lines,) for whose first running work could leave by the ordering."""
+        table, above, classes = self._table, self._table.figure(DISPLACES_ABOVE), self._classes
+        displace: BoolArray = np.zeros(len(table), dtype=np.bool_)
+        # Few lines pass the first bound, and fewer the next.
+        rows = np.flatnonzero(above < np.array([bounds.of_class(each) for each in Priority])[classes])
+        if len(rows):
+            firsts, of_rows = self._alike(rows, self._requests)
+            least = np.full(len(firsts), np.inf)
+            np.minimum.at(least, of_rows, above[rows])
+            below = [bounds.of_request(first, low) for first, low in zip(firsts, least.tolist(), strict=True)]
+            rows = rows[above[rows] < np.array(below)[of_rows]]
+        if len(rows):
+            firsts, of_rows = self._alike(rows, self._kinds)
+            displace[rows] = above[rows] < np.array([bounds.of_kind(first) for first in firsts])[of_rows]
+        return displace
+
+    @cached_property
+    def _kinds(self) -> Int64Array:
+        """(lines,) of which queue, pool and class of priority it is."""
         table = self._table
         numbers: dict[str, int] = {}
         queues = [
             0 if account is None else numbers.setdefault(account[0], len(numbers)) for account in table.accounts.items
         ]
-        kinds = (np.array(queues)[table.number(ACCOUNT)] * len(table.pools.items) + table.number(POOL)) * len(Priority)
-        kinds += table.figure(PRIORITY).astype(np.int64)
-        _, rows, of_lines = np.unique(kinds, return_index=True, return_inverse=True)
-        firsts = [self._state.waiting.lines[table.keys[row]][0][2] for row in rows.tolist()]
-        bounds: FloatArray = np.array([bound(first) for first in firsts])[of_lines]
-        return bounds
+        kinds = np.array(queues)[table.number(ACCOUNT)] * len(table.pools.items) + table.number(POOL)
+        return kinds * len(Priority) + self._classes
+
+    @cached_property
+    def _requests(self) -> Int64Array:
+        """(lines,) what is asked for, and of which class of priority it is."""
+        requests: Int64Array = self._table.number(REQUEST) * len(Priority) + self._classes
+        return requests
+
+    @cached_property
+    def _classes(self) -> Int64Array:
+        return self._table.figure(PRIORITY).astype(np.int64)
+
+    def _alike(self, rows: Int64Array, kinds: Int64Array) -> tuple[list[JobRecord], Int64Array]:
+        """The first job of one of these lines of each kind, (lines,); and of which of them each of the rows is."""
+        _, places, of_rows = np.unique(kinds[rows], return_index=True, return_inverse=True)
+        lines, keys = self._state.waiting.lines, self._table.keys
+        return [lines[keys[row]][0][2] for row in rows[places].tolist()], of_rows
 
     def kept_waiting(self) -> tuple[BoolArray, JobRecord | None]:
         """(lines,) where there is room for the first, which is kept for others: for shorter work, or as reserved.
@@ -122,12 +185,10 @@ class Prospects:
 
     def _fit(self, mask: NodeMask | None, of: BoolArray) -> BoolArray:
         """(lines,) whether there may be room for the first on the nodes of a mask; not for lines other than ``of``."""
-        numbers, requests = self._table.number(REQUEST), self._table.requests.items
-        fits = np.zeros(len(requests), dtype=np.bool_)
-        for number in np.flatnonzero(np.bincount(numbers[of], minlength=len(requests))).tolist():
-            demand = requests[number]
-            fits[number] = demand is not None and self._placer.may_fit(demand, mask)
-        of_lines: BoolArray = fits[numbers]
+        fits = np.zeros(len(self._table.requests.items), dtype=np.bool_)
+        for number, demand in self._asked(of):
+            fits[number] = self._placer.may_fit(demand, mask)
+        of_lines: BoolArray = fits[self._table.number(REQUEST)]
         return of_lines
 
 

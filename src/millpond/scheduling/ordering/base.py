@@ -179,6 +179,10 @@ class Ordering:
         """(slots,) ``victims`` may name each only where ``displaces_above`` of the job is below this; -inf: never."""
         return np.full(slots.shape[1], -np.inf)
 
+    def movable(self, slots: FloatArray, now: float, asked_cards: float, key: float, budget: float) -> BoolArray:
+        """(slots,) which ``victims`` may name to be moved aside for a job of so many cards, its key at most this."""
+        return np.zeros(slots.shape[1], dtype=np.bool_)
+
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
         """(slots,) when running jobs are expected to end; infinite when nothing is known."""
         due: FloatArray = slots[SLOT_STARTED] + slots[SLOT_WHOLE] - slots[SLOT_ATTAINED] + slots[SLOT_DEBT]

@@ -55,7 +55,16 @@ from millpond.scheduling.ordering.running import (
     soonest_displaceable,
 )
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import SLOT_CHARGE, SLOT_DEBT, SLOT_LOSS, SLOT_STARTED, FloatArray
+from millpond.scheduling.reclaiming.roster import (
+    LEAST_MOVING_CARDS,
+    MOST_MOVED_CARDS,
+    SLOT_CARDS,
+    SLOT_CHARGE,
+    SLOT_DEBT,
+    SLOT_LOSS,
+    SLOT_STARTED,
+    FloatArray,
+)
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 
@@ -230,7 +239,7 @@ class Default(Ordering):
     def victims(
         self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray, budget: float
     ) -> Displaceable | None:
-        gate = COST_WEIGHT * MOVE_GATE * record.key[0] / cards(record) if record.gpu_milli >= 2000 else NOBODY_MOVES
+        gate = _move_gate(cards(record), record.key[0])
         harm, move_harm = np.empty(len(keys)), np.empty(len(keys))
         ended, moved = self._displaceable(
             slots,
@@ -247,11 +256,16 @@ class Default(Ordering):
         return Displaceable(harm, keys, move_harm if moved else move_harm[:0]) if ended else None
 
     def displaced_below(self, slots: FloatArray, now: float, keys: FloatArray, budget: float) -> FloatArray:
-        service = np.maximum(now - slots[SLOT_STARTED] - slots[SLOT_DEBT], 0.0)
-        charges = slots[SLOT_CHARGE] + slots[SLOT_LOSS] * service
+        charges = _charges(slots, now)
         below: FloatArray = keys - charges + _ROUNDING * keys
         below[charges > COST_WEIGHT * budget * (1.0 + _ROUNDING)] = -np.inf
         return below
+
+    def movable(self, slots: FloatArray, now: float, asked_cards: float, key: float, budget: float) -> BoolArray:
+        charges, size = _charges(slots, now), slots[SLOT_CARDS]
+        most = np.minimum(_move_gate(asked_cards, key) * size, COST_WEIGHT * budget)
+        movable: BoolArray = (charges <= most * (1.0 + _ROUNDING)) & (size <= MOST_MOVED_CARDS)
+        return movable
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 
@@ -281,6 +295,18 @@ class Default(Ordering):
 def _reached_s(record: JobRecord, now: float) -> float:
     """Seconds of service that a job is known to outlast."""
     return max(record.reached_s, record.service_s(now))
+
+
+def _charges(slots: FloatArray, now: float) -> FloatArray:
+    """(slots,) ``charge_of`` all running work."""
+    service = np.maximum(now - slots[SLOT_STARTED] - slots[SLOT_DEBT], 0.0)
+    charges: FloatArray = slots[SLOT_CHARGE] + slots[SLOT_LOSS] * service
+    return charges
+
+
+def _move_gate(asked_cards: float, key: float) -> float:
+    """The most that moving a job aside may cost per card of it, for a waiting job."""
+    return COST_WEIGHT * MOVE_GATE * key / asked_cards if asked_cards >= LEAST_MOVING_CARDS else NOBODY_MOVES
 
 
 @cache

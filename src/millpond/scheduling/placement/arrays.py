@@ -117,6 +117,13 @@ class ClusterArrays:
         self._changed_cells[head % len(self._changed_cells)] = node
         self.change_head = head + 1
 
+    def changed_since(self, head: int) -> Int64Array:
+        """The nodes that changed since ``change_head`` was ``head``; all where the log is too short for that."""
+        size = len(self.changed)
+        if self.change_head - head > size:
+            return np.arange(self.node_count)
+        return np.unique(self.changed[np.arange(head, self.change_head) % size])
+
     def reserve(self, nodes: int, devices: int) -> None:
         """Make room for at least ``nodes`` and ``devices`` in all, doubling the tables when they are full."""
         if nodes > self.node_table.shape[1]:

@@ -206,3 +206,13 @@ def first_failure(nodes: Int64Array, devices: Int64Array, node: int, shape: Int6
     if failure != _FITS:
         return int(failure)
     return int(device_failure(nodes, devices, node, shape))
+
+
+@lean_kernel
+def fits_on_any(nodes: Int64Array, devices: Int64Array, wanted: Int64Array, shape: Int64Array) -> bool:
+    """Whether the shape fits on one of the nodes ``wanted``, masks and vetoes aside."""
+    position = 0
+    while position < wanted.shape[0] and first_failure(nodes, devices, wanted[position], shape) != 0:
+        position += 1
+    found: bool = position < wanted.shape[0]
+    return found

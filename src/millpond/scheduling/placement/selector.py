@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.scheduling.placement import search
+from millpond.scheduling.placement import filters, search
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array, NodeMask
 from millpond.scheduling.placement.cells import LEVELS
 from millpond.scheduling.placement.filters import FilterStep
@@ -92,6 +92,7 @@ class Selector:
         """Run on other kernels from now on; results and caches are the same."""
         self.kernels = kernels
         self._select_best = kernels.call(search.select_best.__name__)
+        self._fits_on_any = kernels.call(filters.fits_on_any.__name__)
 
     def select(
         self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None
@@ -150,6 +151,11 @@ class Selector:
             arrays.node_table, arrays.device_table, node, shape.vector(arrays.extras)
         )
         return FilterStep(int(failure))
+
+    def fits_on_any(self, shape: Shape, nodes: Int64Array) -> bool:
+        """Whether the shape fits on one of these nodes now, whatever their cells are kept for."""
+        arrays = self.arrays
+        return bool(self._fits_on_any(arrays.node_table, arrays.device_table, nodes, self.vector(shape)))
 
     def failures(
         self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None

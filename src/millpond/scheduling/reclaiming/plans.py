@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
+from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds, Kind, kind_of
 from millpond.scheduling.reclaiming.limits import within
 from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.reclaiming.roster import (
@@ -31,9 +31,9 @@ from millpond.scheduling.reclaiming.roster import (
     BoolArray,
     FloatArray,
 )
+from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
-from millpond.scheduling.reclaiming.victims import unprotected
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_admitted, limit_in_the_way
@@ -50,29 +50,26 @@ class Planner:
         self._shrink = Shrink(state)
         self._selector = placer.selector
         self._holders: dict[RequestClass, list[JobRecord]] = {}
-        self._keys: FloatArray = np.zeros(0)
-        self._keys_at = (-1.0, -1)
-        self._bounds: dict[tuple[str, str, int], float] = {}
-        self._highest: dict[int, list[tuple[JobRecord, float]]] = {}
-        self._open: dict[tuple[str, str, int], BoolArray] = {}
-        self._found_at: tuple[tuple[int, int], int] | None = None
-        """Up to which turns and departures of this walk the three before hold."""
-        self._leaving: dict[str, JobRecord] = {}
-        self._spent = 0.0
+        self._open: dict[Kind, BoolArray] = {}
+        self._open_at: tuple[tuple[int, int], int] | None = None
+        """Up to which turns and departures of this walk that holds."""
+        self._running = RunningWork(state)
         self._displacement = Displacement(state)
+        self.bounds = DisplacementBounds(state, placer.selector, self._running, self._displacement)
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; plans are the same."""
         self._search.use_kernels(kernels)
-        self._fill_unprotected = kernels.call(unprotected.__name__)
+        self._running.use_kernels(kernels)
+        self.bounds.use_kernels(kernels)
 
     def begin(self, ranks: QueueRank) -> None:
         """A walk begins: no work has been asked to leave in it yet."""
-        self._leaving.clear()
         self._holders.clear()
-        self._found_at = None
-        self._spent = 0.0
+        self._open_at = None
+        self._running.begin()
+        self.bounds.begin()
         self._displacement.begin(ranks)
 
     def block(self, record: JobRecord) -> None:
@@ -86,7 +83,7 @@ class Planner:
 
     def has_asked(self, record: JobRecord) -> bool:
         """Whether the job, or some of its tasks, was asked to leave in this walk."""
-        return record.id in self._leaving
+        return record.id in self._running.leaving
 
     # ---- who may be asked ---------------------------------------------------------------------------------------
 
@@ -147,15 +144,18 @@ class Planner:
         """End work of the same class that the ordering puts later, if that pays for itself."""
         state = self.state
         slots = state.roster.live
-        keys = self._running_keys(slots)
+        keys = self._running.keys()
         is_open, still = self._entitled(record, Entitlement.ORDERING)
-        self._forget_outdated()
-        kind, priority = _kind(record), record.job.priority
+        stamp = (self._displacement.turns, len(self._running.leaving))
+        if stamp != self._open_at:
+            self._open_at = stamp
+            self._open.clear()
+        kind, priority = kind_of(record), record.job.priority
         allowed = self._open.get(kind)
         if allowed is None or state.queues.has_guarantees:  # what these shield changes with every place taken
             allowed = self._displaceable(slots, (priority, priority), Entitlement.ORDERING, is_open)
             self._open[kind] = allowed
-        judged = state.ordering.victims(record, slots, state.now, keys, allowed, state.preemption_budget.left)
+        judged = state.ordering.victims(record, slots, state.now, keys, allowed, self._running.budget)
         if judged is None:
             return None
         rule = Rule(
@@ -178,64 +178,18 @@ class Planner:
         state, journal = self.state, self.state.journal
         mark = journal.begin()
         plan = self._search.find(record, rule)
+        cost = 0.0
         if plan is not None and rule.by_ordering:
-            spent = self._spent + sum(cost_of(job, state.settings.preemption_cost, state.now) for job in plan.leaving)
-            if spent > state.preemption_budget.left:
+            cost = sum(cost_of(job, state.settings.preemption_cost, state.now) for job in plan.leaving)
+            if cost > self._running.budget:
                 journal.rollback(mark)
                 return None
-            self._spent = spent
         journal.commit()
         if plan is not None:
-            for job in (*plan.leaving, *(job for job, _ in plan.shrunk)):
-                self._leaving[job.id] = job
+            self._running.ask((*plan.leaving, *(job for job, _ in plan.shrunk)), cost)
             for job in plan.leaving:
                 self._displacement.leave(job)
         return plan
-
-    def displaced_below(self, record: JobRecord) -> float:
-        """A job of this queue, pool and class displaces something only if its ``displaces_above`` is below this."""
-        self._forget_outdated()
-        kind = _kind(record)
-        if kind not in self._bounds:
-            is_open = partial(self._displacement.is_open, record, by=Entitlement.ORDERING)
-            by_queue = self._displacement.is_by_queue(Entitlement.ORDERING) and not self.state.queues.has_guarantees
-            bounds = (
-                bound for victim, bound in self._highest_of(record.job.priority) if not by_queue or is_open(victim)
-            )
-            self._bounds[kind] = next(bounds, -np.inf)
-        return self._bounds[kind]
-
-    def _forget_outdated(self) -> None:
-        """What was found before other queues had their turn, or other work was asked to leave, holds no longer."""
-        stamp = (self._displacement.turns, len(self._leaving))
-        if stamp != self._found_at:
-            self._found_at = stamp
-            for found in (self._bounds, self._highest, self._open):
-                found.clear()
-
-    def _highest_of(self, priority: int) -> list[tuple[JobRecord, float]]:
-        """A running job of each queue that has some of a class, and the highest bound of these; the highest first."""
-        found = self._highest.get(priority)
-        if found is None:
-            state, slots = self.state, self.state.roster.live
-            keys, left = self._running_keys(slots), state.preemption_budget.left
-            bounds = state.ordering.displaced_below(slots, state.now, keys, left)
-            bounds[~self._unprotected(slots, (priority, priority))] = -np.inf
-            order = np.argsort(bounds)[int(np.sum(bounds == -np.inf)) :]
-            victims = state.roster.one_of_each_queue(order)
-            found = [(victim, float(bounds[victim.slot])) for victim in victims]
-            found.sort(key=itemgetter(1), reverse=True)
-            self._highest[priority] = found
-        return found
-
-    def _running_keys(self, slots: FloatArray) -> FloatArray:
-        """Keys of running work, computed once an instant as long as the roster does not change."""
-        state = self.state
-        stamp = (state.now, state.roster.version)
-        if stamp != self._keys_at:
-            self._keys = state.ordering.slot_keys(slots, state.now)
-            self._keys_at = stamp
-        return self._keys
 
     def _entitled(
         self, record: JobRecord, by: Entitlement
@@ -252,20 +206,12 @@ class Planner:
         self, slots: FloatArray, classes: tuple[int, int], by: Entitlement, is_open: Callable[[JobRecord], bool]
     ) -> BoolArray:
         """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
-        free = self._unprotected(slots, classes)
+        free = self._running.unprotected(classes)
         if self._displacement.is_by_queue(by):
             # Within these classes the answer is the same for all work of a queue.
             for victim in self.state.roster.one_of_each_queue(np.flatnonzero(free)):
                 if not is_open(victim):
                     free &= slots[SLOT_QUEUE] != slots[SLOT_QUEUE, victim.slot]
-        return free
-
-    def _unprotected(self, slots: FloatArray, classes: tuple[int, int]) -> BoolArray:
-        """(slots,) the same, whatever their queues."""
-        free = np.empty(slots.shape[1], dtype=np.bool_)
-        self._fill_unprotected(slots, self.state.now, float(classes[0]), float(classes[1]), free)
-        if self._leaving:
-            free[[job.slot for job in self._leaving.values() if job.slot >= 0]] = False
         return free
 
     def _in_the_way(self, record: JobRecord) -> list[JobRecord]:
@@ -281,14 +227,9 @@ class Planner:
         """What can be had without ending running work."""
         if not self.state.suspended and not self.state.elastic and not self.state.kept:
             return []
-        return self._shrink.candidates(may_ask, self._leaving)
+        return self._shrink.candidates(may_ask, self._running.leaving)
 
     def _lost_work(self, slots: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Harm: GPU-seconds of the present run, at least one. Preference: the youngest run leaves first."""
         run = np.maximum(self.state.now - slots[SLOT_STARTED], 0.0) + 1.0
         return run * slots[SLOT_CARDS], slots[SLOT_STARTED].copy()
-
-
-def _kind(record: JobRecord) -> tuple[str, str, int]:
-    """Jobs of one kind may have the same work leave by the ordering."""
-    return record.queue, record.job.pool, record.job.priority

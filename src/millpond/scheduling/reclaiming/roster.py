@@ -57,8 +57,14 @@ _NO_EXTRAS = (0,) * EXTRA_LIMIT
 _SLOT_FIELDS = 19
 
 
+_FEW_SLOTS = 64
+"""So many slots are sooner looked at one by one."""
+
 MOST_MOVED_CARDS = 7
 """Only jobs of up to so many cards of one node are moved aside for others."""
+
+LEAST_MOVING_CARDS = 2.0
+"""Only for jobs of so many cards are others moved aside."""
 
 
 class Roster:
@@ -188,8 +194,22 @@ class Roster:
 
     def holders_on(self, nodes: BoolArray) -> list[JobRecord]:
         """A job of each queue that holds something on these nodes, (nodes,); of queues that lately did perhaps too."""
-        slots = np.unique(self.rows[ROW_SLOT, np.isin(self.rows[ROW_NODE], np.flatnonzero(nodes))])
-        return self.one_of_each_queue(slots[self.slots[SLOT_ALIVE, slots] > 0.0])
+        return self.one_of_each_queue(self.slots_on(np.flatnonzero(nodes)))
+
+    def slots_on(self, nodes: Int64Array) -> Int64Array:
+        """The jobs that hold something on these nodes; those that lately did perhaps too."""
+        slots = np.unique(self.rows[ROW_SLOT, np.isin(self.rows[ROW_NODE], nodes)])
+        alive: Int64Array = slots[self.slots[SLOT_ALIVE, slots] > 0.0]
+        return alive
+
+    def nodes_with(self, wanted: BoolArray) -> Int64Array:
+        """The nodes that hold something of jobs, (slots,); of jobs that lately did perhaps too."""
+        slots = np.flatnonzero(wanted)
+        if len(slots) <= _FEW_SLOTS:
+            return np.array(sorted({node for slot in slots.tolist() for node in self.nodes_of(slot)}), dtype=np.int64)
+        among = np.zeros(self.slots.shape[1], dtype=np.bool_)
+        among[slots] = True
+        return np.unique(self.rows[ROW_NODE, among[self.rows[ROW_SLOT]]])
 
     def nodes_of(self, slot: int) -> list[int]:
         """The nodes that a job holds something of, one entry a task."""

@@ -159,6 +159,21 @@ def join(order: Int64Array, found: int, slot: int, key: FloatArray, sign: int, s
 
 
 @lean_kernel
+def line_up(
+    rows: Int64Array, head: int, key: FloatArray, sign: int, least: float, sequence: FloatArray, order: Int64Array
+) -> int:
+    """Fill ``order`` with the jobs of a node whose ``sign * key`` is above ``least``, as ``join`` does: how many."""
+    found = 0
+    row = head
+    while row >= 0 and found < MOST_ROWS:
+        slot = rows[ROW_SLOT, row]
+        if sign * key[slot] > least:
+            found = join(order, found, slot, key, sign, sequence)
+        row = rows[ROW_NEXT, row]
+    return found
+
+
+@lean_kernel
 def vacate(
     nodes: Int64Array,
     devices: Int64Array,
@@ -238,13 +253,7 @@ def room_times(
         if node >= node_head.shape[0]:
             continue
         head = node_head[node]
-        found = 0
-        row = head
-        while row >= 0 and found < MOST_ROWS:
-            slot = rows[ROW_SLOT, row]
-            if ends[slot] < before:
-                found = join(order, found, slot, ends, -1, sequence)
-            row = rows[ROW_NEXT, row]
+        found = line_up(rows, head, ends, -1, -before, sequence, order)
         for position in range(found):
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[position], 1)
             now_fit = min(tasks_held(nodes, devices, node, shape), wanted)

@@ -1,0 +1,246 @@
+"""Bounds that spare searches: which waiting jobs can displace nothing by the ordering, whatever a plan would try.
+
+Running work leaves for a waiting job if that job's ``displaces_above`` is below a bound of its own. So for all jobs of
+one queue, pool and class there is one bound, that of the highest they may ask. And for all that ask for the same there
+is one: on some node all those must leave without whom there is no room, and it is the lowest of theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+
+import numpy as np
+
+from millpond.model.workloads import Priority
+from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.ordering.base import cards
+from millpond.scheduling.placement.arrays import DEVICE_TOTAL, NODE_USABLE, Int64Array
+from millpond.scheduling.placement.filters import first_failure
+from millpond.scheduling.placement.kernels import KernelSet, interpreted, lean_kernel
+from millpond.scheduling.placement.selector import Selector
+from millpond.scheduling.placement.shapes import SHAPE_DEVICES
+from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS, SLOT_SEQUENCE, FloatArray
+from millpond.scheduling.reclaiming.running_work import RunningWork
+from millpond.scheduling.reclaiming.victims import MOST_ROWS, line_up, shift_slot
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
+
+Kind = tuple[str, str, int]
+"""Queue, pool and class of priority: the same work may leave for all jobs of a kind."""
+
+
+def kind_of(record: JobRecord) -> Kind:
+    """The kind of a job."""
+    return record.queue, record.job.pool, record.job.priority
+
+
+@lean_kernel
+def room_below(
+    nodes: Int64Array,
+    devices: Int64Array,
+    wanted: Int64Array,
+    shape: Int64Array,
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    node_head: Int64Array,
+    bounds: FloatArray,
+    sequence: FloatArray,
+    above: float,
+    order: Int64Array,
+) -> float:
+    """The highest bound below which work leaves that makes room for one task on some node; ``above`` if that is higher.
+
+    Args:
+        wanted: the nodes to look at.
+        bounds: (slots,) below which each leaves.
+        sequence: (slots,) breaks ties.
+        order: (MOST_ROWS,) scratch.
+
+    A node that has room already counts with the highest of its bounds, as it may be filled until one asks.
+    """
+    best = above
+    for position in range(wanted.shape[0]):
+        node = wanted[position]
+        if node >= node_head.shape[0] or nodes[NODE_USABLE, node] == 0:
+            continue
+        if nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
+            continue
+        head = node_head[node]
+        found = line_up(rows, head, bounds, 1, best, sequence, order)
+        if found == 0:
+            continue
+        released = 0
+        fits = first_failure(nodes, devices, node, shape) == 0
+        while not fits and released < found:
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[released], 1)
+            released += 1
+            fits = first_failure(nodes, devices, node, shape) == 0
+        if fits:
+            best = bounds[order[max(released - 1, 0)]]
+        for taken in range(released):
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[taken], -1)
+    return best
+
+
+@dataclass(slots=True)
+class RequestBound:
+    """What is known of those that ask for the same.
+
+    Attributes:
+        below: the bound, or ``above`` where it is no higher.
+        above: what was asked for; how low the bound is below that is not known.
+        departures: of how many of the walk it knows.
+    """
+
+    below: float
+    above: float
+    departures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Work was asked to leave, and others have taken its place.
+
+    Attributes:
+        nodes: those that have changed since the departure before it.
+        highest: for each class of priority, the highest bound of work there.
+        leaving: how many jobs had been asked in all.
+        change_head: how long the arrays' change log was.
+    """
+
+    nodes: Int64Array
+    highest: tuple[float, ...]
+    leaving: int
+    change_head: int
+
+
+_NO_NODES: Int64Array = np.zeros(0, dtype=np.int64)
+
+
+class DisplacementBounds:
+    """Bounds on one state during one walk."""
+
+    def __init__(self, state: State, selector: Selector, running: RunningWork, displacement: Displacement) -> None:
+        self._state = state
+        self._selector = selector
+        self._running = running
+        self._displacement = displacement
+        self._by_kind: dict[Kind, float] = {}
+        self._highest: dict[int, list[tuple[JobRecord, float]]] = {}
+        self._stamp: tuple[tuple[int, int], int] | None = None
+        """Up to which turns and departures the two before hold."""
+        self._by_request: dict[tuple[RequestClass, int], RequestBound] = {}
+        self._departures: list[Departure] = []
+        self._order = np.zeros(MOST_ROWS, dtype=np.int64)
+        self.use_kernels(interpreted())
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; bounds are the same."""
+        self._room_below = kernels.call(room_below.__name__)
+
+    def begin(self) -> None:
+        """A walk begins."""
+        self._stamp = None
+        self._by_request.clear()
+        self._departures = [Departure(_NO_NODES, (), 0, self._state.cluster.arrays.change_head)]
+
+    def exclude(self, record: JobRecord) -> bool:
+        """Whether no running work could leave for a job by the ordering."""
+        above = record.displaces_above
+        return above >= self.of_kind(record) or above >= self.of_request(record, above)
+
+    def of_class(self, priority: int) -> float:
+        """A job of this class of priority displaces something only if its ``displaces_above`` is below this."""
+        self._forget_outdated()
+        highest = self._highest_of(priority)
+        return highest[0][1] if highest else -np.inf
+
+    def of_kind(self, record: JobRecord) -> float:
+        """A job of this queue, pool and class displaces something only if its ``displaces_above`` is below this."""
+        self._forget_outdated()
+        kind = kind_of(record)
+        if kind not in self._by_kind:
+            is_open = partial(self._displacement.is_open, record, by=Entitlement.ORDERING)
+            by_queue = self._displacement.is_by_queue(Entitlement.ORDERING) and not self._state.queues.has_guarantees
+            bounds = (
+                bound for victim, bound in self._highest_of(record.job.priority) if not by_queue or is_open(victim)
+            )
+            self._by_kind[kind] = next(bounds, -np.inf)
+        return self._by_kind[kind]
+
+    def _forget_outdated(self) -> None:
+        """What was found before other queues had their turn, or other work was asked to leave, holds no longer."""
+        stamp = (self._displacement.turns, len(self._running.leaving))
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._by_kind.clear()
+            self._highest.clear()
+
+    def _highest_of(self, priority: int) -> list[tuple[JobRecord, float]]:
+        """A running job of each queue that has some of a class, and the highest bound of these; the highest first."""
+        found = self._highest.get(priority)
+        if found is None:
+            bounds = self._running.bounds(priority)
+            slots = np.flatnonzero(bounds > -np.inf)
+            victims = self._state.roster.one_of_each_queue(slots[np.argsort(bounds[slots])])
+            found = [(victim, float(bounds[victim.slot])) for victim in victims]
+            found.sort(key=itemgetter(1), reverse=True)
+            self._highest[priority] = found
+        return found
+
+    def of_request(self, record: JobRecord, above: float) -> float:
+        """Departures make room for a job that asks for this only if its ``displaces_above`` is below this.
+
+        Args:
+            above: how low a bound is of interest; the answer is no lower.
+
+        Infinite for a job of several tasks: those without room may find it where others leave it.
+        """
+        if len(record.tasks) > 1:
+            return np.inf
+        self._note_departures()
+        kind, count = (record.demand, int(record.job.priority)), len(self._departures)
+        known = self._by_request.get(kind)
+        if known is None or known.above > above:
+            known = RequestBound(self._bound(record, above, None), above, count)
+            self._by_request[kind] = known
+        # Who leaves makes room where it was; elsewhere there is no more than there was.
+        for departure in self._departures[known.departures :]:
+            if _moves_others(record) or departure.highest[record.job.priority] > known.below:
+                known.below = self._bound(record, known.below, departure.nodes)
+        known.departures = count
+        return known.below
+
+    def _note_departures(self) -> None:
+        """See which nodes have changed since work was asked to leave."""
+        arrays, last, leaving = self._state.cluster.arrays, self._departures[-1], len(self._running.leaving)
+        if leaving == last.leaving:
+            return
+        nodes = arrays.changed_since(last.change_head)
+        slots = self._state.roster.slots_on(nodes)
+        highest = [float(self._running.bounds(each)[slots].max(initial=-np.inf)) for each in Priority]
+        self._departures.append(Departure(nodes, tuple(highest), leaving, arrays.change_head))
+
+    def _bound(self, record: JobRecord, above: float, nodes: Int64Array | None) -> float:
+        """See ``room_below``; for all nodes if they are None."""
+        arrays, roster = self._state.cluster.arrays, self._state.roster
+        bounds = self._running.bounds(record.job.priority, cards(record) if _moves_others(record) else 0.0)
+        if nodes is None:
+            nodes = roster.nodes_with(bounds > above)
+        shape = self._state.cluster.words.shapes_of(record.demand)[0]
+        return float(
+            self._room_below(
+                arrays.node_table, arrays.device_table, nodes, self._selector.vector(shape), roster.rows,
+                roster.row_devices, roster.row_memory, roster.node_head, bounds, roster.slots[SLOT_SEQUENCE], above,
+                self._order,
+            )
+        )  # fmt: skip
+
+
+def _moves_others(record: JobRecord) -> bool:
+    """Whether others may be moved aside for a job."""
+    return cards(record) >= LEAST_MOVING_CARDS

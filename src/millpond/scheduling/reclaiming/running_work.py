@@ -1,0 +1,91 @@
+"""Running work as one walk sees it: who may be asked to leave, who was asked, and what that may still cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
+from millpond.scheduling.reclaiming.roster import BoolArray, FloatArray
+from millpond.scheduling.reclaiming.victims import unprotected
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+
+
+class RunningWork:
+    """Arrays over the slots of a state's roster, kept for as long as they hold.
+
+    Attributes:
+        leaving: the jobs that were asked to leave in this walk, or of which some tasks were.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.leaving: dict[str, JobRecord] = {}
+        self._spent = 0.0
+        self._keys: FloatArray = np.zeros(0)
+        self._keys_at = (-1.0, -1)
+        self._bounds: dict[tuple[int, float], FloatArray] = {}
+        self._bounds_at = -1
+        self.use_kernels(interpreted())
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; results are the same."""
+        self._fill_unprotected = kernels.call(unprotected.__name__)
+
+    def begin(self) -> None:
+        """A walk begins: no work has been asked to leave in it yet."""
+        self.leaving.clear()
+        self._bounds_at = -1
+        self._spent = 0.0
+
+    def ask(self, jobs: Iterable[JobRecord], cost: float) -> None:
+        """Jobs are asked to leave; ``cost``: what that takes of the budget for displacing equals, in card-seconds."""
+        self.leaving.update((job.id, job) for job in jobs)
+        self._spent += cost
+
+    @property
+    def budget(self) -> float:
+        """What displacing equals may still cost in this walk, in card-seconds."""
+        return self._state.preemption_budget.left - self._spent
+
+    def keys(self) -> FloatArray:
+        """(slots,) the keys of running work, computed once an instant as long as the roster does not change."""
+        state = self._state
+        stamp = (state.now, state.roster.version)
+        if stamp != self._keys_at:
+            self._keys = state.ordering.slot_keys(state.roster.live, state.now)
+            self._keys_at = stamp
+        return self._keys
+
+    def unprotected(self, classes: tuple[int, int]) -> BoolArray:
+        """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
+        slots = self._state.roster.live
+        free = np.empty(slots.shape[1], dtype=np.bool_)
+        self._fill_unprotected(slots, self._state.now, float(classes[0]), float(classes[1]), free)
+        if self.leaving:
+            free[[job.slot for job in self.leaving.values() if job.slot >= 0]] = False
+        return free
+
+    def bounds(self, priority: int, asked_cards: float = 0.0) -> FloatArray:
+        """(slots,) a job of a class displaces each by its key only if ``displaces_above`` is below this; or -inf.
+
+        Args:
+            asked_cards: of the job; with it, infinite for those that may be moved aside for it instead.
+        """
+        if self._bounds_at != len(self.leaving):
+            self._bounds.clear()
+            self._bounds_at = len(self.leaving)
+        found = self._bounds.get((priority, asked_cards))
+        if found is None:
+            state, slots = self._state, self._state.roster.live
+            if asked_cards:
+                found = self.bounds(priority).copy()
+                highest = float(found.max(initial=0.0))  # what a job displaces has a key above its own
+                found[state.ordering.movable(slots, state.now, asked_cards, highest, self.budget)] = np.inf
+            else:
+                found = state.ordering.displaced_below(slots, state.now, self.keys(), self.budget)
+            found[~self.unprotected((priority, priority))] = -np.inf
+            self._bounds[priority, asked_cards] = found
+        return found
