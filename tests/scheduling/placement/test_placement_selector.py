@@ -149,6 +149,26 @@ def test_the_histogram_of_failures_accounts_for_every_node(kernel_name: str, see
         random_change(selector, naive, held, rng)
 
 
+@pytest.mark.parametrize("kernel_name", KERNELS)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**6))
+def test_what_fits_nowhere_is_seen_to_fit_as_soon_as_some_node_has_changed(kernel_name: str, seed: int) -> None:
+    # A log of 8 entries overflows often.
+    selector, naive, rng = build(seed, Scorer.DEFAULT, kernel_name, log_size=8)
+    held: list[Any] = []
+    for _ in range(30):
+        for shape in rng.sample(SHAPES, 5):
+            fits = any(naive.fits(node, shape) for node in range(selector.arrays.node_count))
+            assert selector.may_fit(shape) == fits
+        large = rng.choice(SHAPES[8:])
+        choice = selector.place(large)
+        if choice is not None:
+            hold(selector.arrays, choice.node, large, choice.devices)
+            held.append((choice.node, large, choice.devices))
+        for _ in range(rng.choice((0, 1, 12))):
+            random_change(selector, naive, held, rng)
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6))
 def test_random_selection_is_the_same_for_the_same_seed_compiled_or_not(seed: int) -> None:

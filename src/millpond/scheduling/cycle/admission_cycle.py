@@ -146,7 +146,7 @@ class AdmissionCycle:
                     self._grow(gangs.pop()[1], outcome)
             if state.ordering.strict and record.job.pool in self._blocked:
                 continue
-            before = self._displacing(outcome)
+            before = self._displacing(outcome) if self._is_long else ()
             verdict = self._consider(record, outcome)
             if verdict is AdmissionVerdict.BLOCKED:
                 outcome.blocked.append(record)
@@ -168,7 +168,7 @@ class AdmissionCycle:
             elif verdict is AdmissionVerdict.PLACED:
                 standing.place(record, [task for task, _ in outcome.placed[-1][1]])
                 lines.go_on(record)
-            if self._displacing(outcome) != before:
+            if self._is_long and self._displacing(outcome) != before:
                 lines.reconsider()
         while gangs:
             self._grow(gangs.pop()[1], outcome)
@@ -329,7 +329,7 @@ class AdmissionCycle:
 
     def _might_displace(self, record: JobRecord) -> bool:
         """Whether running work that comes far enough behind the job in the ordering could leave room for it."""
-        return self._displaces and not self._planner.bounds.exclude(record)
+        return self._displaces and not self._planner.bounds.exclude(record, is_long=self._is_long)
 
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""

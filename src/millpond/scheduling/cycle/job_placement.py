@@ -219,14 +219,10 @@ class Placer:
             return False
         shapes = self.cluster.words.shapes_of(demand)
         return all(
-            self.choose(shape, mask) is not None
+            self.selector.may_fit(shape) if mask is None else self.choose(shape, mask) is not None
             for role, shape in zip(demand.roles, shapes, strict=True)
             if role.minimum
         )
-
-    def may_fit_on(self, demand: RequestClass, nodes: Int64Array) -> bool:
-        """Whether any task might have room on one of these nodes; on the safe side."""
-        return any(self.selector.fits_on_any(shape, nodes) for shape in self.cluster.words.shapes_of(demand))
 
     def take(self, shape: Shape, choice: Choice) -> Holding:
         """Hold what a choice says."""

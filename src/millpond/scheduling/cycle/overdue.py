@@ -21,7 +21,7 @@ import heapq
 
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.ordering.base import cards
+from millpond.scheduling.ordering.backlog import length_s
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import FIRST_LOOK_S, State
 
@@ -67,7 +67,7 @@ class Overdue:
         now = self._state.now
         waited = now - record.requeued_at
         again = now + max(NEXT_LOOK * waited, FIRST_LOOK_S)
-        if waited < self._bound_s(record):
+        if waited < length_s(record) or waited < self._bound_s(record):
             return again, False
         if record.promised_at:
             return now, False
@@ -82,6 +82,6 @@ class Overdue:
         state = self._state
         capacity = max(state.cluster.gpu_capacity_of(record.job.pool), CARD_MILLI)
         work, jobs = state.waiting.backlog.beside(record)
-        backlog_s, length_s = work / capacity, record.work / (CARD_MILLI * cards(record))
-        crowding = (1.0 + backlog_s / length_s) ** CROWDING if state.settings.preempt else 1.0
-        return length_s + backlog_s * crowding + COST_PART * jobs * record.work / capacity
+        backlog_s, own_s = work / capacity, length_s(record)
+        crowding = (1.0 + backlog_s / own_s) ** CROWDING if state.settings.preempt else 1.0
+        return own_s + backlog_s * crowding + COST_PART * jobs * record.work / capacity

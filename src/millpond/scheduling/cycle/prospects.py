@@ -5,7 +5,6 @@ Each answer is on the safe side: who is left out by it could not start, nor have
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +13,6 @@ import numpy as np
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
-from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.line_table import (
     ACCOUNT,
     ASKED_CPU_MILLI,
@@ -22,6 +20,7 @@ from millpond.scheduling.ordering.line_table import (
     DISPLACES_ABOVE,
     POOL,
     PRIORITY,
+    QUEUE,
     REQUEST,
     BoolArray,
     FloatArray,
@@ -67,8 +66,6 @@ class Prospects:
         self._claims = claims
         self._standing = standing
         self._table = state.waiting.table
-        self._fits_nowhere: BoolArray = np.zeros(len(self._table.requests.items), dtype=np.bool_)
-        self._looked_at = state.cluster.arrays.change_head
 
     def look(self, departures: Departures | None) -> None:
         """Look around anew.
@@ -85,28 +82,7 @@ class Prospects:
             self.makes_room |= table.figure(PRIORITY) > departures.lowest_class
             if departures.bounds is not None:
                 self.makes_room |= self._displace(departures.bounds)
-        self.fits = self._fit_now()
-
-    def _fit_now(self) -> BoolArray:
-        """(lines,) where there may be room for the first; what fitted nowhere may fit only where there were changes."""
-        arrays = self._state.cluster.arrays
-        changed = arrays.changed_since(self._looked_at)
-        fits = np.zeros(len(self._fits_nowhere), dtype=np.bool_)
-        for number, demand in self._asked(self.admitted):
-            if not self._fits_nowhere[number] or self._placer.may_fit_on(demand, changed):
-                fits[number] = self._placer.may_fit(demand, None)
-                self._fits_nowhere[number] = not fits[number]
-        self._looked_at = arrays.change_head
-        of_lines: BoolArray = fits[self._table.number(REQUEST)]
-        return of_lines
-
-    def _asked(self, lines: BoolArray) -> Iterator[tuple[int, RequestClass]]:
-        """What some of the lines ask for, with its number."""
-        requests = self._table.requests.items
-        for number in np.flatnonzero(np.bincount(self._table.number(REQUEST)[lines])).tolist():
-            demand = requests[number]
-            if demand is not None:
-                yield number, demand
+        self.fits = self._fit(None, of=self.admitted)
 
     def _displace(self, bounds: DisplacementBounds) -> BoolArray:
         """(lines,) for whose first running work could leave by the ordering."""
@@ -129,11 +105,7 @@ class Prospects:
     def _kinds(self) -> Int64Array:
         """(lines,) of which queue, pool and class of priority it is."""
         table = self._table
-        numbers: dict[str, int] = {}
-        queues = [
-            0 if account is None else numbers.setdefault(account[0], len(numbers)) for account in table.accounts.items
-        ]
-        kinds = np.array(queues)[table.number(ACCOUNT)] * len(table.pools.items) + table.number(POOL)
+        kinds: Int64Array = table.number(QUEUE) * len(table.pools.items) + table.number(POOL)
         return kinds * len(Priority) + self._classes
 
     @cached_property
@@ -185,10 +157,12 @@ class Prospects:
 
     def _fit(self, mask: NodeMask | None, of: BoolArray) -> BoolArray:
         """(lines,) whether there may be room for the first on the nodes of a mask; not for lines other than ``of``."""
-        fits = np.zeros(len(self._table.requests.items), dtype=np.bool_)
-        for number, demand in self._asked(of):
-            fits[number] = self._placer.may_fit(demand, mask)
-        of_lines: BoolArray = fits[self._table.number(REQUEST)]
+        numbers, requests = self._table.number(REQUEST), self._table.requests.items
+        fits = np.zeros(len(requests), dtype=np.bool_)
+        for number in np.flatnonzero(np.bincount(numbers[of], minlength=len(requests))).tolist():
+            demand = requests[number]
+            fits[number] = demand is not None and self._placer.may_fit(demand, mask)
+        of_lines: BoolArray = fits[numbers]
         return of_lines
 
 

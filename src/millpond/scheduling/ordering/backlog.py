@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
+from millpond.model.workloads import Priority
+from millpond.scheduling.ordering.base import LEAST_SIZE_MILLI
 from millpond.scheduling.records import JobRecord
+
+
+def length_s(record: JobRecord) -> float:
+    """Seconds that a waiting job needed when it joined its line; 0 once it counts no longer."""
+    return record.work / max(record.gpu_milli, LEAST_SIZE_MILLI)
 
 
 class Backlog:
     """The work that waits, in milli-card-seconds; whole numbers, so that sums do not depend on the order of adding."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_jobs", "_work")
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[str, int], tuple[int, int]] = {}
-        """The work, and of how many jobs."""
+        self._work: dict[str, list[int]] = {}
+        self._jobs: dict[str, list[int]] = {}
+        """By pool, for each class of priority: the work, and of how many jobs."""
 
     def add(self, record: JobRecord, sign: int) -> None:
         """A job waits (``sign`` 1), or waits no longer (-1)."""
-        key = (record.job.pool, int(record.job.priority))
-        work, jobs = self._waiting.get(key, (0, 0))
-        self._waiting[key] = (work + sign * record.work, jobs + sign)
+        pool, priority = record.job.pool, record.job.priority
+        work = self._work.get(pool)
+        if work is None:
+            work = self._work[pool] = [0] * len(Priority)
+            self._jobs[pool] = [0] * len(Priority)
+        work[priority] += sign * record.work
+        self._jobs[pool][priority] += sign
 
     def forget(self, record: JobRecord) -> None:
         """The work of a waiting job counts no longer."""
-        self.add(record, -1)
+        self._work[record.job.pool][record.job.priority] -= record.work
         record.work = 0
-        self.add(record, 1)
 
     def copy_from(self, other: Backlog) -> None:
         """Let the same work wait."""
-        self._waiting = dict(other._waiting)
+        self._work = {pool: list(work) for pool, work in other._work.items()}
+        self._jobs = {pool: list(jobs) for pool, jobs in other._jobs.items()}
 
     def beside(self, record: JobRecord) -> tuple[int, int]:
         """What else waits in the pool of a waiting job, in its class and above: the work, and how many jobs."""
         pool, priority = record.job.pool, record.job.priority
-        found = [each for (of, level), each in self._waiting.items() if of == pool and level >= priority]
-        return sum(work for work, _ in found) - record.work, sum(jobs for _, jobs in found) - 1
+        return sum(self._work[pool][priority:]) - record.work, sum(self._jobs[pool][priority:]) - 1

@@ -26,6 +26,9 @@ Key = tuple[float, ...]
 BoolArray = NDArray[np.bool_]
 NEVER = float("inf")
 
+LEAST_SIZE_MILLI = 10
+"""Work without a card, or with less of one, counts as if it had so much."""
+
 TRUSTED_SPREAD = 3.0
 """A forecast is trusted if its cautious length is at most so many times the expected one."""
 
@@ -274,4 +277,4 @@ def cards(record: JobRecord) -> float:
 
 def cards_of(gpu_milli: int) -> float:
     """The same for a request of this size."""
-    return max(gpu_milli, 10) / 1000.0
+    return max(gpu_milli, LEAST_SIZE_MILLI) / 1000.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
@@ -107,18 +108,18 @@ class ShortWorkGuard:
 
     def spared_milli(self, length_s: float, capacity_milli: int) -> float:
         """How many cards much shorter work than this is expected to keep busy, times the factor, within the bound."""
-        return self._spared(sum(self._demand[: shorter_classes(length_class(length_s))]), capacity_milli)
+        return self._spared((sum(self._demand[: shorter_classes(length_class(length_s))]),), capacity_milli)[0]
 
-    def _spared(self, demand: float, capacity_milli: int) -> float:
-        return min(EXPECTED_FACTOR * demand / max(self._span_s, 1.0), MOST_ROOM * capacity_milli)
+    def _spared(self, demands: Iterable[float], capacity_milli: int) -> list[float]:
+        """The same for all work of each demand."""
+        span_s, most = max(self._span_s, 1.0), MOST_ROOM * capacity_milli
+        return [min(EXPECTED_FACTOR * demand / span_s, most) for demand in demands]
 
     def _wanted(self, capacity_milli: int) -> list[float]:
         """By length class: how much is kept free of such work for much shorter work."""
         if self._kept_free is None or self._kept_free[0] != capacity_milli:
-            wanted = [
-                self._spared(demand, capacity_milli) - running
-                for demand, running in zip(accumulate(self._demand), accumulate(self._running_milli), strict=True)
-            ]
+            spared = self._spared(accumulate(self._demand), capacity_milli)
+            wanted = [part - running for part, running in zip(spared, accumulate(self._running_milli), strict=True)]
             self._kept_free = capacity_milli, [-math.inf] * CLASS_GAP + wanted[: _CLASSES - CLASS_GAP]
         return self._kept_free[1]
 

@@ -27,8 +27,8 @@ FIGURES = 15
 """Columns of ``figures``: as in the record, infinite where there is no forecast or time limit; then the compute of the
 least size in which it may start, and what it holds at least once it has started."""
 
-ACCOUNT, REQUEST, POOL = range(3)
-"""Columns of ``numbers``: positions in ``accounts``, ``requests`` and ``pools``."""
+ACCOUNT, QUEUE, REQUEST, POOL = range(4)
+"""Columns of ``numbers``: positions in ``accounts``, ``queues``, ``requests`` and ``pools``."""
 
 _FIRST_ROOM = 64
 
@@ -85,14 +85,15 @@ class LineTable:
         accounts: (queue, user).
     """
 
-    __slots__ = ("_figures", "_numbers", "_row_of", "accounts", "keys", "pools", "requests")
+    __slots__ = ("_figures", "_numbers", "_row_of", "accounts", "keys", "pools", "queues", "requests")
 
     def __init__(self) -> None:
         self._figures: FloatArray = np.zeros((_FIRST_ROOM, FIGURES))
-        self._numbers: Int64Array = np.zeros((_FIRST_ROOM, 3), dtype=np.int64)
+        self._numbers: Int64Array = np.zeros((_FIRST_ROOM, 4), dtype=np.int64)
         self.keys: list[LineKey] = []
         self._row_of: dict[LineKey, int] = {}
         self.accounts: Numbering[tuple[str, str]] = Numbering()
+        self.queues: Numbering[str] = Numbering()
         self.requests: Numbering[RequestClass] = Numbering()
         self.pools: Numbering[str] = Numbering()
 
@@ -123,6 +124,7 @@ class LineTable:
             self.keys.append(key)
             self._numbers[row] = (
                 self.accounts.take((first.queue, first.job.user)),
+                self.queues.take(first.queue),
                 self.requests.take(first.demand),
                 self.pools.take(first.job.pool),
             )
@@ -141,8 +143,9 @@ class LineTable:
     def drop(self, key: LineKey) -> None:
         """A line is gone; the last row takes its place."""
         row = self._row_of.pop(key)
-        account, request, pool = self._numbers[row].tolist()
+        account, queue, request, pool = self._numbers[row].tolist()
         self.accounts.give_back(account)
+        self.queues.give_back(queue)
         self.requests.give_back(request)
         self.pools.give_back(pool)
         moved, last = self.keys.pop(), len(self.keys)

@@ -108,6 +108,8 @@ class ClusterArrays:
         self.changed: Int64Array = np.zeros(log_size, dtype=np.int64)
         self._changed_cells = cells_of(self.changed)
         self.change_head = 0
+        self._span = (0, 0)
+        self._nodes_of_span: Int64Array = self.changed[:0]
         self._hold_nodes(np.zeros((FIRST_EXTRA + extras, max(node_capacity, 1)), dtype=np.int64))
         self._hold_devices(np.zeros((len(DEVICE_FIELDS), max(device_capacity, 1)), dtype=np.int64))
 
@@ -119,10 +121,14 @@ class ClusterArrays:
 
     def changed_since(self, head: int) -> Int64Array:
         """The nodes that changed since ``change_head`` was ``head``; all where the log is too short for that."""
-        size = len(self.changed)
-        if self.change_head - head > size:
-            return np.arange(self.node_count)
-        return np.unique(self.changed[np.arange(head, self.change_head) % size])
+        span, size = (head, self.change_head), len(self.changed)
+        if span != self._span:
+            self._span = span
+            if self.change_head - head > size:
+                self._nodes_of_span = np.arange(self.node_count)
+            else:
+                self._nodes_of_span = np.unique(self.changed[np.arange(*span) % size])
+        return self._nodes_of_span
 
     def reserve(self, nodes: int, devices: int) -> None:
         """Make room for at least ``nodes`` and ``devices`` in all, doubling the tables when they are full."""
@@ -175,6 +181,7 @@ class ClusterArrays:
         self._hold_devices(other.device_table.copy())
         self.changed[:] = other.changed
         self.change_head = other.change_head
+        self._span = (0, 0)
         self.node_count, self.device_count = other.node_count, other.device_count
 
     def _hold_nodes(self, table: Int64Array) -> None:

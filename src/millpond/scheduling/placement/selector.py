@@ -44,13 +44,19 @@ class Choice(NamedTuple):
 
 @dataclass(slots=True)
 class _Class:
-    """Cache of one shape: ``seen`` is the place in the change log, -1 for never; ``known`` the nodes scored."""
+    """Cache of one shape.
+
+    Attributes:
+        seen: up to where the change log has been read, -1 for never; ``known``: the nodes scored.
+        nowhere_at: where the change log was when the shape was last seen to fit nowhere; -1: it may fit.
+    """
 
     shape: Int64Array
     scores: Int64Array
     block_best: Int64Array
     seen: int = -1
     known: int = 0
+    nowhere_at: int = -1
 
 
 class Selector:
@@ -152,10 +158,17 @@ class Selector:
         )
         return FilterStep(int(failure))
 
-    def fits_on_any(self, shape: Shape, nodes: Int64Array) -> bool:
-        """Whether the shape fits on one of these nodes now, whatever their cells are kept for."""
-        arrays = self.arrays
-        return bool(self._fits_on_any(arrays.node_table, arrays.device_table, nodes, self.vector(shape)))
+    def may_fit(self, shape: Shape) -> bool:
+        """Whether the shape fits on some node now; where it fitted nowhere, only changed nodes are looked at."""
+        arrays, entry = self.arrays, self._class_of(shape)
+        if entry.nowhere_at >= 0 and not self._fits_on_any(
+            arrays.node_table, arrays.device_table, arrays.changed_since(entry.nowhere_at), entry.shape
+        ):
+            entry.nowhere_at = arrays.change_head
+            return False
+        fits = self.place(shape) is not None
+        entry.nowhere_at = -1 if fits else arrays.change_head
+        return fits
 
     def failures(
         self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None

@@ -93,20 +93,20 @@ class RequestBound:
     Attributes:
         below: the bound, or ``above`` where it is no higher.
         above: what was asked for; how low the bound is below that is not known.
-        departures: of how many of the walk it knows.
+        freed_rooms: of how many of the walk it knows.
     """
 
     below: float
     above: float
-    departures: int
+    freed_rooms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class FreedRoom:
     """Work was asked to leave, and others have taken its place.
 
     Attributes:
-        nodes: those that have changed since the departure before it.
+        nodes: those that have changed since the time before.
         highest: for each class of priority, the highest bound of work there.
         leaving: how many jobs had been asked in all.
         change_head: how long the arrays' change log was.
@@ -129,12 +129,14 @@ class DisplacementBounds:
         self._selector = selector
         self._running = running
         self._displacement = displacement
+        self._is_by_queue = False
+        self._by_class: dict[int, float] = {}
         self._by_kind: dict[Kind, float] = {}
         self._highest: dict[int, list[tuple[JobRecord, float]]] = {}
         self._stamp: tuple[tuple[int, int], int] | None = None
-        """Up to which turns and departures the two before hold."""
+        """Up to which turns and departures the three before hold."""
         self._by_request: dict[tuple[RequestClass, int], RequestBound] = {}
-        self._departures: list[Departure] = []
+        self._freed_rooms: list[FreedRoom] = []
         self._order = np.zeros(MOST_ROWS, dtype=np.int64)
         self.use_kernels(interpreted())
 
@@ -143,32 +145,43 @@ class DisplacementBounds:
         self._room_below = kernels.call(room_below.__name__)
 
     def begin(self) -> None:
-        """A walk begins."""
+        """A walk begins, with its ``Displacement``."""
         self._stamp = None
+        by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
+        self._is_by_queue = by_queue and not self._state.queues.has_guarantees
         self._by_request.clear()
-        self._departures = [Departure(_NO_NODES, (), 0, self._state.cluster.arrays.change_head)]
+        self._freed_rooms = [FreedRoom(_NO_NODES, (), 0, self._state.cluster.arrays.change_head)]
 
-    def exclude(self, record: JobRecord) -> bool:
-        """Whether no running work could leave for a job by the ordering."""
+    def exclude(self, record: JobRecord, *, is_long: bool) -> bool:
+        """Whether no running work could leave for a job by the ordering.
+
+        Args:
+            is_long: there are many lines, so that it pays to look closely for what others ask for too.
+        """
         above = record.displaces_above
-        return above >= self.of_kind(record) or above >= self.of_request(record, above)
+        return (
+            above >= self.of_class(record.job.priority)
+            or (self._is_by_queue and above >= self.of_kind(record))
+            or (is_long and above >= self.of_request(record, above))
+        )
 
     def of_class(self, priority: int) -> float:
         """A job of this class of priority displaces something only if its ``displaces_above`` is below this."""
         self._forget_outdated()
-        highest = self._highest_of(priority)
-        return highest[0][1] if highest else -np.inf
+        found = self._by_class.get(priority)
+        if found is None:
+            found = self._by_class[priority] = float(self._running.bounds(priority).max(initial=-np.inf))
+        return found
 
     def of_kind(self, record: JobRecord) -> float:
         """A job of this queue, pool and class displaces something only if its ``displaces_above`` is below this."""
+        if not self._is_by_queue:
+            return self.of_class(record.job.priority)
         self._forget_outdated()
         kind = kind_of(record)
         if kind not in self._by_kind:
             is_open = partial(self._displacement.is_open, record, by=Entitlement.ORDERING)
-            by_queue = self._displacement.is_by_queue(Entitlement.ORDERING) and not self._state.queues.has_guarantees
-            bounds = (
-                bound for victim, bound in self._highest_of(record.job.priority) if not by_queue or is_open(victim)
-            )
+            bounds = (bound for victim, bound in self._highest_of(record.job.priority) if is_open(victim))
             self._by_kind[kind] = next(bounds, -np.inf)
         return self._by_kind[kind]
 
@@ -177,6 +190,7 @@ class DisplacementBounds:
         stamp = (self._displacement.turns, len(self._running.leaving))
         if stamp != self._stamp:
             self._stamp = stamp
+            self._by_class.clear()
             self._by_kind.clear()
             self._highest.clear()
 
@@ -202,28 +216,28 @@ class DisplacementBounds:
         """
         if len(record.tasks) > 1:
             return np.inf
-        self._note_departures()
-        kind, count = (record.demand, int(record.job.priority)), len(self._departures)
+        self._note_freed_room()
+        kind, count = (record.demand, int(record.job.priority)), len(self._freed_rooms)
         known = self._by_request.get(kind)
         if known is None or known.above > above:
             known = RequestBound(self._bound(record, above, None), above, count)
             self._by_request[kind] = known
         # Who leaves makes room where it was; elsewhere there is no more than there was.
-        for departure in self._departures[known.departures :]:
-            if _moves_others(record) or departure.highest[record.job.priority] > known.below:
-                known.below = self._bound(record, known.below, departure.nodes)
-        known.departures = count
+        for freed in self._freed_rooms[known.freed_rooms :]:
+            if _moves_others(record) or freed.highest[record.job.priority] > known.below:
+                known.below = self._bound(record, known.below, freed.nodes)
+        known.freed_rooms = count
         return known.below
 
-    def _note_departures(self) -> None:
+    def _note_freed_room(self) -> None:
         """See which nodes have changed since work was asked to leave."""
-        arrays, last, leaving = self._state.cluster.arrays, self._departures[-1], len(self._running.leaving)
+        arrays, last, leaving = self._state.cluster.arrays, self._freed_rooms[-1], len(self._running.leaving)
         if leaving == last.leaving:
             return
         nodes = arrays.changed_since(last.change_head)
         slots = self._state.roster.slots_on(nodes)
         highest = [float(self._running.bounds(each)[slots].max(initial=-np.inf)) for each in Priority]
-        self._departures.append(Departure(nodes, tuple(highest), leaving, arrays.change_head))
+        self._freed_rooms.append(FreedRoom(nodes, tuple(highest), leaving, arrays.change_head))
 
     def _bound(self, record: JobRecord, above: float, nodes: Int64Array | None) -> float:
         """See ``room_below``; for all nodes if they are None."""
@@ -231,7 +245,7 @@ class DisplacementBounds:
         bounds = self._running.bounds(record.job.priority, cards(record) if _moves_others(record) else 0.0)
         if nodes is None:
             nodes = roster.nodes_with(bounds > above)
-        shape = self._state.cluster.words.shapes_of(record.demand)[0]
+        shape = self._state.cluster.words.shapes_of(record.demand)[record.tasks[0].role_index]
         return float(
             self._room_below(
                 arrays.node_table, arrays.device_table, nodes, self._selector.vector(shape), roster.rows,

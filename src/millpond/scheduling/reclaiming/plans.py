@@ -69,8 +69,8 @@ class Planner:
         self._holders.clear()
         self._open_at = None
         self._running.begin()
-        self.bounds.begin()
         self._displacement.begin(ranks)
+        self.bounds.begin()
 
     def block(self, record: JobRecord) -> None:
         """A job is the first of its pool that has found no room in this walk."""

@@ -79,7 +79,8 @@ class Displacement:
         self._ranks = QueueRank(state)
         self._least_waiting: dict[QueueNode, float] = {}
         self._first_blocked: dict[str, JobRecord] = {}
-        self._on_guarantee: dict[QueueNode, GuaranteeHolders] | None = None
+        self._by_guarantor: dict[QueueNode | None, list[JobRecord]] = {}
+        self._on_guarantee: dict[QueueNode, GuaranteeHolders] = {}
         self._ahead: dict[str, int] = {}
         self._leaving: list[JobRecord] = []
 
@@ -88,7 +89,8 @@ class Displacement:
         self._ranks = ranks
         self._least_waiting.clear()
         self._first_blocked.clear()
-        self._on_guarantee = None
+        self._by_guarantor.clear()
+        self._on_guarantee.clear()
         self._ahead.clear()
         self._leaving.clear()
 
@@ -190,15 +192,21 @@ class Displacement:
         return found - place + record.demand.least_amount.gpu_milli <= guarantor.queue.guarantee.gpu_milli
 
     def _holders(self, guarantor: QueueNode) -> GuaranteeHolders:
-        """Who holds a guarantee; sought once for all of them until ``begin``."""
-        if self._on_guarantee is None:
-            jobs: dict[QueueNode, list[JobRecord]] = {}
-            for job in self._state.running.values():
-                node = self._state.queues.guarantor(job.queue)
-                if node is not None and job.kept is None and job.id not in self._state.suspended:
-                    jobs.setdefault(node, []).append(job)
-            self._on_guarantee = {node: GuaranteeHolders(node, found) for node, found in jobs.items()}
-        return self._on_guarantee.get(guarantor) or GuaranteeHolders(guarantor, ())
+        """Who holds a guarantee; sought once until ``begin``."""
+        found = self._on_guarantee.get(guarantor)
+        if found is None:
+            if not self._by_guarantor:
+                self._sort_running()
+            found = GuaranteeHolders(guarantor, self._by_guarantor.get(guarantor, ()))
+            self._on_guarantee[guarantor] = found
+        return found
+
+    def _sort_running(self) -> None:
+        """Tell apart on which guarantees running work lives."""
+        queues, suspended = self._state.queues.by_name, self._state.suspended
+        for job in self._state.running.values():
+            if job.kept is None and job.id not in suspended:
+                self._by_guarantor.setdefault(queues[job.queue].guarantor, []).append(job)
 
     def _smallest_waiting(self, guarantor: QueueNode) -> float:
         """The fewest cards (milli) with which a job that waits and lives on a guarantee could start; or infinity."""

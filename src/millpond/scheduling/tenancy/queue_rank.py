@@ -20,6 +20,7 @@ from millpond.scheduling.ordering.line_table import (
     KEY,
     LEAST_MILLI,
     PRIORITY,
+    QUEUE,
     BoolArray,
     FloatArray,
     LineTable,
@@ -84,7 +85,11 @@ class QueueRank:
         if self.by_share and len(table):
             accounts = [account or (DEFAULT_QUEUE, "") for account in table.accounts.items]
             of_lines = table.number(ACCOUNT)
-            parts.extend(np.array([self.standing(*account) for account in accounts]).T[:, of_lines])
+            if self._strict:
+                parts.extend(np.array([self.standing(*account) for account in accounts]).T[:, of_lines])
+            else:
+                rounds = [self.rounds(queue or DEFAULT_QUEUE) for queue in table.queues.items]
+                parts.extend(np.array(rounds).T[:, table.number(QUEUE)])
             keys = np.where(keys < 0.0, keys, keys * np.array(self._stretches_of(accounts))[of_lines])
         return (*parts, keys)
 
@@ -93,8 +98,8 @@ class QueueRank:
         if not self._has_guarantees:
             return np.zeros(len(table), dtype=np.bool_)
         queues = self._state.queues
-        left = [-1 if account is None else queues.guaranteed_left(account[0]) for account in table.accounts.items]
-        guaranteed: BoolArray = table.figure(LEAST_MILLI) <= np.array(left)[table.number(ACCOUNT)]
+        left = [-1 if queue is None else queues.guaranteed_left(queue) for queue in table.queues.items]
+        guaranteed: BoolArray = table.figure(LEAST_MILLI) <= np.array(left)[table.number(QUEUE)]
         return guaranteed
 
     def rank_of_growth(self, record: JobRecord) -> Rank:

@@ -20,7 +20,7 @@ UNBOUNDED = (math.inf, math.inf)
 class QueueNode:
     """One queue with its present usage (guaranteed GPU milli, CPU milli, memory MiB of what it holds)."""
 
-    __slots__ = ("children", "cpu_milli", "gpu_milli", "memory_mib", "parent", "path", "queue", "weights")
+    __slots__ = ("children", "cpu_milli", "gpu_milli", "guarantor", "memory_mib", "parent", "path", "queue", "weights")
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
         self.queue = queue
@@ -33,6 +33,8 @@ class QueueNode:
         self.memory_mib = 0
         self.path: tuple[QueueNode, ...] = (self,) if parent is None else (self, *parent.path)
         """From this queue up to the root."""
+        self.guarantor: QueueNode | None = None
+        """The queue whose guarantee it lives on: its own, or the nearest above it; None if there is none."""
 
     @property
     def part(self) -> float:
@@ -98,7 +100,9 @@ class QueueTree:
         parent = self.by_name[queue.name].parent
         if parent is not None:
             parent.weights = sum(self.by_name[child].queue.weight for child in parent.children)
-        self.has_guarantees = any(node.queue.guarantee.gpu_milli > 0 for node in self.by_name.values())
+        for node in self.by_name.values():
+            node.guarantor = next((each for each in node.path if each.queue.guarantee.gpu_milli > 0), None)
+        self.has_guarantees = any(node.guarantor is not None for node in self.by_name.values())
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
 
     def _define(self, queue: Queue) -> None:
@@ -169,13 +173,11 @@ class QueueTree:
 
     def guarantor(self, name: str) -> QueueNode | None:
         """The queue whose guarantee a leaf lives on: its own, or the nearest above it; None if there is none."""
-        if not self.has_guarantees:
-            return None
-        return next((node for node in self.by_name[name].path if node.queue.guarantee.gpu_milli > 0), None)
+        return self.by_name[name].guarantor
 
     def shields(self, name: str, newcomer: str) -> bool:
         """Whether a leaf is within a guarantee on which another leaf does not live."""
-        guarantor = self.guarantor(name) if self.has_guarantees else None
+        guarantor = self.guarantor(name)
         return (
             guarantor is not None and guarantor is not self.guarantor(newcomer) and guarantor.within_guarantee(Amount())
         )
