@@ -11,9 +11,12 @@ from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.events import DurationPredicted
 from millpond.model.reasons import StartEstimate
+from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.explaining import estimate, pool_model
+from millpond.scheduling.explaining.newcomers import Newcomers
+from millpond.scheduling.explaining.pool_model import PoolModeller
 from millpond.scheduling.explaining.rooms import Rooms
-from millpond.scheduling.ordering.arrivals import HOUR_S, ArrivalHistory
+from millpond.scheduling.ordering.arrivals import HOUR_S, REMEMBERED, ArrivalHistory
 from millpond.scheduling.ordering.forecast_errors import ForecastErrors
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -70,6 +73,19 @@ def test_a_job_waits_for_its_queue_and_not_for_free_cards() -> None:
     assert {start_of(world, job).likely_at for job in ("next", "behind")} == {500.0, 510.0}
 
 
+def test_jobs_to_come_count_against_limits_of_queues_of_which_none_runs_or_waits() -> None:
+    world = World(machine("n", 4), queues=[queue("small", limit=2), queue("other")])
+    for number in range(20):
+        world.go_to(60.0 * number)
+        world.submit(single(f"s{number}", 2, queue="small"), lasting=30.0, known=True)
+    world.go_to(1_240.0)
+    world.submit(single("x", 4, queue="other"), lasting=600.0, known=True)
+    world.submit(single("next", 4, queue="other"), lasting=600.0, known=True)
+    start = start_of(world, "next")
+    assert start.likely_at is not None
+    assert start.likely_at >= 1_840.0
+
+
 def test_room_is_kept_for_the_first_of_a_line_that_does_not_overtake() -> None:
     world = World(machine("n", 4), settings=Settings(ordering="edf"))
     world.submit(single("long", 2), lasting=1000.0, known=True)
@@ -96,6 +112,54 @@ def test_work_that_is_still_to_come_delays_who_comes_after_it_in_the_order() -> 
         busy.submit(single(f"s{number}", 6), lasting=45.0, known=True)
     assert likely(quiet) == 600.0
     assert likely(busy) > 1200.0
+
+
+def test_a_job_that_will_displace_running_work_does_not_wait_for_its_end() -> None:
+    world = World(machine("a", 4), machine("b", 4), settings=Settings(preempt=True))
+    saves = Checkpoint(CheckpointMode.SIGNAL)
+    world.submit(single("long", 4, checkpoint=saves), lasting=10_000.0, known=True)
+    world.submit(single("short", 4, checkpoint=saves), lasting=3_000.0, known=True)
+    world.go_to(60.0)
+    world.submit(gang("wide", 2, asks(4)), lasting=2_500.0, known=True)
+    start = start_of(world, "wide")
+    world.go_to(3_500.0)
+    assert world.core.jobs["wide"].started_at == start.likely_at == 3_000.0
+
+
+def test_work_of_a_higher_class_that_is_to_come_takes_the_room_of_what_runs() -> None:
+    def likely(priority: Priority) -> float:
+        world = World(machine("a", 4), machine("b", 4), settings=Settings(ordering="fifo"))
+        for number in range(48):
+            world.go_to(3_600.0 * number)
+            world.submit(single(f"s{number}", 4, priority=priority), lasting=3_000.0, known=True)
+        world.submit(single("x", 4), lasting=6_000.0, known=True)
+        world.submit(single("y", 4), lasting=6_000.0, known=True)
+        world.submit(single("z", 4), lasting=6_000.0, known=True)
+        found = start_of(world, "z").likely_at
+        assert found is not None
+        return found - world.now
+
+    assert likely(Priority.HIGH) > likely(Priority.NORMAL) + 1_500.0
+
+
+def test_a_job_that_shorter_ones_overtake_starts_once_it_is_overdue() -> None:
+    world = World(machine("a", 4), machine("b", 4))
+    world.submit(gang("wide", 2, asks(4)), lasting=14_400.0, known=True)
+    estimates, number = [], 0
+    while number < 2 or world.core.jobs["next"].started_at is None:
+        world.go_to(600.0 * number)
+        world.submit(single(f"s{number}", 4), lasting=1_180.0, known=True)
+        if number == 1:
+            world.submit(gang("next", 2, asks(4)), lasting=14_400.0, known=True)
+        if number % 30 == 29:
+            estimates.append(start_of(world, "next"))
+        number += 1
+    started_at = world.core.jobs["next"].started_at
+    assert started_at is not None
+    assert len(estimates) > 3
+    for start in estimates:
+        assert start.latest_at is not None
+        assert start.earliest_at <= started_at <= start.latest_at
 
 
 def test_a_gang_waits_for_all_of_its_nodes() -> None:
@@ -180,17 +244,69 @@ def test_forecasts_that_are_always_twice_too_long_are_halved() -> None:
     assert sigma < 0.2
 
 
-def test_the_rate_of_an_hour_is_that_of_the_same_hour_before() -> None:
+def test_many_jobs_of_one_length_say_nothing_of_much_longer_ones() -> None:
+    errors = ForecastErrors()
+    for number in range(600):
+        error = math.exp(0.5 * math.sin(float(number)))
+        errors.learn(4_000.0 * error, 4_000.0)
+        if number % 10 == 0:
+            errors.learn(60_000.0 * error, 60_000.0)
+    assert errors.corrected(5_500.0, 11_000.0)[0] == pytest.approx(4_000.0, rel=0.15)
+    assert errors.corrected(60_000.0, 120_000.0)[0] == pytest.approx(60_000.0, rel=0.2)
+
+
+def remembering(*counts: int) -> World:
+    """A world in which so many jobs have come in each hour, all of which ended at once."""
+    world = World(machine("n", 4))
+    for hour, count in enumerate(counts):
+        for number in range(count):
+            world.go_to(HOUR_S * (hour + number / count))
+            world.submit(single(f"{hour}-{number}"), lasting=1.0, known=True)
+    world.go_to(HOUR_S * len(counts))
+    return world
+
+
+def came_by_hour(world: World, hours: int, futures: int = 200) -> np.ndarray:
+    """(futures, hours) how many jobs come in the futures of a world."""
+    state, placer = world.core._state, world.core._placer
+    world.submit(gang("asked", 2, asks(4)))
+    newcomers = Newcomers(state, PoolModeller(state, placer, world.core.jobs["asked"]), "default")
+    found = np.zeros((futures, hours))
+    for future in range(futures):
+        for at, _ in newcomers.stream(np.random.default_rng(future)):
+            if at >= hours * HOUR_S:
+                break
+            found[future, int(at // HOUR_S)] += 1
+    return found
+
+
+def test_most_is_expected_at_the_hour_of_the_day_at_which_most_came() -> None:
+    day = [2] * 9 + [60] + [2] * 14
+    came = came_by_hour(remembering(*day, *day, *day), 24).mean(axis=0)
+    assert came[8:11].sum() > 3 * came[14:17].sum()
+
+
+def test_a_burst_is_expected_to_last_as_long_as_bursts_did() -> None:
+    burst = [80, 80, 80, *[4] * 9]
+    came = came_by_hour(remembering(*burst * 3, 80), 8).mean(axis=0)
+    assert came[0] > 40.0
+    assert came[7] < 25.0
+
+
+def test_in_quiet_hours_a_burst_may_come() -> None:
+    came = came_by_hour(remembering(*[4, 4, 4, 4, 80, 80] * 4, 4, 4), 6).sum(axis=1)
+    assert np.quantile(came, 0.1) < 60.0
+    assert np.quantile(came, 0.9) > 100.0
+
+
+def test_what_is_remembered_of_submissions_is_bounded_and_covers_all_hours() -> None:
     history, state = ArrivalHistory(), State(Settings())
-    for day in range(3):
-        for number in range(60):
-            at = day * 24 * HOUR_S + 9 * HOUR_S + 60.0 * number
-            history.add(state.new_record(single(f"{day}-{number}"), number, at))
-    now = 2 * 24 * HOUR_S + 20 * HOUR_S
-    rates = history.rates(now)
-    assert rates[9] > 10 * rates[15]
-    instants = history.instants(now, np.arange(1.0, 30.0), 1.0)
-    assert np.median(instants) == pytest.approx(13.5 * HOUR_S, abs=HOUR_S)
+    for number in range(4 * REMEMBERED):
+        at = HOUR_S * (number // 512 + number % 512 / 512)
+        history.add(state.new_record(single(f"{number}"), number, at))
+    assert [hour.count for hour in history.hours] == [512] * 8
+    assert min(len(hour.records) for hour in history.hours) >= REMEMBERED // 32
+    assert sum(len(hour.records) for hour in history.hours) <= REMEMBERED
 
 
 # ---- rooms ----------------------------------------------------------------------------------------------------------

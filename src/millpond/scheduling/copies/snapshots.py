@@ -64,7 +64,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "usage": state.usage.snapshot(),
         "preemption_budget": state.preemption_budget.snapshot(),
         "ordering": state.ordering.snapshot(),
-        "arrivals": state.arrivals.snapshot(),
+        "arrival_hours": state.arrivals.snapshot(),
         "mix": placer.mix.snapshot(),
         "affinities": {} if placer.affinities is None else placer.affinities.by_node,
         "rounds": placer.selector.rounds,
@@ -124,8 +124,8 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, ev
     _give_experience(plain, state, placer)
     with state.journal:
         _give_jobs(plain, state)
-    if "arrivals" in plain:  # not written at first
-        state.arrivals.restore(plain["arrivals"], state.jobs, lambda job: state.new_record(job, 0, 0.0))
+    if "arrival_hours" in plain:  # not written at first
+        state.arrivals.restore(plain["arrival_hours"], state.jobs, lambda job: state.new_record(job, 0, 0.0))
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     for decision in map(from_plain, plain["pending"]):
         state.expect_answer(decision)

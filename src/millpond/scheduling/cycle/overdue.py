@@ -82,6 +82,17 @@ class Overdue:
         state = self._state
         capacity = max(state.cluster.gpu_capacity_of(record.job.pool), CARD_MILLI)
         work, jobs = state.waiting.backlog.beside(record)
-        backlog_s, own_s = work / capacity, length_s(record)
-        crowding = (1.0 + backlog_s / own_s) ** CROWDING if state.settings.preempt else 1.0
-        return own_s + backlog_s * crowding + COST_PART * jobs * record.work / capacity
+        return bound_s(length_s(record), record.work / capacity, work / capacity, jobs, crowds=state.settings.preempt)
+
+
+def bound_s(own_s: float, work_s: float, backlog_s: float, jobs: float, *, crowds: bool) -> float:
+    """How long a job may wait, in seconds, until it is promised to go first.
+
+    Args:
+        own_s: its own time left.
+        work_s, backlog_s: its own work and that of what waits beside it, in seconds of all cards of the pool.
+        jobs: how many wait beside it.
+        crowds: whether equals displace each other.
+    """
+    crowding = (1.0 + backlog_s / own_s) ** CROWDING if crowds else 1.0
+    return own_s + backlog_s * crowding + COST_PART * jobs * work_s

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import cycle
 from statistics import NormalDist
 
 import numpy as np
@@ -20,13 +21,13 @@ from millpond.model.reasons import StartEstimate
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.futures import Future, PoolModel
 from millpond.scheduling.explaining.newcomers import Newcomers
-from millpond.scheduling.explaining.pool_model import PoolModeller
+from millpond.scheduling.explaining.pool_model import FloatArray, PoolModeller
 from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 FUTURES = 12
-MOST_STEPS = 20_000
+MOST_STEPS = 16_000
 """Looks at a job, ends and submissions, in all futures together."""
 
 EARLY, LATE = 0.05, 0.95
@@ -36,14 +37,16 @@ STRICT_MARGIN, MARGIN = 0.1, 0.25
 """By such a part the interval is wider on each side, with a strict ordering and with others, unless nothing is drawn:
 the model is not the cluster."""
 
-LENGTHS_SPREAD, RATE_SPREAD = 0.12, 0.2
-"""How far, in logarithms, all forecasts and the rate of submissions of one future are off together."""
+LENGTHS_SPREAD = 0.2
+"""How far, in logarithms, all forecasts of one future are off together."""
 
 LEAST_ENDED = 10
 """With fewer ends, and no forecast, nothing is known of lengths."""
 
 _NORMAL = NormalDist()
-_DRAWS = 4096
+_DRAWS = 2048
+"""Jobs that start have the lengths of so many draws, and then of the same again."""
+
 _SEED = 20_251_123
 
 
@@ -87,18 +90,23 @@ def _basis(modeller: PoolModeller, known: int, newcomers: Newcomers) -> str:
 def _starts(modeller: PoolModeller, model: PoolModel, newcomers: Newcomers) -> Iterator[float]:
     """Seconds until the job starts, in each future."""
     draw = np.random.default_rng(_SEED)
-    stretches = _spread(draw, LENGTHS_SPREAD)
-    rates = _spread(draw, RATE_SPREAD)
-    for stretch, rate in zip(stretches, rates, strict=True):
-        normal = draw.standard_normal(len(modeller.runs)).tolist()
+    matter = not model.strict or newcomers.may_overtake(model.target)
+    of_runs, of_starts = _normals(draw, len(modeller.runs)), _normals(draw, _DRAWS)
+    for number, stretch in enumerate(_spread(draw, LENGTHS_SPREAD)):
         ends = [
-            min(length.drawn_s(number, stretch), leaves_s)
-            for number, (_, length, leaves_s) in zip(normal, modeller.runs, strict=True)
+            min(length.drawn_s(normal, stretch), leaves_s)
+            for normal, (_, length, leaves_s) in zip(of_runs[number].tolist(), modeller.runs, strict=True)
         ]
-        units = np.cumsum(draw.exponential(size=MOST_STEPS // FUTURES)) / rate
-        stream = newcomers.stream(units, int(draw.integers(max(newcomers.count, 1))))
-        future = Future(model, ends, stream, iter(draw.standard_normal(_DRAWS).tolist()), stretch)
+        stream = newcomers.stream(np.random.default_rng((_SEED, number))) if matter else iter(())
+        future = Future(model, ends, stream, cycle(of_starts[number].tolist()), stretch)
         yield future.start_s(MOST_STEPS // FUTURES) * modeller.pace
+
+
+def _normals(draw: np.random.Generator, count: int) -> FloatArray:
+    """(futures, count) normally distributed numbers, each column evenly spread over the futures."""
+    levels = [_NORMAL.inv_cdf((number + 0.5) / FUTURES) for number in range(FUTURES)]
+    spread: FloatArray = draw.permuted(np.tile(np.array(levels)[:, None], count), axis=0)
+    return spread
 
 
 def _spread(draw: np.random.Generator, sigma: float) -> list[float]:

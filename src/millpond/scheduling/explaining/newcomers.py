@@ -1,29 +1,60 @@
-"""The jobs that a future expects: those remembered come again, at the rate of the hour of the day.
+"""The jobs that a future expects: hours of the past come again, in an order in which hours have followed each other.
 
-A job that ended comes with the length it had. Together they ask for no more than the pool can give for ever: what looks
-like more is taken for the burst that it has been so far.
+The rest of this hour goes on as of late. Behind each hour comes one that in the past came behind one in which about as
+much was submitted, at about that hour of the day; or, the more so the less is known of such hours, another like itself.
+So a burst goes on for as long as bursts do, and in quiet hours there may come one. A job that ended comes with the
+length it had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from millpond.model.states import JobState
-from millpond.scheduling.explaining.futures import Candidate
 from millpond.scheduling.explaining.lengths import Length
-from millpond.scheduling.explaining.pool_model import PoolModeller
-from millpond.scheduling.ordering.arrivals import FloatArray
+from millpond.scheduling.explaining.pool_model import FloatArray, PoolModeller
+from millpond.scheduling.explaining.possible_jobs import Candidate, Entry
+from millpond.scheduling.ordering.arrivals import HOUR_S, Hour
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 LEAST_ARRIVALS = 8
 """From fewer submissions nothing is learnt of later ones."""
 
-STABLE_LOAD = 1.0
-"""What keeps coming asks for no more than this part of the pool."""
+FORESEEN_HOURS = 31 * 24
+MOST_AN_HOUR = 2000
+"""No future looks at so many."""
+
+LEAN_HOURS = 0.25
+"""The rate of an hour that is not over leans on the one before as if so much of it had gone on like that; no rate is
+learnt from less."""
+
+ALIKE, ALIKE_HOURS = 0.5, 1.5
+"""Standard deviations: of ln(submissions + 1) and of the hour of the day, between hours that are alike."""
+
+OTHER_HOUR, UNLIKE = 0.1, 0.02
+"""What one counts for that is of another hour of the day, and one in which more or less was submitted."""
+
+PERSISTENCE = 0.2
+"""What it counts for that an hour is followed by another like itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hour:
+    """What may come within an hour.
+
+    Attributes:
+        rate: submissions into the pool, a second.
+        level: ln(submissions an hour + 1), of all pools.
+        records: some of those into the pool.
+    """
+
+    rate: float
+    level: float
+    records: list[JobRecord]
 
 
 class Newcomers:
@@ -36,31 +67,69 @@ class Newcomers:
     def __init__(self, state: State, modeller: PoolModeller, pool: str) -> None:
         self._state = state
         self._modeller = modeller
-        latest = state.arrivals.latest
-        self._past = [each.record for each in latest if each.record.job.pool == pool]
-        self.count = len(self._past) if len(self._past) >= LEAST_ARRIVALS else 0
-        part = len(self._past) / max(len(latest), 1)
-        self._part = part / modeller.every * min(1.0, STABLE_LOAD / max(self._load(part), 1e-9))
+        hours = state.arrivals.until(state.now)
+        self._past = [self._hour(hour, pool) for hour in hours]
+        remembered = sum(len(hour.records) for hour in self._past)
+        self.count = remembered if remembered >= LEAST_ARRIVALS else 0
+        self._hours_of_day = np.array([hour.begin // HOUR_S % 24 for hour in hours])
+        self._levels = np.array([hour.level for hour in self._past])
+        for hour in self._past:
+            for record in hour.records:
+                modeller.know(record)
+        self._following: dict[tuple[float, int], FloatArray] = {}
         self._known: dict[str, Candidate] = {}
 
-    def _load(self, part: float) -> float:
-        """What the remembered jobs, coming again and again, keep busy of the pool, at the least."""
-        now = self._state.now
-        work = sum(record.service_s(now) * self._modeller.amount_of(record) for record in self._past)
-        rate = float(self._state.arrivals.rates(now).mean()) * part
-        return rate * work / max(len(self._past), 1) / max(self._modeller.capacity, 1)
+    def _hour(self, hour: Hour, pool: str) -> _Hour:
+        records = [record for record in hour.records if record.job.pool == pool]
+        part = len(records) / max(len(hour.records), 1) / self._modeller.every
+        rate = hour.count / max(min(hour.end, self._state.now) - hour.begin, LEAN_HOURS * HOUR_S)
+        return _Hour(part * rate, float(np.log1p(HOUR_S * rate)), records)
 
-    def stream(self, units: FloatArray, first: int) -> Iterator[tuple[float, Candidate]]:
-        """Who comes in one future, and when in seconds from now, beginning with any of the remembered.
+    def _present(self) -> _Hour:
+        """The hour that is not over, as it goes on."""
+        state, present = self._state, self._past[-1]
+        if len(self._past) < 2:
+            return present
+        before = self._past[-2]
+        past_s = state.now % HOUR_S
+        lean = LEAN_HOURS * HOUR_S / (past_s + LEAN_HOURS * HOUR_S)
+        all_now, all_before = np.expm1(present.level), np.expm1(before.level)
+        rate = (1.0 - lean) * present.rate + lean * before.rate
+        level = float(np.log1p((1.0 - lean) * all_now + lean * all_before))
+        return _Hour(rate, level, present.records or before.records)
 
-        Args:
-            units: instants of a stream of rate 1.
-        """
+    def may_overtake(self, target: Entry) -> bool:
+        """Whether one of them could go before a waiting job."""
+        return any(self._newcomer(record).rank < target[0] for hour in self._past for record in hour.records)
+
+    def stream(self, draw: np.random.Generator) -> Iterator[tuple[float, Candidate]]:
+        """Who comes in one future, and when in seconds from now."""
         if not self.count:
             return
-        instants = self._state.arrivals.instants(self._state.now, units, self._part)
-        for number, at in enumerate(instants[np.isfinite(instants)].tolist()):
-            yield at, self._newcomer(self._past[(first + number) % self.count])
+        now = self._state.now
+        begin, end, hour = 0.0, HOUR_S - now % HOUR_S, self._present()
+        of_day = int(now // HOUR_S)
+        for _ in range(FORESEEN_HOURS):
+            if hour.rate > 0.0:
+                most = min(int(hour.rate * (end - begin)) * 2 + 16, MOST_AN_HOUR)
+                instants = begin + np.cumsum(draw.exponential(1.0 / hour.rate, most))
+                place = int(draw.integers(len(hour.records)))
+                for number, at in enumerate(instants[instants < end].tolist(), place):
+                    yield at, self._newcomer(hour.records[number % len(hour.records)])
+            begin, end, of_day = end, end + HOUR_S, of_day + 1
+            hour = self._next(hour, of_day % 24, draw.random())
+
+    def _next(self, hour: _Hour, of_day: int, part: float) -> _Hour:
+        """The hour that follows, by a number drawn evenly from 0 to 1."""
+        key = round(4.0 * hour.level), of_day
+        weights = self._following.get(key)
+        if weights is None:
+            apart = np.abs(self._hours_of_day[1:-1] - of_day)
+            of_hour = OTHER_HOUR + _likeness(np.minimum(apart, 24 - apart) / ALIKE_HOURS)
+            of_level = UNLIKE + _likeness((self._levels[:-2] - hour.level) / ALIKE)
+            weights = self._following[key] = np.cumsum(np.concatenate(([PERSISTENCE], of_hour * of_level)))
+        place = int(np.searchsorted(weights, part * weights[-1], side="right"))
+        return self._past[place] if place else hour
 
     def _newcomer(self, record: JobRecord) -> Candidate:
         found = self._known.get(record.id)
@@ -68,7 +137,7 @@ class Newcomers:
             state = self._state
             fresh = state.new_record(record.job, 0, state.now)
             fresh.expected_s, fresh.cautious_s = record.expected_s, record.cautious_s
-            fresh.key = state.ordering.waiting_key(fresh, state.now)
+            fresh.key, fresh.displaces_above, _ = state.line_up(fresh)
             found = self._known[record.id] = self._modeller.candidate(fresh, self._whole(record))
         return found
 
@@ -77,3 +146,8 @@ class Newcomers:
             return Length(record.attained_s)
         left = self._modeller.length_of(record)
         return replace(left, extra_s=left.extra_s + record.service_s(self._state.now))
+
+
+def _likeness(deviations: FloatArray) -> FloatArray:
+    found: FloatArray = np.exp(-0.5 * deviations * deviations)
+    return found

@@ -15,21 +15,25 @@ from numpy.typing import NDArray
 
 from millpond.model import windows
 from millpond.model.resources import CARD_MILLI
-from millpond.model.workloads import Kind
+from millpond.model.workloads import CheckpointMode, Kind
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.explaining.futures import Candidate, Demand, Entry, HeldRoom, PoolModel
+from millpond.scheduling.explaining.displacer import Preemption
+from millpond.scheduling.explaining.futures import PoolModel
 from millpond.scheduling.explaining.lengths import Length, Lengths
 from millpond.scheduling.explaining.limit_accounts import LimitAccounts
+from millpond.scheduling.explaining.possible_jobs import Candidate, Demand, Entry, HeldRoom, Weighing
+from millpond.scheduling.explaining.wait_bounds import WaitBounds
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.nodes.cordon import stays_until
-from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.base import NEVER, cards
 from millpond.scheduling.ordering.default import Default
 from millpond.scheduling.ordering.guard import LONGEST_DELAY, length_class
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.reclaiming.preemption_budget import PREEMPTION_BUDGET
 from millpond.scheduling.records import BY_REQUEST, JobRecord
-from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.queue_rank import QueueRank
+from millpond.scheduling.state import OVERDUE_LEAD, State
+from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
 
 FloatArray = NDArray[np.float64]
 
@@ -77,13 +81,15 @@ class PoolModeller:
     def __init__(self, state: State, placer: Placer, record: JobRecord) -> None:
         self._state = state
         self._record = record
-        self._rank = QueueRank(state).rank
+        self._standing = QueueRank(state)
         self._lines: dict[object, tuple[int, Demand]] = {}
         ordering, settings = state.ordering, state.settings
         guards = isinstance(ordering, Default) and settings.reserve and not settings.preempt
         self._guard = ordering.guard if isinstance(ordering, Default) and guards else None
         self._lengths = Lengths(ordering, state.roster.live, state.now)
         self.runs: list[tuple[HeldRoom, Length, float]] = []
+        self._promised: dict[int, float] = {}
+        self._displaces = settings.preempt and ordering.selective
         self.ahead = 0
         self.pace = 1.0
         self._nodes, self.every = self._looked_at()
@@ -121,6 +127,8 @@ class PoolModeller:
             waiting, target, self._limits.spare, flips,
             strict=ordering.strict,
             reserves=settings.reserve and not (settings.preempt and ordering.selective),
+            bounds=self._bounds(waiting),
+            preemption=self._preemption(),
             short_work=[] if self._guard is None else self._guard.running_milli,
             fits_now=fits_now,
         )  # fmt: skip
@@ -153,18 +161,9 @@ class PoolModeller:
 
         return min((each for each in resources if each.of(shape)), key=room, default=resources[0])
 
-    @property
-    def capacity(self) -> int:
-        """How much of the resource the nodes of the pool have that are looked at, all of them empty."""
-        cluster = self._state.cluster
-        nodes = [node for index in self._nodes if (node := cluster.nodes[index]) is not None]
-        if self._resource.of is _compute:
-            return sum(CARD_MILLI * len(node.devices) for node in nodes)
-        return sum(node.cpu_milli if self._resource.of is _cpu else node.memory_mib for node in nodes)
-
-    def amount_of(self, record: JobRecord) -> int:
-        """How much of the resource a job asks for."""
-        return self._line_of(record)[1].total
+    def know(self, record: JobRecord) -> None:
+        """Count the limits on a job that may come: futures begin with all accounts that they need."""
+        self._line_of(record)
 
     # ---- who runs -----------------------------------------------------------------------------------------------
 
@@ -178,10 +177,12 @@ class PoolModeller:
             ]
             if not taken or record.suspended_by == BY_REQUEST:
                 continue  # it ends only after it has been resumed, at an unknown instant
-            _, demand = self._line_of(record)
             expected_s = max(state.ordering.expected_end(record, state.now) - state.now, 0.0)
-            run = HeldRoom(taken, demand.charges, expected_s, self._class_of(record))
-            self.runs.append((run, self.length_of(record), self._leaves_s(record)))
+            length = self.length_of(record)
+            begun_s = record.attained_s - record.service_s(state.now)
+            rank = (*self._standing.rank_of_growth(record), 0.0)
+            run = HeldRoom(self._entry(rank, record.sequence, record, length), taken, expected_s, begun_s)
+            self.runs.append((run, length, self._leaves_s(record)))
 
     def _leaves_s(self, record: JobRecord) -> float:
         """When a running job has to leave, in seconds: by its window, a drain, or as it is kept no longer."""
@@ -206,7 +207,7 @@ class PoolModeller:
 
     def _line_up(self) -> tuple[Entry, list[Entry]]:
         """The job, and all that wait, in order."""
-        pool, rank = self._record.job.pool, self._rank
+        pool, rank = self._record.job.pool, self._standing.rank
         ranked = sorted(
             (rank(record), record.sequence, record) for record in self._state.waiting if record.job.pool == pool
         )
@@ -220,30 +221,91 @@ class PoolModeller:
         last, own = ranked[place], ranked[place]
         if self.pace > 1.0:
             last = seen.pop()  # the job stands where the part of the line ends that is looked at
-        target = self._entry(last[0], last[1], own[2])
-        entries = [self._entry(*entry) for entry in seen], [self._entry(*entry) for entry in behind]
+        target = self._waiting(last[0], last[1], own[2])
+        entries = [self._waiting(*entry) for entry in seen], [self._waiting(*entry) for entry in behind]
         return target, [*entries[0], target, *entries[1]]
 
-    def _entry(self, rank: tuple[float, ...], sequence: int, record: JobRecord) -> Entry:
-        candidate = replace(self.candidate(record, self.length_of(record)), rank=rank)
-        return rank, sequence, record.submitted_at - self._state.now, candidate
+    def _waiting(self, rank: Rank, sequence: int, record: JobRecord) -> Entry:
+        if record.promised_at and not record.overdue:
+            self._promised[sequence] = record.promised_at - self._state.now
+        return self._entry(rank, sequence, record, self.length_of(record))
+
+    def _entry(self, rank: Rank, sequence: int, record: JobRecord, length: Length) -> Entry:
+        return rank, sequence, record.submitted_at - self._state.now, self._candidate(record, length, rank)
 
     def candidate(self, record: JobRecord, length: Length) -> Candidate:
         """A job that has its key, as the model knows it."""
-        state, rank = self._state, self._rank(record)
+        return self._candidate(record, length, self._standing.rank(record))
+
+    def _candidate(self, record: JobRecord, length: Length, rank: Rank) -> Candidate:
+        state = self._state
         ordering, now = state.ordering, state.now
         line, demand = self._line_of(record)
-        cautious_s = ordering.cautious_end(record, now) - now
-        stays_s = stays_until(record, ordering, now) - now if state.cordons.by_node else 0.0
+        length_s = ordering.work_left_s(record, now) if ordering.bounds_waits else 1.0
+        candidate = Candidate(
+            line, demand, rank, length,
+            expected_s=ordering.expected_end(record, now) - now,
+            cautious_s=ordering.cautious_end(record, now) - now,
+            stays_s=stays_until(record, ordering, now) - now if state.cordons.by_node else 0.0,
+            work=cards(record) * length_s,
+            length_s=length_s,
+            requeued_s=record.requeued_at - record.submitted_at,
+            overdue=record.overdue,
+            served_s=record.attained_s,
+            may_leave=record.job.preemptible and record.preemptions < record.job.preemption_budget,
+            restart_s=state.settings.preemption_cost.of(record.gpu_milli),
+            loses_run=record.job.checkpoint.mode is CheckpointMode.NONE,
+            displaces_above=record.displaces_above,
+            weighing=self._weighing(record) if self._displaces else None,
+        )  # fmt: skip
         expected_s = record.expected_s
         if self._guard is None or expected_s is None:
-            return Candidate(line, demand, rank, length, cautious_s, stays_s)
-        spared = self._guard.spared_milli(expected_s, state.cluster.gpu_capacity_milli) / self.every
-        patience_s = LONGEST_DELAY * expected_s
-        return Candidate(line, demand, rank, length, cautious_s, stays_s, length_class(expected_s), spared, patience_s)
+            return candidate
+        return replace(
+            candidate,
+            length_class=length_class(expected_s),
+            spared=self._guard.spared_milli(expected_s, state.cluster.gpu_capacity_milli) / self.every,
+            patience_s=0.0 if record.overdue else LONGEST_DELAY * expected_s,
+        )
 
-    def _class_of(self, record: JobRecord) -> int:
-        return -1 if self._guard is None or record.expected_s is None else length_class(record.expected_s)
+    # ---- who goes before others -----------------------------------------------------------------------------------
+
+    def _weighing(self, record: JobRecord) -> Weighing:
+        whole_s, exact, weight, charge, loss = self._state.ordering.sizes(record)
+        return Weighing(whole_s, exact > 0.0, record.size_class, weight, charge, loss)
+
+    def _bounds(self, waiting: list[Entry]) -> WaitBounds | None:
+        state, pool = self._state, self._record.job.pool
+        if not (state.settings.reserve and state.ordering.bounds_waits):
+            return None
+        of_all = CARD_MILLI * self.every
+        backlog = {
+            -float(level): (work / of_all, jobs / self.every) for level, work, jobs in state.waiting.backlog.of(pool)
+        }
+        bounds = WaitBounds(
+            max(state.cluster.gpu_capacity_of(pool), CARD_MILLI) / of_all,
+            crowds=state.settings.preempt,
+            backlog=backlog,
+            first_key=state.now - OVERDUE_LEAD,
+        )
+        for entry in waiting:
+            if entry[1] in self._promised:
+                bounds.promise(entry, self._promised[entry[1]], 0.0)
+            else:
+                bounds.watch(entry, 0.0)
+        return bounds
+
+    def _preemption(self) -> Preemption | None:
+        state = self._state
+        classes = {record.job.priority for record in (*state.waiting, *state.running.values())}
+        by_class = state.settings.preempt_by_priority and len(classes) > 1
+        if not (by_class or self._displaces):
+            return None
+        held = sum(amount for run, _, _ in self.runs for _, amount in run.taken)
+        cards_held = state.cluster.gpu_capacity_milli - state.cluster.free_gpu_milli
+        earned = PREEMPTION_BUDGET * cards_held / CARD_MILLI / self.every / max(held, 1)
+        ranks = state.ordering.survival.rank_table
+        return Preemption(self._displaces, by_class, ranks, state.preemption_budget.left / self.every, earned)
 
     def _line_of(self, record: JobRecord) -> tuple[int, Demand]:
         """The number of a job's line, and what it asks for."""

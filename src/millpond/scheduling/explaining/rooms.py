@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 LEVELS = 16
 
@@ -80,7 +80,7 @@ class Rooms:
                     return node
         return -1
 
-    def nodes_of(self, parts: Sequence[Part], ends: Sequence[tuple[float, Taken]]) -> tuple[float, set[int]] | None:
+    def nodes_of(self, parts: Sequence[Part], ends: Iterable[tuple[float, Taken]]) -> tuple[float, set[int]] | None:
         """The nodes that first have room for all parts, and when; None if they never do.
 
         Args:

@@ -1,4 +1,4 @@
-"""What was submitted of late, and how often at which hour of the day: what estimates expect to come again.
+"""What was submitted of late, hour by hour: what estimates expect to come again.
 
 Nothing is decided by it.
 """
@@ -7,122 +7,104 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord
 
-FloatArray = NDArray[np.float64]
+HOUR_S = 3600.0
+KEPT_HOURS = 14 * 24
 
-REMEMBERED = 512
-"""So many of the latest submissions stand for those to come."""
-
-HOUR_S, HOURS = 3600.0, 24
-KEPT_A_DAY = 0.7
-"""What a day still counts for when the same hour has come again."""
-
-LEAN_HOURS = 0.5
-"""An hour of the day leans on all hours as if so much of it had passed at their mean rate."""
-
-MOST_MISSED_HOURS = 14 * HOURS
-"""After a longer silence nothing is known of the hours."""
-
-FORESEEN_HOURS = 31 * HOURS
+REMEMBERED = 1024
+"""So many jobs stand for all that were submitted in these hours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A submission.
+@dataclass(slots=True)
+class Hour:
+    """An hour of the clock, or what of it is known.
 
     Attributes:
-        record: the job, as it is now or was at its end.
+        begin: when it began; that of the first submission of all, if that was later.
+        count: submissions.
+        records: every n-th of these, n being ``every``, as they are now or were at their end.
     """
 
-    at: float
-    record: JobRecord
+    begin: float
+    count: int = 0
+    records: list[JobRecord] = field(default_factory=list)
+    every: int = 1
+
+    @property
+    def end(self) -> float:
+        """When it is over."""
+        return (self.begin // HOUR_S + 1.0) * HOUR_S
+
+    def thin_out(self) -> None:
+        """Remember every second of the jobs that it does."""
+        self.every *= 2
+        self.records = self.records[::2]
 
 
 class ArrivalHistory:
-    """The latest submissions, oldest first, and their rate by the hour of the day."""
+    """The latest hours, oldest first; the last is that of the latest submission."""
 
     def __init__(self) -> None:
-        self.latest: deque[Arrival] = deque(maxlen=REMEMBERED)
-        self._counts = [0.0] * HOURS
-        self._hours = [0.0] * HOURS
-        self._begin: float | None = None
-        self._count = 0
+        self.hours: deque[Hour] = deque()
+        self._remembered = 0
 
     def add(self, record: JobRecord) -> None:
         """A job was submitted."""
         at = record.submitted_at
-        if self._begin is None or at - self._begin > MOST_MISSED_HOURS * HOUR_S:
-            self._counts, self._hours = [0.0] * HOURS, [0.0] * HOURS
-            self._begin, self._count = at, 0
-        while (end := (self._begin // HOUR_S + 1.0) * HOUR_S) <= at:
-            self._close(self._begin, end)
-        self.latest.append(Arrival(at, record))
-        self._count += 1
+        if not self.hours or at - self.hours[-1].begin > KEPT_HOURS * HOUR_S:
+            self.hours.clear()
+            self.hours.append(Hour(at))
+            self._remembered = 0
+        while (end := self.hours[-1].end) <= at:
+            self.hours.append(Hour(end))
+        while len(self.hours) > KEPT_HOURS:
+            self._remembered -= len(self.hours.popleft().records)
+        latest = self.hours[-1]
+        if latest.count % latest.every == 0:
+            latest.records.append(record)
+            self._remembered += 1
+        latest.count += 1
+        while self._remembered > REMEMBERED:
+            fullest = max(self.hours, key=lambda hour: len(hour.records))
+            before = len(fullest.records)
+            fullest.thin_out()
+            self._remembered -= before - len(fullest.records)
 
-    def _close(self, begin: float, end: float) -> None:
-        """The hour is over."""
-        hour = int(begin // HOUR_S) % HOURS
-        self._counts[hour] = self._counts[hour] * KEPT_A_DAY + self._count
-        self._hours[hour] = self._hours[hour] * KEPT_A_DAY + (end - begin) / HOUR_S
-        self._begin, self._count = end, 0
-
-    def rates(self, now: float) -> FloatArray:
-        """(24,) submissions a second by the hour of the day."""
-        counts, hours = np.array(self._counts), np.array(self._hours)
-        begin = self._begin
-        while begin is not None and begin < now:  # hours without any submission, and the one that is not over
-            end = min((begin // HOUR_S + 1.0) * HOUR_S, now)
-            hour = int(begin // HOUR_S) % HOURS
-            counts[hour] += self._count if begin == self._begin else 0.0
-            hours[hour] += (end - begin) / HOUR_S
-            begin = end
-        mean = counts.sum() / max(hours.sum(), 1e-3)
-        rates: FloatArray = (counts + LEAN_HOURS * mean) / (hours + LEAN_HOURS) / HOUR_S
-        return rates
-
-    def instants(self, now: float, units: FloatArray, part: float) -> FloatArray:
-        """Seconds from now at which jobs come: a stream of rate 1, ``units``, bent to ``part`` of the rates."""
-        first = now // HOUR_S
-        edges = (first + np.arange(FORESEEN_HOURS + 1)) * HOUR_S - now
-        edges[0] = 0.0
-        rates = part * self.rates(now)[(int(first) + np.arange(FORESEEN_HOURS)) % HOURS]
-        cumulated = np.concatenate(([0.0], np.cumsum(np.diff(edges) * rates)))
-        instants: FloatArray = np.interp(units, cumulated, edges, right=np.inf)
-        return instants
+    def until(self, now: float) -> list[Hour]:
+        """The hours up to that which is not over, with those since the latest submission."""
+        hours = list(self.hours)
+        while hours and (end := hours[-1].end) <= now and len(hours) <= 2 * KEPT_HOURS:
+            hours.append(Hour(end))
+        return hours
 
     def copy_from(self, other: ArrivalHistory, jobs: dict[str, JobRecord]) -> None:
         """Know what another does; ``jobs``: the own records of the jobs that live."""
-        for arrival in other.latest:
-            record = arrival.record if arrival.record.state.ended else jobs[arrival.record.id]
-            self.latest.append(Arrival(arrival.at, record))
-        self._counts, self._hours = list(other._counts), list(other._hours)
-        self._begin, self._count = other._begin, other._count
+        self.hours = deque(
+            replace(hour, records=[each if each.state.ended else jobs[each.id] for each in hour.records])
+            for hour in other.hours
+        )
+        self._remembered = other._remembered
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data; of jobs that came alike, one stands for all."""
         kinds: dict[Job, int] = {}
-        latest = [
-            [kinds.setdefault(_kind(arrival.record.job), len(kinds)), arrival.at, *_known(arrival.record)]
-            for arrival in self.latest
+        hours = [
+            [
+                hour.begin,
+                hour.count,
+                hour.every,
+                [[kinds.setdefault(_kind(record.job), len(kinds)), *_known(record)] for record in hour.records],
+            ]
+            for hour in self.hours
         ]
-        return {
-            "kinds": [to_plain(job) for job in kinds],
-            "latest": latest,
-            "counts": list(self._counts),
-            "hours": list(self._hours),
-            "begin": self._begin,
-            "count": self._count,
-        }
+        return {"kinds": [to_plain(job) for job in kinds], "hours": hours}
 
     def restore(
         self, plain: dict[str, Any], jobs: dict[str, JobRecord], new_record: Callable[[Job], JobRecord]
@@ -133,16 +115,19 @@ class ArrivalHistory:
             jobs: those that are known still.
         """
         kinds = [from_plain(kind) for kind in plain["kinds"]]
-        for kind, at, job, expected_s, cautious_s, attained_s in plain["latest"]:
+
+        def record_of(kind: int, job: str, *known: float | None) -> JobRecord:
             record = jobs.get(job)
             if record is None:
                 record = new_record(replace(kinds[kind], id=job))
-                record.expected_s, record.cautious_s = expected_s, cautious_s
-                record.attained_s = attained_s or 0.0
-                record.state = JobState.CANCELLED if attained_s is None else JobState.SUCCEEDED
-            self.latest.append(Arrival(at, record))
-        self._counts, self._hours = list(plain["counts"]), list(plain["hours"])
-        self._begin, self._count = plain["begin"], plain["count"]
+                record.expected_s, record.cautious_s, length_s = known
+                record.attained_s = length_s or 0.0
+                record.state = JobState.CANCELLED if length_s is None else JobState.SUCCEEDED
+            return record
+
+        for begin, count, every, records in plain["hours"]:
+            self.hours.append(Hour(begin, count, [record_of(*each) for each in records], every))
+            self._remembered += len(records)
 
 
 def _kind(job: Job) -> Job:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from millpond.model.workloads import Priority
 from millpond.scheduling.ordering.base import LEAST_SIZE_MILLI
 from millpond.scheduling.records import JobRecord
@@ -41,6 +43,10 @@ class Backlog:
         """Let the same work wait."""
         self._work = {pool: list(work) for pool, work in other._work.items()}
         self._jobs = {pool: list(jobs) for pool, jobs in other._jobs.items()}
+
+    def of(self, pool: str) -> Iterator[tuple[int, int, int]]:
+        """For each class of priority of a pool: the class, the work, and how many jobs."""
+        return zip(Priority, self._work.get(pool, ()), self._jobs.get(pool, ()), strict=False)
 
     def beside(self, record: JobRecord) -> tuple[int, int]:
         """What else waits in the pool of a waiting job, in its class and above: the work, and how many jobs."""

@@ -222,14 +222,14 @@ class Ordering:
 
     def snapshot(self) -> dict[str, Any]:
         """All it has learnt, as plain data."""
-        return {"survival": self.survival.snapshot(), "forecast_errors": self.forecast_errors.snapshot()}
+        return {"survival": self.survival.snapshot(), "errors_of_forecasts": self.forecast_errors.snapshot()}
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Take over what ``snapshot`` returned."""
         if "survival" in plain:  # at first not written, but by the default ordering
             self.survival.restore(plain["survival"])
-        if "forecast_errors" in plain:
-            self.forecast_errors.restore(plain["forecast_errors"])
+        if "errors_of_forecasts" in plain:
+            self.forecast_errors.restore(plain["errors_of_forecasts"])
 
 
 def forecast_s(record: JobRecord) -> float:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -99,6 +99,8 @@ RANK_RISE = 1.1
 _ROUNDING = 1e-9
 """The bound of what may be displaced is too high by up to this part of a key, never too low."""
 
+Seconds = TypeVar("Seconds", float, FloatArray)
+
 
 class Default(Ordering):
     """Least predicted work left, aged."""
@@ -129,9 +131,8 @@ class Default(Ordering):
         attained = record.attained_s
         left, margin = self._left(record, now)
         waited = max(now - record.submitted_at - attained, 0.0)
-        patience = PATIENCE * (attained + left)
-        key = left * _weight(record.gpu_milli) / (1.0 + waited / patience)
-        return (key,), margin * key, now + AGEING_STEP * (waited + patience)
+        key = aged_key(left, _weight(record.gpu_milli), waited, attained)
+        return (key,), margin * key, now + AGEING_STEP * (waited + PATIENCE * (attained + left))
 
     def _left(self, record: JobRecord, now: float) -> tuple[float, float]:
         """Seconds that a waiting job still needs; and by how much keys that it displaces exceed its own."""
@@ -307,6 +308,11 @@ def _charges(slots: FloatArray, now: float) -> FloatArray:
 def _move_gate(asked_cards: float, key: float) -> float:
     """The most that moving a job aside may cost per card of it, for a waiting job."""
     return COST_WEIGHT * MOVE_GATE * key / asked_cards if asked_cards >= LEAST_MOVING_CARDS else NOBODY_MOVES
+
+
+def aged_key(left_s: Seconds, weight: Seconds, waited_s: Seconds, attained_s: Seconds) -> Seconds:
+    """The key of a job, or (jobs,) of many, from the seconds left, the weight of the size, the wait and the service."""
+    return left_s * weight / (1.0 + waited_s / (PATIENCE * (attained_s + left_s)))
 
 
 @cache

@@ -1,0 +1,217 @@
+"""Who leaves for whom in a future: running work leaves for a higher class, and where the ordering puts it later.
+
+The rules are those of ``reclaiming.plans`` without guarantees, moves, and minimum run times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from millpond.scheduling.explaining.possible_jobs import Candidate, HeldRoom
+from millpond.scheduling.explaining.rooms import Rooms
+from millpond.scheduling.ordering.base import NEVER, BoolArray
+from millpond.scheduling.ordering.default import COST_WEIGHT, MARGIN_GUESSED, MARGIN_KNOWN, aged_key
+from millpond.scheduling.ordering.survival import BINS, EDGES
+from millpond.scheduling.reclaiming.preemption_budget import SAVED_UP_S
+from millpond.scheduling.reclaiming.roster import FloatArray
+
+AGAIN_S = 120.0
+"""After so long a job for which nobody could leave is tried again."""
+
+RUNS_PER_STEP, VICTIMS_PER_STEP = 16, 2
+"""So many running jobs, and so many of those that might leave, are looked at in the time of a step of a future."""
+
+_EDGES = np.array(EDGES)
+_FIELDS = (_CLASS, _TIER, _LEAVES, _BEGUN, _SERVED, _WAITED, _WHOLE, _EXACT, _SIZE_CLASS, _WEIGHT, _CHARGE, _LOSS) = (
+    range(12)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """What may be displaced.
+
+    Attributes:
+        by_ordering, by_class: work of the same class, where the ordering puts it later; and of lower ones.
+        ranks: (size classes, bins) the learnt seconds left.
+        budget: card-seconds that the former may cost now,
+        earned: and how many more for each unit of the resource that is held and each second.
+    """
+
+    by_ordering: bool
+    by_class: bool
+    ranks: FloatArray
+    budget: float
+    earned: float
+
+
+class Leaving(NamedTuple):
+    """A run that is asked to leave.
+
+    Attributes:
+        key, displaces_above: with which it waits again.
+    """
+
+    number: int
+    key: float
+    displaces_above: float
+
+
+class _Victim(NamedTuple):
+    """One that may leave a node.
+
+    Attributes:
+        preference: the higher the earlier.
+        harm: of its leaving.
+    """
+
+    preference: float
+    number: int
+    amount: int
+    harm: float
+
+
+class Displacer:
+    """Finds room for waiting jobs on what runs in one future.
+
+    Attributes:
+        steps: what it took so far.
+    """
+
+    def __init__(self, preemption: Preemption, rooms: Rooms, kinds: Sequence[int]) -> None:
+        self._preemption = preemption
+        self._rooms = rooms
+        self._kinds = kinds
+        self._runs: list[tuple[int, HeldRoom]] = []
+        self._place: dict[int, int] = {}
+        self._table = np.zeros((len(_FIELDS), 256))
+        self._budget, self._earned_at = preemption.budget, 0.0
+        self._in_vain: dict[int, tuple[float, float]] = {}
+        self._highest, self._highest_until = NEVER, -NEVER
+        """Above what no run comes by its key, but for a while only: keys that are guessed rise."""
+        self.steps = 0
+
+    def add(self, number: int, run: HeldRoom) -> None:
+        """A job has begun to run."""
+        rank, _, submitted, candidate = run.entry
+        self._highest = max(self._highest, rank[-1])
+        place = self._place[number] = len(self._runs)
+        self._runs.append((number, run))
+        if place == self._table.shape[1]:
+            self._table = np.concatenate((self._table, np.zeros_like(self._table)), axis=1)
+        weighing = candidate.weighing
+        whole, exact, size_class, weight, charge, loss = NEVER, False, 0, 0.0, NEVER, 0.0
+        if weighing is not None and not candidate.overdue:
+            whole, exact, size_class = weighing.whole_s, weighing.is_exact, weighing.size_class
+            weight, charge, loss = weighing.weight, weighing.charge, weighing.loss
+        self._table[:, place] = (
+            rank[1], rank[0], candidate.may_leave, run.begun_s, candidate.served_s,
+            max(run.begun_s - submitted - candidate.served_s, 0.0), whole, exact, size_class, weight, charge, loss,
+        )  # fmt: skip
+
+    def remove(self, number: int) -> None:
+        """It runs no longer."""
+        place, last = self._place.pop(number), self._runs.pop()
+        if last[0] != number:
+            self._runs[place] = last
+            self._place[last[0]] = place
+            self._table[:, place] = self._table[:, len(self._runs)]
+
+    def earn(self, held: int, now: float) -> None:
+        """So much of the resource was held since the last time."""
+        rate = self._preemption.earned * held
+        most = max(self._budget, rate * SAVED_UP_S)
+        self._budget = min(self._budget + rate * (now - self._earned_at), most)
+        self._earned_at = now
+
+    def leaving_for(self, candidate: Candidate, avoided: Collection[int], now: float) -> list[Leaving]:
+        """Who leaves so that a job has room, none if that cannot be; what it costs is spent."""
+        line, above = candidate.line, candidate.displaces_above
+        tried_at, tried_above = self._in_vain.get(line, (-NEVER, NEVER))
+        if not self._runs or (now < tried_at + AGAIN_S and above >= tried_above):
+            return []
+        if not self._preemption.by_class and now < self._highest_until and above >= self._highest:
+            return []
+        self.steps += 1 + len(self._runs) // RUNS_PER_STEP
+        own, table = candidate.rank, self._table[:, : len(self._runs)]
+        keys, charges, is_known = self._weigh(table, now)
+        self._highest, self._highest_until = float((keys - charges).max()), now + AGAIN_S
+        may_leave: BoolArray = (table[_LEAVES] > 0.0) & (table[_TIER] >= own[0])
+        lower = may_leave & (table[_CLASS] > own[1]) if self._preemption.by_class else np.zeros_like(may_leave)
+        if self._preemption.by_ordering:
+            may_leave &= (table[_CLASS] == own[1]) & (keys > above + charges)
+        else:
+            may_leave[:] = False
+        by_node: dict[int, list[_Victim]] = {}
+        places = np.flatnonzero(may_leave | lower).tolist()
+        self.steps += len(places) // VICTIMS_PER_STEP
+        for place in places:
+            number, run = self._runs[place]
+            amount_in_all = run.entry[3].demand.total
+            if lower[place]:
+                preference, harm = run.begun_s, max(now - run.begun_s, 1.0) * 10.0 ** (-6.0 * run.entry[0][1])
+            elif run.entry[0][2:-1] < own[2:-1]:
+                continue
+            else:
+                preference, harm = float(keys[place]), 1.0 / float(keys[place])
+            for node, amount in run.taken:
+                by_node.setdefault(node, []).append(_Victim(preference, number, amount, harm * amount_in_all))
+        chosen = self._choose(candidate, by_node, avoided) if by_node else None
+        if chosen is None:
+            self._in_vain[line] = (now, above)
+            return []
+        places = [self._place[number] for number in sorted(chosen)]
+        cost = sum(float(charges[place]) for place in places if not lower[place]) / COST_WEIGHT
+        if cost > self._budget:
+            return []
+        self._budget -= cost
+        margins = np.where(is_known, MARGIN_KNOWN, MARGIN_GUESSED)
+        return [
+            Leaving(self._runs[place][0], float(keys[place]), float(margins[place] * keys[place])) for place in places
+        ]
+
+    def _weigh(self, table: FloatArray, now: float) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """(runs,) the keys of now; by how much more a key that displaces each must be lower; whose length is known."""
+        run_s = np.maximum(now - table[_BEGUN], 0.0)
+        service = table[_SERVED] + run_s
+        is_known: BoolArray = (table[_EXACT] > 0.0) | ((service < table[_WHOLE]) & (table[_WHOLE] < NEVER))
+        bins = np.minimum(np.searchsorted(_EDGES, service, side="right") - 1, BINS - 1)
+        learnt = self._preemption.ranks[table[_SIZE_CLASS].astype(np.int64), bins]
+        left = np.maximum(np.where(is_known, table[_WHOLE] - service, learnt), 1.0)
+        keys: FloatArray = aged_key(left, table[_WEIGHT], table[_WAITED], service)
+        return keys, table[_CHARGE] + table[_LOSS] * run_s, is_known
+
+    def _choose(
+        self, candidate: Candidate, by_node: dict[int, list[_Victim]], avoided: Collection[int]
+    ) -> set[int] | None:
+        """Whose leaving gives each task its place; None if no departures do."""
+        chosen: set[int] = set()
+        used: dict[int, int] = {}
+        for count, amount, kinds in candidate.demand.parts:
+            for _ in range(count):
+                best: tuple[float, int, list[int]] = (NEVER, -1, [])
+                nodes = range(len(self._kinds)) if count > 1 else by_node
+                self.steps += len(nodes) // VICTIMS_PER_STEP
+                for node in nodes:
+                    if node in avoided or not self._kinds[node] & kinds:
+                        continue
+                    free = self._rooms.free[node] - used.get(node, 0)
+                    harm, leaving = 0.0, []
+                    for victim in sorted(by_node.get(node, ()), reverse=True):
+                        if free >= amount or harm >= best[0]:
+                            break
+                        if victim.number not in chosen:
+                            harm += victim.harm
+                            leaving.append(victim.number)
+                        free += victim.amount
+                    if free >= amount and harm < best[0]:
+                        best = (harm, node, leaving)
+                if best[1] < 0:
+                    return None
+                used[best[1]] = used.get(best[1], 0) + amount
+                chosen.update(best[2])
+        return chosen

@@ -1,0 +1,107 @@
+"""Jobs as the futures of an estimate see them: those that wait, run, or may come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.scheduling.explaining.lengths import Length
+from millpond.scheduling.explaining.rooms import Part, Taken
+from millpond.scheduling.ordering.base import NEVER
+
+Rank = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What alike jobs ask for.
+
+    Attributes:
+        parts: their tasks, the largest first.
+        total: the amount of all tasks.
+        charges: (account, amount) of every limit that they count against.
+    """
+
+    parts: tuple[Part, ...]
+    total: int
+    charges: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """How a selective ordering weighs a job while it runs, see ``ordering.default``.
+
+    Attributes:
+        whole_s: its length by a forecast that is trusted; infinite: by the learnt ranks of its size class.
+        is_exact: it cannot outlive that.
+        weight: of its size.
+        charge, loss: by how much more a key that displaces it must be lower: at once, and for each second of its run.
+    """
+
+    whole_s: float
+    is_exact: bool
+    size_class: int
+    weight: float
+    charge: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A job that waits or comes.
+
+    Attributes:
+        line: jobs of one line are alike: where the first finds no room, none does.
+        rank: its place in the order as it is now, the lower the earlier.
+        expected_s, cautious_s: how long it runs, and at most, as the scheduler expects.
+        stays_s: for how long it needs a node that is to close, see ``nodes.cordon``.
+        length_class, spared: of its length, -1 for unknown; it leaves so much free for much shorter classes,
+        patience_s: but for no longer than this after its submission.
+        work, length_s: card-seconds and seconds, by which it is found to be overdue.
+        requeued_s: it waits since so many seconds after its submission.
+        overdue: it has waited for so long that it goes first in its class.
+        served_s: service that it has had.
+        may_leave, restart_s, loses_run: whether it may be asked to leave once it runs, and what that costs it.
+        displaces_above: it displaces equals whose keys are above this.
+        weighing: None where equals displace nothing.
+    """
+
+    line: int
+    demand: Demand
+    rank: Rank
+    length: Length
+    expected_s: float
+    cautious_s: float
+    stays_s: float = 0.0
+    length_class: int = -1
+    spared: float = 0.0
+    patience_s: float = 0.0
+    work: float = 0.0
+    length_s: float = 1.0
+    requeued_s: float = 0.0
+    overdue: bool = False
+    served_s: float = 0.0
+    may_leave: bool = False
+    restart_s: float = 0.0
+    loses_run: bool = False
+    displaces_above: float = NEVER
+    weighing: Weighing | None = None
+
+
+Entry = tuple[Rank, int, float, Candidate]
+"""Rank, sequence, when it was submitted (seconds from now), and who: in the order of the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRoom:
+    """A job that holds room.
+
+    Attributes:
+        entry: the job as it waited.
+        expected_s: when it ends, as the scheduler expects (seconds from now).
+        begun_s: when it had no service but ``served_s`` of its own (seconds from now).
+    """
+
+    entry: Entry
+    taken: Taken
+    expected_s: float
+    begun_s: float

@@ -1,0 +1,98 @@
+"""Who becomes overdue in a future, by the law of ``cycle.overdue``, looked at less often."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from copy import copy
+from typing import Self
+
+from millpond.scheduling.cycle.overdue import bound_s
+from millpond.scheduling.explaining.possible_jobs import Entry
+from millpond.scheduling.state import FIRST_LOOK_S
+
+NEXT_LOOK = 0.25
+"""A job is looked at again after this part of its wait so far."""
+
+
+class WaitBounds:
+    """The backlog of a pool, and when its jobs are to be looked at.
+
+    Args:
+        capacity: cards.
+        crowds: whether equals displace each other.
+        backlog: the work that waits (card-seconds) and of how many jobs, by class of priority as in ranks.
+        first_key: the key of an overdue job that was submitted now.
+    """
+
+    def __init__(
+        self, capacity: float, *, crowds: bool, backlog: Mapping[float, tuple[float, float]], first_key: float
+    ) -> None:
+        self._capacity = capacity
+        self._crowds = crowds
+        self._backlog = dict(backlog)
+        self._first_key = first_key
+        self._promised: dict[int, float] = {}
+        self._looks: list[tuple[float, int, Entry]] = []
+
+    def fork(self) -> Self:
+        """A twin with which a future begins."""
+        twin = copy(self)
+        twin._backlog, twin._promised, twin._looks = dict(self._backlog), dict(self._promised), list(self._looks)
+        return twin
+
+    def add(self, entry: Entry, sign: int) -> None:
+        """A job waits (``sign`` 1), or waits no longer (-1)."""
+        candidate = entry[3]
+        if not candidate.overdue:
+            work, jobs = self._backlog.get(entry[0][1], (0.0, 0.0))
+            self._backlog[entry[0][1]] = work + sign * candidate.work, jobs + sign
+
+    def watch(self, entry: Entry, now: float) -> None:
+        """Look at a waiting job, but not before it can be overdue."""
+        if not entry[3].overdue:
+            _, lacking = self._waited_s(entry, now)
+            self._look_in(entry, now, lacking / 2.0)
+
+    def due(self, now: float) -> Iterator[Entry]:
+        """Those that are to be looked at."""
+        while self._looks and self._looks[0][0] <= now:
+            yield heapq.heappop(self._looks)[2]
+
+    def is_overdue(self, entry: Entry, now: float) -> bool | None:
+        """Whether a job goes first now; None: if it is promised to do so. Else it is looked at later."""
+        if entry[1] in self._promised:
+            return self._promised[entry[1]] <= now
+        waited, lacking = self._waited_s(entry, now)
+        if lacking <= 0.0:
+            return None
+        # No backlog is worked off faster than by a second a second.
+        self._look_in(entry, now, max(lacking / 2.0, NEXT_LOOK * waited))
+        return False
+
+    def promise(self, entry: Entry, at: float | None, now: float) -> None:
+        """It goes first from an instant on; None: nobody knows when, so it is looked at again."""
+        if at is None:
+            self._look_in(entry, now, NEXT_LOOK * (now - entry[2]))
+        else:
+            self._promised[entry[1]] = at
+            heapq.heappush(self._looks, (at, entry[1], entry))
+
+    def first(self, entry: Entry) -> float:
+        """The key of a job that is overdue."""
+        return self._first_key + entry[2]
+
+    def _look_in(self, entry: Entry, now: float, seconds: float) -> None:
+        heapq.heappush(self._looks, (now + max(seconds, FIRST_LOOK_S), entry[1], entry))
+
+    def _waited_s(self, entry: Entry, now: float) -> tuple[float, float]:
+        """For how long a job has waited, and how much longer it may by the backlog of now."""
+        candidate = entry[3]
+        waited = now - entry[2] - candidate.requeued_s
+        work = jobs = 0.0
+        for priority, (level, count) in self._backlog.items():
+            if priority <= entry[0][1]:
+                work, jobs = work + level, jobs + count
+        backlog_s, work_s = max(work - candidate.work, 0.0) / self._capacity, candidate.work / self._capacity
+        bound = bound_s(candidate.length_s, work_s, backlog_s, max(jobs - 1.0, 0.0), crowds=self._crowds)
+        return waited, bound - waited
