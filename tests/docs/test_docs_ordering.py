@@ -9,13 +9,14 @@ import pytest
 from pages import DOCS, PACKAGE, table
 
 from millpond.scheduling.cycle import overdue, reservations
-from millpond.scheduling.ordering import base, default, guard, survival
+from millpond.scheduling.ordering import base, default, forecasts, guard, survival
 from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.tenancy import queue_rank
 
 PAGE = DOCS / "ordering.md"
 MODULES = {
     "base.py": base,
+    "forecasts.py": forecasts,
     "default.py": default,
     "survival.py": survival,
     "guard.py": guard,

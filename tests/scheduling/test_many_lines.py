@@ -135,8 +135,8 @@ def are_told_alike(world: World) -> None:
     assert sorted(first.sequence for first in firsts) == sorted(line[0][1] for line in state.waiting.lines.values())
     ranks = list(zip(*(column.tolist() for column in standing.ranks(table)), strict=True))
     assert ranks == [standing.rank(first) for first in firsts]
-    assert (now + state.ordering.cautious_lefts(table)).tolist() == pytest.approx(
-        [state.ordering.cautious_end(first, now) for first in firsts]
+    assert (now + state.ordering.time_left.cautious_of(table)).tolist() == pytest.approx(
+        [state.ordering.time_left.cautious_end(first, now) for first in firsts]
     )
     assert state.held_lines()[0].tolist() == [state.holds_back(first) for first in firsts]
     before = json.dumps(state.ordering.snapshot())

@@ -11,8 +11,8 @@ from millpond.model.nodes import Pool
 from millpond.model.workloads import Priority
 from millpond.scheduling.settings import Settings
 
-UNKNOWN = Settings("edf")
-"""Nothing is reserved for those that wait as long as nobody says how long work lasts."""
+UNRESERVED = Settings("edf", reserve=False)
+"""Nothing is reserved for those that wait."""
 
 
 def crowd(world: World, *, priority: Priority = Priority.NORMAL, **fields: str) -> None:
@@ -23,7 +23,7 @@ def crowd(world: World, *, priority: Priority = Priority.NORMAL, **fields: str) 
 
 
 def test_a_waiting_job_of_a_higher_class_takes_the_room_before_a_gang_grows_into_it() -> None:
-    world = World(machine("n", 4), settings=UNKNOWN)
+    world = World(machine("n", 4), settings=UNRESERVED)
     crowd(world, priority=Priority.LOW)
     world.submit(single("urgent", 3), lasting=100)
     world.go_to(50)
@@ -34,7 +34,7 @@ def test_a_waiting_job_of_a_higher_class_takes_the_room_before_a_gang_grows_into
 
 
 def test_a_gang_takes_what_a_waiting_job_of_a_higher_class_leaves_over() -> None:
-    world = World(machine("n", 4), settings=UNKNOWN)
+    world = World(machine("n", 4), settings=UNRESERVED)
     crowd(world, priority=Priority.LOW)
     world.submit(single("urgent", 2))
     world.go_to(50)
@@ -43,7 +43,7 @@ def test_a_gang_takes_what_a_waiting_job_of_a_higher_class_leaves_over() -> None
 
 
 def test_a_waiting_job_within_its_guarantee_goes_before_the_growth_of_a_gang_that_borrows() -> None:
-    world = World(machine("n", 4), queues=[queue("team", guarantee=3), queue("other")], settings=UNKNOWN)
+    world = World(machine("n", 4), queues=[queue("team", guarantee=3), queue("other")], settings=UNRESERVED)
     crowd(world, queue="other")
     world.submit(single("entitled", 3, queue="team"))
     world.go_to(50)
@@ -51,7 +51,7 @@ def test_a_waiting_job_within_its_guarantee_goes_before_the_growth_of_a_gang_tha
 
 
 def test_a_stream_of_its_equals_does_not_keep_a_gang_from_growing() -> None:
-    world = World(machine("n", 4), settings=UNKNOWN)
+    world = World(machine("n", 4), settings=UNRESERVED)
     crowd(world)
     for step in range(5):
         world.submit(single(f"s{step}"), lasting=30, known=True)
@@ -60,7 +60,7 @@ def test_a_stream_of_its_equals_does_not_keep_a_gang_from_growing() -> None:
 
 
 def test_a_gang_grows_although_nobody_who_waits_can_start() -> None:
-    world = World(machine("n", 4), settings=UNKNOWN)
+    world = World(machine("n", 4), settings=UNRESERVED)
     crowd(world, priority=Priority.LOW)
     world.submit(single("blocked", 4))
     world.go_to(50)
@@ -94,7 +94,7 @@ def test_a_gang_grows_in_the_cycle_in_which_others_are_asked_to_leave() -> None:
 
 def test_room_that_is_kept_for_a_job_is_kept_from_the_growth_of_a_lower_class() -> None:
     for priority, size in ((Priority.LOW, 2), (Priority.NORMAL, 3)):
-        world = World(machine("n", 4), settings=UNKNOWN)
+        world = World(machine("n", 4), settings=Settings("edf"))
         world.submit(single("x", 1, preemptible=False), lasting=50, known=True)
         world.submit(single("y", 1, preemptible=False), lasting=100, known=True)
         world.submit(elastic("e", (1, 2, 3), asks(1), preemptible=False, priority=priority))

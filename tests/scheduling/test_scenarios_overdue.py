@@ -24,10 +24,14 @@ SMALL_S, STEP_S = 400, 150
 """A small job of one card comes so often and lasts so long: two thirds of the four cards of ``stream`` are busy."""
 
 
-def stream(world: World, until: float) -> None:
+BOUNDING = ("default", "fair", "edf")
+"""Orderings that bound waits."""
+
+
+def stream(world: World, until: float, *, known: bool = True) -> None:
     """Small jobs come, one after another."""
     while world.now < until:
-        world.submit(single(f"small-{world.now}", priority=Priority.NORMAL), lasting=SMALL_S, known=True)
+        world.submit(single(f"small-{world.now}", priority=Priority.NORMAL), lasting=SMALL_S, known=known)
         world.go_to(world.now + STEP_S)
 
 
@@ -45,11 +49,32 @@ def crowded(settings: Settings, big: Job, *, known: bool = True) -> World:
     return world
 
 
+@pytest.mark.parametrize("ordering", BOUNDING)
 @pytest.mark.parametrize("preempt", [False, True])
 @pytest.mark.parametrize("known", [False, True])
-def test_a_wide_job_starts_beside_an_endless_stream_of_small_ones(preempt: bool, known: bool) -> None:
-    world = crowded(Settings(preempt=preempt), single("big", 4), known=known)
+def test_a_wide_job_starts_beside_an_endless_stream_of_small_ones(ordering: str, preempt: bool, known: bool) -> None:
+    world = crowded(Settings(ordering=ordering, preempt=preempt), single("big", 4), known=known)
     assert started_at(world, "big") < 1_200 + 2_000 + 4 * SMALL_S
+
+
+@pytest.mark.parametrize("ordering", BOUNDING)
+def test_a_wide_job_starts_although_no_length_at_all_is_known(ordering: str) -> None:
+    world = World(machine("n", 4), settings=Settings(ordering=ordering))
+    stream(world, 1_200, known=False)
+    world.submit(single("big", 4), lasting=2_000)
+    stream(world, 20_000, known=False)
+    assert started_at(world, "big") < 1_200 + 4 * 2_000
+
+
+@pytest.mark.parametrize("ordering", ["fair", "edf"])
+def test_first_come_is_first_served_although_a_later_job_is_overdue_sooner(ordering: str) -> None:
+    world = World(machine("n", 4), settings=Settings(ordering=ordering))
+    world.submit(single("running", 4), lasting=9_000, known=True)
+    world.submit(single("long", 4), lasting=8_000, known=True)
+    world.submit(single("short"), lasting=100, known=True)
+    world.go_to(9_000)
+    assert [job for job in ("long", "short") if world.core.jobs[job].overdue] == ["short"]
+    assert started_at(world, "long") == 9_000
 
 
 def test_without_reservations_the_stream_starves_a_wide_job() -> None:
@@ -117,9 +142,9 @@ class Watched:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("preempt", [False, True])
+@pytest.mark.parametrize(("ordering", "preempt"), [("default", False), ("default", True), ("fair", False)])
 @pytest.mark.parametrize("seed", range(4))
-def test_no_job_waits_longer_than_the_law_allows(seed: int, preempt: bool) -> None:
+def test_no_job_waits_longer_than_the_law_allows(seed: int, ordering: str, preempt: bool) -> None:
     """The law of ``cycle.overdue``; draining takes no longer than what runs when the promise and the drain begin."""
     draws = random.Random(seed)
     nodes, per_node, load = draws.choice([2, 4]), 4, draws.uniform(0.3, 0.7)
@@ -135,7 +160,7 @@ def test_no_job_waits_longer_than_the_law_allows(seed: int, preempt: bool) -> No
     jobs = tuple(replace(each, job=replace(each.job, id=f"job-{i}")) for i, each in enumerate(entries))
     watched_id = next(entry.job.id for entry in jobs if entry.job.name == "wide")
     lengths = {entry.job.id: entry.duration_s for entry in jobs}
-    watched = Watched(Settings(preempt=preempt), watched_id, cards, lengths)
+    watched = Watched(Settings(ordering=ordering, preempt=preempt), watched_id, cards, lengths)
     world = SimulatedWorld(uniform_cluster(f"{nodes}x{per_node}"), Workload(jobs, "law"), durations="exact")
     simulation = Simulation(world, watched)
     simulation.run()

@@ -58,6 +58,20 @@ def test_work_goes_on_through_a_change_and_nothing_is_counted_twice(begun: str, 
     assert {len(world.of_kind(Start, job)) for job in ("g", "x", "w0", "w1", "w2")} == {1}
 
 
+@pytest.mark.parametrize("ordering", ["edf", "srtf"])
+def test_what_was_learnt_of_lengths_is_known_to_the_new_ordering(ordering: str) -> None:
+    world = World(machine("a", 4), settings=Settings(ordering="default"))
+    world.submit(*(single(f"s{number}") for number in range(40)), lasting=100)
+    world.go_to(1_200)
+    world.submit(single("running", 4), lasting=100)
+    to(world, ordering)
+    world.submit(single("next", 4))
+    start = world.why("next").start
+    assert start is not None
+    assert start.likely_at is not None
+    assert start.likely_at < world.now + 200
+
+
 def test_a_scheduler_restored_after_a_change_goes_on_as_the_one_that_changed() -> None:
     world = World(machine("a", 2), settings=Settings(ordering="fifo"))
     world.submit(single("x", 2), *(single(f"w{number}") for number in range(3)), lasting=100)

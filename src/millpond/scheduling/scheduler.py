@@ -181,7 +181,7 @@ class Scheduler:
         if replans or not state.waiting.count:
             grow_all(state, self._placer, self._claims)
         if state.waiting.count:
-            state.ordering.refresh(state.roster.live, state.now)
+            state.ordering.time_left.refresh(state.roster.live, state.now)
             state.rekey_due()
             if replans:
                 self._replanner.replan()
@@ -244,7 +244,7 @@ class Scheduler:
     def _work_stamp(self) -> tuple[int, float, int]:
         """What changes whenever the next change of running work has to be looked for anew."""
         state = self._state
-        return state.roster.version, state.waiting.lowest_displacing(), state.ordering.version
+        return state.roster.version, state.waiting.lowest_displacing(), state.ordering.time_left.version
 
     # ---- what was decided before, from a log ----------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
-from millpond.scheduling.ordering.base import NEVER, Ordering, cards
+from millpond.scheduling.ordering.base import Ordering, cards
+from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.line_table import KEY, REQUEST, BoolArray
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
@@ -152,16 +153,16 @@ class State:
         if record.is_parked or (record.job.windows and not self.is_in_window(record)):
             return
         record.key, record.displaces_above, _ = self.line_up(record)
-        left_s = 0.0 if record.overdue else self.ordering.work_left_s(record, self.now)
+        left_s = 0.0 if record.overdue else self.ordering.time_left.needed_s(record, self.now)[0]
         record.work = int(CARD_MILLI * cards(record) * left_s)
         self.waiting.add(record)
         record.rekey_at = record.look_at = 0.0
         self.fresh.append(record)
 
     def line_up(self, record: JobRecord) -> tuple[tuple[float, ...], float, float]:
-        """How a job waits from now on, as ``Ordering.line_up``; one that is overdue goes first."""
+        """How a job waits from now on, as ``Ordering.line_up``; one that is overdue may go first."""
         key, displaces_above, due = self.ordering.line_up(record, self.now)
-        is_first = record.overdue and self.ordering.bounds_waits
+        is_first = record.overdue and self.ordering.promotes
         return ((record.submitted_at - OVERDUE_LEAD,) if is_first else key), displaces_above, due
 
     def is_in_window(self, record: JobRecord) -> bool:

@@ -16,6 +16,7 @@ from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -50,7 +51,7 @@ def fork(source: Parts, twin: Parts) -> None:
 def go_on_under_other_policies(source: Parts, twin: Parts) -> None:
     """Fill parts that were made under other policies.
 
-    What only the old policies knew is left behind: keys, reservations, and what another ordering had learnt.
+    What only the old policies knew is left behind: keys, reservations, and what another ordering knew of what arrives.
     """
     with _collector_paused():
         twin_of = _copy_places_and_jobs(source, twin)
@@ -61,11 +62,13 @@ def go_on_under_other_policies(source: Parts, twin: Parts) -> None:
             state.ordering.restore(before.ordering.snapshot())
             state.roster.copy_from(before.roster, twin_of)
         else:
+            state.ordering.time_left.restore(before.ordering.time_left.snapshot())
             state.roster.widen(before.roster.width)
             for record in state.running.values():
                 if record.started_at is not None:
                     state.ordering.started(record, state.now)
                 if record.slot >= 0:
+                    record.bins_outlived = int(before.roster.slots[SLOT_BIN, record.slot])
                     record.slot = -1
                     state.enroll(record)
         for record in before.jobs.values():

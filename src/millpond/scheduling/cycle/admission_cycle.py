@@ -211,7 +211,7 @@ class AdmissionCycle:
         state, claims = self._state, self._claims
         settings = state.settings
         self._bounded = state.has_bounds
-        self._displaces = settings.preempt and state.ordering.selective and claims.displaced_at < state.now
+        self._displaces = state.ordering.displaces and claims.displaced_at < state.now
         self._least_priority = self._lowest_class() if settings.preempt_by_priority else float("inf")
         self._kept_out.clear()
         self._no_room.clear()
@@ -352,7 +352,7 @@ class AdmissionCycle:
         others.
         """
         claims, state = self._claims, self._state
-        if not state.settings.reserve or (state.settings.preempt and state.ordering.selective and not record.overdue):
+        if not state.settings.reserve or (state.ordering.displaces and not record.overdue):
             return
         pool = record.job.pool
         kept = claims.reservations.get(pool)

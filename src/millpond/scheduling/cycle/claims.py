@@ -12,7 +12,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
 from millpond.scheduling.cycle.reservations import Reservation
-from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
@@ -261,7 +261,7 @@ class Claims:
         Whether the reservation does, and how many of the closings of nodes ahead it would run into.
         """
         state = self._state
-        return int(self.keeps_out(record)), state.cordons.reach(record, state.ordering, state.now)
+        return int(self.keeps_out(record)), state.cordons.reach(record, state.ordering.time_left, state.now)
 
     def keeps_out(self, record: JobRecord) -> bool:
         """Whether the reservation alone keeps this job off its nodes."""
@@ -286,7 +286,7 @@ class Claims:
     def _is_over_by(self, record: JobRecord, instant: float) -> bool:
         """Whether the job, started now, would almost surely have ended by then."""
         state = self._state
-        return state.ordering.cautious_end(record, state.now) <= instant
+        return state.ordering.time_left.cautious_end(record, state.now) <= instant
 
     # ---- masks --------------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class Claims:
     def mask_of_closings(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where a node closes before the job would leave it; None when none does."""
         state = self._state
-        reach = state.cordons.reach(record, state.ordering, state.now)
+        reach = state.cordons.reach(record, state.ordering.time_left, state.now)
         return state.cordons.mask(reach) if reach else None
 
     def closes_too_soon(self, record: JobRecord, placed: Placed) -> bool:

@@ -1,4 +1,4 @@
-"""No job waits for ever beside work that keeps overtaking it: in time it goes first in its class.
+"""No job waits for ever beside work that keeps overtaking it: in time it goes first in its class, and gets room.
 
 A job is overdue once it has waited for
 
@@ -13,6 +13,8 @@ is long itself, and a job that went first is not displaced while it runs.
 While more arrives than can be done the backlog grows, and with it all that a job may wait; below that load it is
 bounded, and so is the wait. An overdue job goes before all jobs of its class, and of its queue's round, that are not;
 among them the oldest is first. So the reservation of its pool is its own (``cycle.reservations``), with preemption too.
+With ``fair`` and ``edf``, where its turn comes as jobs before it start, it stays in its place: to promote it would let
+it pass older jobs that are not overdue yet. Once it is the first that finds no room, its reservation holds as well.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Overdue:
         self._reserver = reserver
 
     def promote(self) -> None:
-        """Let the jobs that have become overdue go first in their class from now on."""
+        """Let the jobs that have become overdue go first in their class, where the ordering wants that, from now on."""
         state, left = self._state, LOOKS_PER_CYCLE
         looks, now = state.looks, state.now
         while left and looks and looks[0][0] <= now:
@@ -82,7 +84,7 @@ class Overdue:
         state = self._state
         capacity = max(state.cluster.gpu_capacity_of(record.job.pool), CARD_MILLI)
         work, jobs = state.waiting.backlog.beside(record)
-        return bound_s(length_s(record), record.work / capacity, work / capacity, jobs, crowds=state.settings.preempt)
+        return bound_s(length_s(record), record.work / capacity, work / capacity, jobs, crowds=state.ordering.displaces)
 
 
 def bound_s(own_s: float, work_s: float, backlog_s: float, jobs: float, *, crowds: bool) -> float:

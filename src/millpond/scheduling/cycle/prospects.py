@@ -152,7 +152,7 @@ class Prospects:
     @cached_property
     def _cautious_ends(self) -> FloatArray:
         """(lines,) when the first, started now, will almost surely have ended."""
-        ends: FloatArray = self._state.now + self._state.ordering.cautious_lefts(self._table)
+        ends: FloatArray = self._state.now + self._state.ordering.time_left.cautious_of(self._table)
         return ends
 
     def _fit(self, mask: NodeMask | None, of: BoolArray) -> BoolArray:

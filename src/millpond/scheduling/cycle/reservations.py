@@ -151,7 +151,7 @@ class Reserver:
         most_copies = MOST_COPIES_PER_NODE if required_groups(state.cluster, job) is None else len(record.tasks)
         roster, arrays = state.roster, state.cluster.arrays
         count = arrays.node_count
-        ends = state.ordering.ends(roster.live, state.now)
+        ends = state.ordering.time_left.ends(roster.live, state.now)
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
         is_single = len(tasks) == 1 and not (is_exact or job.together_required or state.cordons.by_node)
@@ -196,7 +196,7 @@ class Reserver:
         """Room on nodes that close counts from when the job can stay there: (nodes, copies) each, changed in place."""
         state = self.state
         cordons = state.cordons
-        length = stays_until(record, state.ordering, state.now) - state.now
+        length = stays_until(record, state.ordering.time_left, state.now) - state.now
         for name in cordons.by_node:
             index = state.cluster.node_index.get(name)
             for by_node in times if index is not None else ():

@@ -13,7 +13,7 @@ from millpond.model.reasons import Cause, Filter, Reason
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.nodes.cordon import stays_until
-from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -82,9 +82,9 @@ def name_closed(state: State, claims: Claims, record: JobRecord, counts: dict[Fi
 def _shut_nodes(state: State, record: JobRecord) -> list[_CordonedNode]:
     """Nodes of the job's pool that are closed, or close before the job would end; those first that open first."""
     cluster, cordons = state.cluster, state.cordons
-    length = stays_until(record, state.ordering, state.now) - state.now
+    length = stays_until(record, state.ordering.time_left, state.now) - state.now
     found = []
-    for name in (*cluster.closed, *cordons.closing(cordons.reach(record, state.ordering, state.now))):
+    for name in (*cluster.closed, *cordons.closing(cordons.reach(record, state.ordering.time_left, state.now))):
         node = cluster.node_named(name)
         if node is not None and node.schedulable and node.pool == record.job.pool:
             opens_at = cordons.earliest(name, state.now, length)

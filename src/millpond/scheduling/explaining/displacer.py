@@ -13,8 +13,9 @@ import numpy as np
 
 from millpond.scheduling.explaining.possible_jobs import Candidate, HeldRoom
 from millpond.scheduling.explaining.rooms import Rooms
-from millpond.scheduling.ordering.base import NEVER, BoolArray
+from millpond.scheduling.ordering.base import BoolArray
 from millpond.scheduling.ordering.default import COST_WEIGHT, MARGIN_GUESSED, MARGIN_KNOWN, aged_key
+from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.survival import BINS, EDGES
 from millpond.scheduling.reclaiming.preemption_budget import SAVED_UP_S
 from millpond.scheduling.reclaiming.roster import FloatArray

@@ -22,7 +22,7 @@ from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.futures import Future, PoolModel
 from millpond.scheduling.explaining.newcomers import Newcomers
 from millpond.scheduling.explaining.pool_model import FloatArray, PoolModeller
-from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -59,7 +59,7 @@ def start_of(state: State, placer: Placer, record: JobRecord, *, fits_now: bool)
     modeller = PoolModeller(state, placer, record)
     model = modeller.model(fits_now=fits_now)
     known = sum(length.is_known or leaves_s < NEVER for _, length, leaves_s in modeller.runs)
-    if modeller.runs and not known and state.ordering.survival.endings < LEAST_ENDED:
+    if modeller.runs and not known and state.ordering.time_left.survival.endings < LEAST_ENDED:
         return _unknown(state, "nothing runs whose length is known, and too few jobs have ended to learn from")
     newcomers = Newcomers(state, modeller, record.job.pool)
     starts = sorted(_starts(modeller, model, newcomers))

@@ -20,7 +20,7 @@ from millpond.scheduling.explaining.lengths import Length
 from millpond.scheduling.explaining.possible_jobs import Candidate, Entry, HeldRoom
 from millpond.scheduling.explaining.rooms import Rooms, Taken
 from millpond.scheduling.explaining.wait_bounds import WaitBounds
-from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.guard import shorter_classes
 
 SLOWEST_PACE = 0.25

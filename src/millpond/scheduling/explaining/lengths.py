@@ -16,8 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from millpond.scheduling.ordering.base import NEVER, Ordering, debt_s
+from millpond.scheduling.ordering.forecasts import NEVER, debt_s
 from millpond.scheduling.ordering.survival import BINS, CLASSES, EDGES, bin_of, hazards
+from millpond.scheduling.ordering.time_left import TimeLeft
 from millpond.scheduling.reclaiming.roster import (
     SLOT_ALIVE,
     SLOT_ATTAINED,
@@ -92,11 +93,11 @@ class Length:
 class Lengths:
     """The lengths of the jobs of one state."""
 
-    def __init__(self, ordering: Ordering, slots: FloatArray, now: float) -> None:
+    def __init__(self, time_left: TimeLeft, slots: FloatArray, now: float) -> None:
         """``slots``: running work as in ``reclaiming.roster``; it counts as having outlived what it has."""
         self._now = now
-        self._errors = ordering.forecast_errors
-        table = ordering.survival
+        self._errors = time_left.forecast_errors
+        table = time_left.survival
         found = hazards(table.ended, table.outlived + _outliving(slots, now))
         cumulated = np.zeros((CLASSES, BINS + 1))
         cumulated[:, 1:] = np.cumsum(-np.log1p(-np.minimum(found, 0.9999)), axis=1)

@@ -25,8 +25,9 @@ from millpond.scheduling.explaining.possible_jobs import Candidate, Demand, Entr
 from millpond.scheduling.explaining.wait_bounds import WaitBounds
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.nodes.cordon import stays_until
-from millpond.scheduling.ordering.base import NEVER, cards
+from millpond.scheduling.ordering.base import cards
 from millpond.scheduling.ordering.default import Default
+from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.guard import LONGEST_DELAY, length_class
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
@@ -86,10 +87,10 @@ class PoolModeller:
         ordering, settings = state.ordering, state.settings
         guards = isinstance(ordering, Default) and settings.reserve and not settings.preempt
         self._guard = ordering.guard if isinstance(ordering, Default) and guards else None
-        self._lengths = Lengths(ordering, state.roster.live, state.now)
+        self._lengths = Lengths(ordering.time_left, state.roster.live, state.now)
         self.runs: list[tuple[HeldRoom, Length, float]] = []
         self._promised: dict[int, float] = {}
-        self._displaces = settings.preempt and ordering.selective
+        self._displaces = ordering.displaces
         self.ahead = 0
         self.pace = 1.0
         self._nodes, self.every = self._looked_at()
@@ -126,7 +127,7 @@ class PoolModeller:
             free, kinds, self._resource.unit, [run for run, _, _ in self.runs],
             waiting, target, self._limits.spare, flips,
             strict=ordering.strict,
-            reserves=settings.reserve and not (settings.preempt and ordering.selective),
+            reserves=settings.reserve and not ordering.displaces,
             bounds=self._bounds(waiting),
             preemption=self._preemption(),
             short_work=[] if self._guard is None else self._guard.running_milli,
@@ -177,7 +178,7 @@ class PoolModeller:
             ]
             if not taken or record.suspended_by == BY_REQUEST:
                 continue  # it ends only after it has been resumed, at an unknown instant
-            expected_s = max(state.ordering.expected_end(record, state.now) - state.now, 0.0)
+            expected_s = max(state.ordering.time_left.expected_end(record, state.now) - state.now, 0.0)
             length = self.length_of(record)
             begun_s = record.attained_s - record.service_s(state.now)
             rank = (*self._standing.rank_of_growth(record), 0.0)
@@ -239,14 +240,14 @@ class PoolModeller:
 
     def _candidate(self, record: JobRecord, length: Length, rank: Rank) -> Candidate:
         state = self._state
-        ordering, now = state.ordering, state.now
+        time_left, now = state.ordering.time_left, state.now
         line, demand = self._line_of(record)
-        length_s = ordering.work_left_s(record, now) if ordering.bounds_waits else 1.0
+        length_s, _ = time_left.needed_s(record, now)
         candidate = Candidate(
             line, demand, rank, length,
-            expected_s=ordering.expected_end(record, now) - now,
-            cautious_s=ordering.cautious_end(record, now) - now,
-            stays_s=stays_until(record, ordering, now) - now if state.cordons.by_node else 0.0,
+            expected_s=time_left.expected_end(record, now) - now,
+            cautious_s=time_left.cautious_end(record, now) - now,
+            stays_s=stays_until(record, time_left, now) - now if state.cordons.by_node else 0.0,
             work=cards(record) * length_s,
             length_s=length_s,
             requeued_s=record.requeued_at - record.submitted_at,
@@ -276,7 +277,7 @@ class PoolModeller:
 
     def _bounds(self, waiting: list[Entry]) -> WaitBounds | None:
         state, pool = self._state, self._record.job.pool
-        if not (state.settings.reserve and state.ordering.bounds_waits):
+        if not (state.settings.reserve and state.ordering.promotes):
             return None
         of_all = CARD_MILLI * self.every
         backlog = {
@@ -284,7 +285,7 @@ class PoolModeller:
         }
         bounds = WaitBounds(
             max(state.cluster.gpu_capacity_of(pool), CARD_MILLI) / of_all,
-            crowds=state.settings.preempt,
+            crowds=self._displaces,
             backlog=backlog,
             first_key=state.now - OVERDUE_LEAD,
         )
@@ -304,7 +305,7 @@ class PoolModeller:
         held = sum(amount for run, _, _ in self.runs for _, amount in run.taken)
         cards_held = state.cluster.gpu_capacity_milli - state.cluster.free_gpu_milli
         earned = PREEMPTION_BUDGET * cards_held / CARD_MILLI / self.every / max(held, 1)
-        ranks = state.ordering.survival.rank_table
+        ranks = state.ordering.time_left.survival.rank_table
         return Preemption(self._displaces, by_class, ranks, state.preemption_budget.left / self.every, earned)
 
     def _line_of(self, record: JobRecord) -> tuple[int, Demand]:

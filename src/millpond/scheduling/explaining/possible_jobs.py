@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from millpond.scheduling.explaining.lengths import Length
 from millpond.scheduling.explaining.rooms import Part, Taken
-from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.forecasts import NEVER
 
 Rank = tuple[float, ...]
 

@@ -25,7 +25,8 @@ from millpond.model.errors import ConflictError
 from millpond.model.nodes import Cordon
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.ledger.cluster import Cluster
-from millpond.scheduling.ordering.base import NEVER, Ordering, debt_s
+from millpond.scheduling.ordering.forecasts import NEVER, debt_s
+from millpond.scheduling.ordering.time_left import TimeLeft
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
 
@@ -177,11 +178,11 @@ class Cordons:
         """Whether a node that is open is to be closed."""
         return bool(self._ahead)
 
-    def reach(self, record: JobRecord, ordering: Ordering, now: float) -> int:
+    def reach(self, record: JobRecord, time_left: TimeLeft, now: float) -> int:
         """How many of the closings ahead a job would run into if it started now; 0: it may start on any open node."""
         if not self._ahead:
             return 0
-        return bisect_left(self._ahead, (stays_until(record, ordering, now), ""))
+        return bisect_left(self._ahead, (stays_until(record, time_left, now), ""))
 
     def mask(self, reach: int) -> NodeMask:
         """(nodes,), 0 for the nodes of the first so many closings ahead."""
@@ -219,7 +220,7 @@ class Cordons:
         self._look_ahead(-NEVER if plain["as_of"] is None else plain["as_of"])
 
 
-def stays_until(record: JobRecord, ordering: Ordering, now: float) -> float:
+def stays_until(record: JobRecord, time_left: TimeLeft, now: float) -> float:
     """Until when a job that started now would keep its place on a node that is to be emptied (see above)."""
     job = record.job
     is_known = record.cautious_s is not None or job.time_limit_s is not None
@@ -229,4 +230,4 @@ def stays_until(record: JobRecord, ordering: Ordering, now: float) -> float:
         return NEVER
     if job.time_limit_s is not None and not job.preemptible:
         return now + max(job.time_limit_s - record.service_s(now), 0.0) + debt_s(record, now)
-    return ordering.cautious_end(record, now)
+    return time_left.cautious_end(record, now)

@@ -13,24 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.model.states import JobState
-from millpond.scheduling.ordering.forecast_errors import ForecastErrors
-from millpond.scheduling.ordering.line_table import ATTAINED, CAUTIOUS, DEBT, LIMIT, LineTable
-from millpond.scheduling.ordering.survival import SurvivalTable
+from millpond.scheduling.ordering.forecasts import NEVER, forecast_s, is_exact
+from millpond.scheduling.ordering.line_table import LineTable
+from millpond.scheduling.ordering.time_left import TimeLeft
 from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.reclaiming.roster import SLOT_ATTAINED, SLOT_DEBT, SLOT_STARTED, SLOT_WHOLE, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_STARTED, FloatArray
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 
 Key = tuple[float, ...]
 BoolArray = NDArray[np.bool_]
-NEVER = float("inf")
 
 LEAST_SIZE_MILLI = 10
 """Work without a card, or with less of one, counts as if it had so much."""
-
-TRUSTED_SPREAD = 3.0
-"""A forecast is trusted if its cautious length is at most so many times the expected one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +55,9 @@ class Ordering:
             at multiples of a period; used by the published baselines.
         selective: it picks single victims for a waiting job where that pays (see ``reclaiming.victims``).
         bounds_waits: no job waits much longer than the backlog explains (see ``cycle.overdue``).
+        promotes: one that has waited for longer goes first in its class; elsewhere it stands where it stood.
         strict: a job that does not fit blocks all behind it in its pool.
-        survival, forecast_errors: how long jobs run, with and without forecasts: learnt from those that ended.
-        version: rises when what it has learnt changes the keys of running work.
+        time_left: how much longer jobs run, by what is told and what it has learnt.
     """
 
     needs_usage = False
@@ -71,13 +66,17 @@ class Ordering:
     replan_period_s = 0.0
     selective = False
     bounds_waits = False
+    promotes = False
     strict = False
-    version = 0
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.survival = SurvivalTable()
-        self.forecast_errors = ForecastErrors()
+        self.time_left = TimeLeft()
+
+    @property
+    def displaces(self) -> bool:
+        """Whether a waiting job may displace running work of its own class."""
+        return self.settings.preempt and self.selective
 
     def line_up(self, record: JobRecord, now: float) -> tuple[Key, float, float]:
         """How a job waits from now on: its key, above which key of running work it displaces, and until when.
@@ -102,28 +101,6 @@ class Ordering:
     def next_change(self, record: JobRecord, now: float) -> float:
         """When a running job's place changes so that a cycle is worth running although nothing happened."""
         return NEVER
-
-    def expected_end(self, record: JobRecord, now: float) -> float:
-        """When a running job is expected to end; ``NEVER`` when nothing is known."""
-        left = remaining_s(record, now)
-        return NEVER if left is None else now + left
-
-    def cautious_end(self, record: JobRecord, now: float) -> float:
-        """When it has ended with good certainty (about 9 times in 10)."""
-        if record.cautious_s is not None:
-            return now + max(record.cautious_s - record.service_s(now), 0.0) + debt_s(record, now)
-        return self.expected_end(record, now)
-
-    def cautious_lefts(self, table: LineTable) -> FloatArray:
-        """(lines,) how many seconds ``cautious_end`` is ahead for the first of each waiting line."""
-        cautious, limits = table.figure(CAUTIOUS), table.figure(LIMIT)
-        whole = np.where(cautious < NEVER, cautious, limits)
-        left: FloatArray = np.maximum(whole - table.figure(ATTAINED), 0.0) + table.figure(DEBT)
-        return left
-
-    def work_left_s(self, record: JobRecord, now: float) -> float:
-        """Seconds that a waiting job counts for in the backlog, where waits are bounded."""
-        return 0.0
 
     def submitted(self, record: JobRecord, now: float) -> None:
         """A job was submitted."""
@@ -154,7 +131,7 @@ class Ordering:
         its seconds are multiplied in ``slot_keys``; by how much more than the newcomer's its key must exceed it, for
         the cost of its preemption; and by how much more for each second of its run.
         """
-        return whole_s(record), float(is_exact(record)), 1.0, 0.0, 0.0
+        return forecast_s(record), float(is_exact(record)), 1.0, 0.0, 0.0
 
     def next_release(self, now: float) -> float | None:
         """When the first job that ``holds_back`` kept waiting may be kept no longer; None when there is none."""
@@ -186,14 +163,6 @@ class Ordering:
         """(slots,) which ``victims`` may name to be moved aside for a job of so many cards, its key at most this."""
         return np.zeros(slots.shape[1], dtype=np.bool_)
 
-    def ends(self, slots: FloatArray, now: float) -> FloatArray:
-        """(slots,) when running jobs are expected to end; infinite when nothing is known."""
-        due: FloatArray = slots[SLOT_STARTED] + slots[SLOT_WHOLE] - slots[SLOT_ATTAINED] + slots[SLOT_DEBT]
-        return np.maximum(due, now)
-
-    def refresh(self, slots: FloatArray, now: float) -> None:
-        """A cycle begins: bring up to date what is learnt. ``slots``: running work, see ``reclaiming.roster``."""
-
     def next_change_of_any(
         self, running: Iterable[JobRecord], slots: FloatArray, threshold: float, now: float
     ) -> float | None:
@@ -210,64 +179,19 @@ class Ordering:
 
     def left(self, record: JobRecord, now: float) -> None:
         """A run is over, with its service added up; the job waits again or has ended."""
-        if record.state is JobState.SUCCEEDED:
-            self.survival.end(record, record.attained_s)
-            if record.expected_s is not None and not is_exact(record):
-                self.forecast_errors.learn(record.expected_s, record.attained_s)
-        else:
-            self.survival.outlive(record, record.attained_s)
+        self.time_left.learn(record)
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; results are the same."""
+        self.time_left.use_kernels(kernels)
 
     def snapshot(self) -> dict[str, Any]:
         """All it has learnt, as plain data."""
-        return {"survival": self.survival.snapshot(), "errors_of_forecasts": self.forecast_errors.snapshot()}
+        return self.time_left.snapshot()
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Take over what ``snapshot`` returned."""
-        if "survival" in plain:  # at first not written, but by the default ordering
-            self.survival.restore(plain["survival"])
-        if "errors_of_forecasts" in plain:
-            self.forecast_errors.restore(plain["errors_of_forecasts"])
-
-
-def forecast_s(record: JobRecord) -> float:
-    """Length of the whole run by a forecast that can be trusted; ``NEVER`` when there is none.
-
-    A forecast whose cautious length is far above the expected one says little more than that nothing is known.
-    """
-    expected, cautious = record.expected_s, record.cautious_s
-    if expected is None or cautious is None or cautious > TRUSTED_SPREAD * expected:
-        return NEVER
-    return expected
-
-
-def is_exact(record: JobRecord) -> bool:
-    """Whether the forecast claims to be certain."""
-    return record.expected_s is not None and record.cautious_s == record.expected_s
-
-
-def debt_s(record: JobRecord, now: float) -> float:
-    """Seconds of the present or next run that go into catching up after a preemption, not into progress."""
-    if record.started_at is None:
-        return record.debt_s
-    return max(record.debt_s - (now - record.started_at), 0.0)
-
-
-def remaining_s(record: JobRecord, now: float) -> float | None:
-    """Seconds the job still has to run by its forecast (or time limit), catching up included; None when unknown."""
-    whole = whole_s(record)
-    if whole == NEVER:
-        return None
-    return max(whole - record.service_s(now), 0.0) + debt_s(record, now)
-
-
-def whole_s(record: JobRecord) -> float:
-    """Length of the whole run by forecast or time limit, ``NEVER`` when neither is there."""
-    if record.expected_s is not None:
-        return record.expected_s
-    return NEVER if record.job.time_limit_s is None else record.job.time_limit_s
+        self.time_left.restore(plain)
 
 
 def cards(record: JobRecord) -> float:

@@ -22,38 +22,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from millpond.model.workloads import CheckpointMode
-from millpond.scheduling.ordering.base import (
-    NEVER,
-    TRUSTED_SPREAD,
-    BoolArray,
-    Displaceable,
-    Key,
-    Ordering,
-    cards,
-    cards_of,
-    debt_s,
-    forecast_s,
-    is_exact,
-)
+from millpond.scheduling.ordering.base import BoolArray, Displaceable, Key, Ordering, cards, cards_of
+from millpond.scheduling.ordering.forecasts import NEVER, debt_s, forecast_s, is_exact
 from millpond.scheduling.ordering.guard import ShortWorkGuard
-from millpond.scheduling.ordering.line_table import (
-    ATTAINED,
-    CAUTIOUS,
-    DEBT,
-    EXPECTED,
-    LIMIT,
-    REACHED,
-    SIZE_CLASS,
-    LineTable,
-)
+from millpond.scheduling.ordering.line_table import LineTable
 from millpond.scheduling.ordering.running import (
     NOBODY_MOVES,
-    count_outlived,
     displaceable,
-    expected_ends,
     running_keys,
     soonest_displaceable,
 )
+from millpond.scheduling.ordering.time_left import reached_s
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import (
     LEAST_MOVING_CARDS,
@@ -108,6 +87,7 @@ class Default(Ordering):
     needs_usage = True
     selective = True
     bounds_waits = True
+    promotes = True
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -117,34 +97,13 @@ class Default(Ordering):
 
     # ---- waiting ------------------------------------------------------------------------------------------------
 
-    def _known_left(self, record: JobRecord, now: float) -> float:
-        """Seconds left by a forecast that can be trusted and was not outlived; ``NEVER`` when there is none."""
-        whole = forecast_s(record)
-        if whole == NEVER:
-            return NEVER
-        service = record.service_s(now)
-        if service >= whole and not is_exact(record):
-            return NEVER
-        return max(whole - service, 0.0)
-
     def line_up(self, record: JobRecord, now: float) -> tuple[Key, float, float]:
         attained = record.attained_s
-        left, margin = self._left(record, now)
+        left, is_known = self.time_left.needed_s(record, now)
         waited = max(now - record.submitted_at - attained, 0.0)
         key = aged_key(left, _weight(record.gpu_milli), waited, attained)
-        return (key,), margin * key, now + AGEING_STEP * (waited + PATIENCE * (attained + left))
-
-    def _left(self, record: JobRecord, now: float) -> tuple[float, float]:
-        """Seconds that a waiting job still needs; and by how much keys that it displaces exceed its own."""
-        left, margin = NEVER if record.expected_s is None else self._known_left(record, now), MARGIN_KNOWN
-        if left == NEVER:
-            attained = record.attained_s
-            reached = max(record.reached_s, attained)
-            left, margin = self.survival.rank(record.size_class, reached) + reached - attained, MARGIN_GUESSED
-        return max(left + record.debt_s, 1.0), margin
-
-    def work_left_s(self, record: JobRecord, now: float) -> float:
-        return self._left(record, now)[0]
+        due = now + AGEING_STEP * (waited + PATIENCE * (attained + left))
+        return (key,), (MARGIN_KNOWN if is_known else MARGIN_GUESSED) * key, due
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
         return self.line_up(record, now)[0]
@@ -179,47 +138,18 @@ class Default(Ordering):
         super().left(record, now)
 
     def next_change(self, record: JobRecord, now: float) -> float:
-        if record.started_at is None or self._known_left(record, now) < NEVER:
+        if record.started_at is None or self.time_left.known_s(record, now) < NEVER:
             return NEVER
-        at = self.survival.next_rise(record.size_class, _reached_s(record, now), RANK_RISE)
+        at = self.time_left.survival.next_rise(record.size_class, reached_s(record, now), RANK_RISE)
         return now + at - record.service_s(now) + debt_s(record, now)
 
     def next_change_of_any(
         self, running: Iterable[JobRecord], slots: FloatArray, threshold: float, now: float
     ) -> float | None:
         """When a job of guessed length will have run so long that the first in line may displace it."""
-        table = self.survival
+        table = self.time_left.survival
         soonest = self._soonest(slots, now, table.edges, table.rank_table, PATIENCE, threshold, RANK_RISE)
         return None if soonest == NEVER else now + max(float(soonest), 0.0)
-
-    def expected_end(self, record: JobRecord, now: float) -> float:
-        left = self._known_left(record, now)
-        if left == NEVER:
-            left = self.survival.half_ended_s(record.size_class, _reached_s(record, now)) - record.service_s(now)
-        return now + min(left, _until_limit(record, now)) + debt_s(record, now)
-
-    def cautious_end(self, record: JobRecord, now: float) -> float:
-        service = record.service_s(now)
-        if self._known_left(record, now) < NEVER and record.cautious_s is not None:
-            left = max(record.cautious_s - service, 0.0)
-        else:
-            left = self.survival.mostly_ended_s(record.size_class, _reached_s(record, now)) - service
-        return now + min(left, _until_limit(record, now)) + debt_s(record, now)
-
-    def cautious_lefts(self, table: LineTable) -> FloatArray:
-        attained, expected, cautious = table.figure(ATTAINED), table.figure(EXPECTED), table.figure(CAUTIOUS)
-        is_known = (cautious <= TRUSTED_SPREAD * expected) & ((attained < expected) | (cautious == expected))
-        is_known &= expected < NEVER
-        reached = np.maximum(table.figure(REACHED), attained)
-        whole = np.where(is_known, cautious, self.survival.mostly_ended_of(table.figure(SIZE_CLASS), reached))
-        left: FloatArray = np.maximum(np.minimum(whole, table.figure(LIMIT)) - attained, 0.0) + table.figure(DEBT)
-        return left
-
-    def ends(self, slots: FloatArray, now: float) -> FloatArray:
-        """(slots,) when half of such work has ended, or where a forecast or the time limit says so earlier."""
-        ends = np.empty(slots.shape[1])
-        self._fill_ends(slots, now, self.survival.edges, self.survival.half_ended_at, ends)
-        return ends
 
     def sizes(self, record: JobRecord) -> tuple[float, float, float, float, float]:
         gpu_milli = record.gpu_milli
@@ -233,7 +163,7 @@ class Default(Ordering):
         count = slots.shape[1]
         if count > len(self._keys):
             self._keys = np.zeros(2 * count)
-        table, keys = self.survival, self._keys[:count]
+        table, keys = self.time_left.survival, self._keys[:count]
         self._running_keys(slots, now, table.edges, table.rank_table, PATIENCE, keys)
         return keys
 
@@ -270,20 +200,11 @@ class Default(Ordering):
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 
-    def refresh(self, slots: FloatArray, now: float) -> None:
-        # Looking at all running work is worth it only once enough has ended since the last time.
-        if self.survival.is_stale(slots.shape[1]):
-            self._count_outlived(slots, now, self.survival.edges, self.survival.outlived)
-            self.survival.refresh()
-            self.version += 1
-
     def use_kernels(self, kernels: KernelSet) -> None:
-        self.survival.use_kernels(kernels)
+        super().use_kernels(kernels)
         self._running_keys = kernels.call(running_keys.__name__)
-        self._count_outlived = kernels.call(count_outlived.__name__)
         self._soonest = kernels.call(soonest_displaceable.__name__)
         self._displaceable = kernels.call(displaceable.__name__)
-        self._fill_ends = kernels.call(expected_ends.__name__)
 
     def snapshot(self) -> dict[str, Any]:
         return {**super().snapshot(), "guard": self.guard.snapshot()}
@@ -291,11 +212,6 @@ class Default(Ordering):
     def restore(self, plain: dict[str, Any]) -> None:
         super().restore(plain)
         self.guard.restore(plain["guard"])
-
-
-def _reached_s(record: JobRecord, now: float) -> float:
-    """Seconds of service that a job is known to outlast."""
-    return max(record.reached_s, record.service_s(now))
 
 
 def _charges(slots: FloatArray, now: float) -> FloatArray:
@@ -319,8 +235,3 @@ def aged_key(left_s: Seconds, weight: Seconds, waited_s: Seconds, attained_s: Se
 def _weight(gpu_milli: int) -> float:
     """By how much the size of a job multiplies its seconds."""
     return float(cards_of(gpu_milli) ** SIZE_POWER)
-
-
-def _until_limit(record: JobRecord, now: float) -> float:
-    limit = record.job.time_limit_s
-    return NEVER if limit is None else max(limit - record.service_s(now), 0.0)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.scheduling.ordering.base import NEVER, Key, Ordering, cards, remaining_s, whole_s
+from millpond.scheduling.ordering.base import Key, Ordering, cards
+from millpond.scheduling.ordering.forecasts import NEVER, debt_s
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 
@@ -16,9 +17,16 @@ ROUNDING_GPU_S = 1e-3
 """Sums of service are compared with thresholds up to this much rounding."""
 
 
-def _left(record: JobRecord, now: float) -> float:
-    left = remaining_s(record, now)
-    return NEVER if left is None else left
+def _whole_s(record: JobRecord) -> float:
+    """Length of the whole run by forecast or time limit, ``NEVER`` when neither is there."""
+    if record.expected_s is not None:
+        return record.expected_s
+    return NEVER if record.job.time_limit_s is None else record.job.time_limit_s
+
+
+def _left_s(record: JobRecord, now: float) -> float:
+    """The rest of it, catching up after a preemption included."""
+    return max(_whole_s(record) - record.service_s(now), 0.0) + debt_s(record, now)
 
 
 class Fifo(Ordering):
@@ -33,7 +41,7 @@ class ShortestJobFirst(Ordering):
     strict = True
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
-        return (whole_s(record),)
+        return (_whole_s(record),)
 
 
 class SmallestServiceFirst(Ordering):
@@ -42,7 +50,7 @@ class SmallestServiceFirst(Ordering):
     strict = True
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
-        return (whole_s(record) * cards(record),)
+        return (_whole_s(record) * cards(record),)
 
 
 class ShortestRemainingTime(Ordering):
@@ -51,7 +59,7 @@ class ShortestRemainingTime(Ordering):
     replans = True
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
-        return (_left(record, now),)
+        return (_left_s(record, now),)
 
 
 class SmallestRemainingService(Ordering):
@@ -60,11 +68,13 @@ class SmallestRemainingService(Ordering):
     replans = True
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
-        return (_left(record, now) * cards(record),)
+        return (_left_s(record, now) * cards(record),)
 
 
 class EarliestDeadline(Ordering):
     """Earliest deadline first; work without a deadline after all that has one."""
+
+    bounds_waits = True
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
         deadline = record.job.deadline_s
@@ -79,6 +89,7 @@ class FairShare(Ordering):
 
     needs_usage = True
     share_decides = True
+    bounds_waits = True
 
 
 class Tiresias(Ordering):

@@ -1,4 +1,4 @@
-"""Kernels of the default ordering over all running work: keys now, who may be displaced, and when the next may be."""
+"""Kernels over all running work: expected ends, keys now, who may be displaced, and when the next may be."""
 
 from __future__ import annotations
 

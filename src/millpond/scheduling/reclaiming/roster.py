@@ -40,7 +40,7 @@ _NO_EXTRAS = (0,) * EXTRA_LIMIT
     SLOT_ATTAINED,
     SLOT_STARTED,
     SLOT_DEBT,
-    SLOT_WHOLE,  # length by forecast or time limit; infinite when unknown
+    SLOT_WHOLE,  # length by a trusted forecast; infinite when unknown
     SLOT_EXACT,  # 1 when that is certain: it cannot be outlived
     SLOT_PRIORITY,
     SLOT_PROTECTED_UNTIL,

@@ -16,7 +16,7 @@ from millpond.model.states import TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.host_memory import short_of_host_memory

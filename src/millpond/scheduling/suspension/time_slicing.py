@@ -26,7 +26,7 @@ from millpond.model.states import JobState
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.ledger.holdings import Holding, HoldState
-from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.holders import DeviceHolders, devices_of
