@@ -69,7 +69,7 @@ class Overdue:
         now = self._state.now
         waited = now - record.requeued_at
         again = now + max(NEXT_LOOK * waited, FIRST_LOOK_S)
-        if waited < length_s(record) or waited < self._bound_s(record):
+        if waited < length_s(record) or waited < self._bound_s(record):  # the bound is never below the length
             return again, False
         if record.promised_at:
             return now, False

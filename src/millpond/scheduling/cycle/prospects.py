@@ -119,7 +119,7 @@ class Prospects:
         return self._table.figure(PRIORITY).astype(np.int64)
 
     def _alike(self, rows: Int64Array, kinds: Int64Array) -> tuple[list[JobRecord], Int64Array]:
-        """The first job of one of these lines of each kind, (lines,); and of which of them each of the rows is."""
+        """Lines grouped by ``kinds``, (lines,): the first job of one line of each group; and (rows,) their groups."""
         _, places, of_rows = np.unique(kinds[rows], return_index=True, return_inverse=True)
         lines, keys = self._state.waiting.lines, self._table.keys
         return [lines[keys[row]][0][2] for row in rows[places].tolist()], of_rows

@@ -98,3 +98,4 @@ class ForecastErrors:
     def restore(self, plain: Sequence[Sequence[float]]) -> None:
         """Take over what ``snapshot`` returned."""
         self._sums = [list(sums) for sums in plain]
+        self.__dict__.pop("_fitted", None)

@@ -134,7 +134,7 @@ class DisplacementBounds:
         self._by_kind: dict[Kind, float] = {}
         self._highest: dict[int, list[tuple[JobRecord, float]]] = {}
         self._stamp: tuple[tuple[int, int], int] | None = None
-        """Up to which turns and departures the three before hold."""
+        """Up to which ``stamp`` the three before hold."""
         self._by_request: dict[tuple[RequestClass, int], RequestBound] = {}
         self._freed_rooms: list[FreedRoom] = []
         self._order = np.zeros(MOST_ROWS, dtype=np.int64)
@@ -143,6 +143,11 @@ class DisplacementBounds:
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; bounds are the same."""
         self._room_below = kernels.call(room_below.__name__)
+
+    @property
+    def stamp(self) -> tuple[tuple[int, int], int]:
+        """Differs whenever other work than before may leave: another queue has its turn, or some was asked."""
+        return self._displacement.turns, len(self._running.leaving)
 
     def begin(self) -> None:
         """A walk begins, with its ``Displacement``."""
@@ -187,7 +192,7 @@ class DisplacementBounds:
 
     def _forget_outdated(self) -> None:
         """What was found before other queues had their turn, or other work was asked to leave, holds no longer."""
-        stamp = (self._displacement.turns, len(self._running.leaving))
+        stamp = self.stamp
         if stamp != self._stamp:
             self._stamp = stamp
             self._by_class.clear()

@@ -52,7 +52,7 @@ class Planner:
         self._holders: dict[RequestClass, list[JobRecord]] = {}
         self._open: dict[Kind, BoolArray] = {}
         self._open_at: tuple[tuple[int, int], int] | None = None
-        """Up to which turns and departures of this walk that holds."""
+        """Up to which stamp of the bounds that holds."""
         self._running = RunningWork(state)
         self._displacement = Displacement(state)
         self.bounds = DisplacementBounds(state, placer.selector, self._running, self._displacement)
@@ -146,7 +146,7 @@ class Planner:
         slots = state.roster.live
         keys = self._running.keys()
         is_open, still = self._entitled(record, Entitlement.ORDERING)
-        stamp = (self._displacement.turns, len(self._running.leaving))
+        stamp = self.bounds.stamp
         if stamp != self._open_at:
             self._open_at = stamp
             self._open.clear()
