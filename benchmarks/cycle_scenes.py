@@ -32,6 +32,7 @@ from millpond.model.workloads import Job, Priority, Role, Suspendable
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
+from millpond.simulation.kernel_warmup import warm_up
 
 CARDS = 8
 CARD_MIB = 16_384
@@ -59,6 +60,7 @@ class Measured:
 
     def __init__(self, nodes: int, settings: Settings | None = None, pool: Pool | None = None) -> None:
         self.scheduler = Scheduler(settings)
+        warm_up(settings or Settings())
         self.scheduler.use_kernels(compiled())
         self.now = 0.0
         self.cards = nodes * CARDS

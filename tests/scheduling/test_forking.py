@@ -70,6 +70,28 @@ def test_a_change_of_policy_keeps_what_runs_and_lines_up_anew_who_waits(ordering
     assert restored.decide(world.now) == world.core.decide(world.now)
 
 
+def test_a_change_of_policy_takes_jobs_over_without_a_copy() -> None:
+    world = world_of_all_kinds()
+    before = dict(world.core.jobs)
+    world.tell(PolicyChanged(world.now, "fair", "default", preempt=True, reserve=True))
+    assert {job: record for job, record in world.core.jobs.items() if record is not before[job]} == {}
+    assert list(world.core.jobs) == list(before)
+
+
+@pytest.mark.parametrize("orderings", [("fair",), ("fifo", "default"), ("fifo", "sjf", "fair")])
+def test_what_runs_is_counted_for_fair_shares_once_whatever_policies_came_between(orderings: tuple[str, ...]) -> None:
+    world = world_of_all_kinds()
+
+    def rates() -> dict[str, list[float]]:
+        return {account: values[:3] for account, values in world.core.snapshot()["usage"].items()}
+
+    before = rates()
+    assert any(map(any, before.values()))
+    for ordering in orderings:
+        world.tell(PolicyChanged(world.now, ordering, "default", preempt=True, reserve=True))
+    assert rates() == before
+
+
 def test_copies_of_records_have_every_field() -> None:
     job = Job("j", (single("j").roles))
     record, demand = JobRecord(job, RequestClass(job), 1, 0.0), RequestClass(job)

@@ -14,10 +14,11 @@ from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
 @pytest.mark.long
 @pytest.mark.parametrize("preempt", [True, False])
-def test_after_warming_up_no_kernel_is_compiled_any_more(preempt: bool) -> None:
+@pytest.mark.parametrize("users", [12, 200])
+def test_after_warming_up_no_kernel_is_compiled_any_more(users: int, preempt: bool) -> None:
     numba = pytest.importorskip("numba")
     warm_up(Settings(preempt=True))
-    crowd = synthesise(SyntheticOptions(jobs=60, load=1.3), 8, 4, seed=2)
+    crowd = synthesise(SyntheticOptions(jobs=60 + users, load=5.0, users=users), 8, 4, seed=2)
     world = World(uniform_cluster("2x4"), crowd, "predicted")
     with numba.core.event.install_recorder("numba:compile") as recorder:
         Simulation(world, make_scheduler(Settings(preempt=preempt))).run()

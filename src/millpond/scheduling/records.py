@@ -13,7 +13,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.workloads import Job
 from millpond.scheduling.feasibility.request_classes import RequestClass
-from millpond.scheduling.ledger.holdings import Holding, HoldState, counted
+from millpond.scheduling.ledger.holdings import RUNNING, Holding, counted
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
 BY_REQUEST = "request"
@@ -293,11 +293,11 @@ class JobRecord:
     def held_by(self, tasks: Sequence[TaskRecord]) -> Amount:
         """What these tasks count for now: running ones for all they asked for, suspended ones for what they hold."""
         holds = [task.holding.hold for task in tasks if task.holding is not None]
-        if all(hold is HoldState.RUNNING for hold in holds):
+        if holds.count(RUNNING) == len(holds):
             return self.amount_of(tasks)
         roles = self.job.roles
-        parts = (counted(roles[task.role_index].request, hold) for task, hold in zip(tasks, holds, strict=True))
-        return sum(parts, Amount())
+        parts = [counted(roles[task.role_index].request, hold) for task, hold in zip(tasks, holds, strict=True)]
+        return parts[0] if len(parts) == 1 else sum(parts, Amount())
 
     def _sum(self, tasks: Sequence[TaskRecord]) -> Amount:
         gpu = cpu = memory = 0

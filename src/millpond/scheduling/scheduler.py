@@ -98,7 +98,7 @@ class Scheduler:
             self._event_handlers.handle(event)
 
     def _change_policy(self, event: PolicyChanged) -> None:
-        """Go on under other policies: the parts are made anew and filled from a snapshot, who waits is keyed anew."""
+        """Go on under other policies: the parts are made anew and take the jobs over, who waits is keyed anew."""
         settings = replace(
             self.settings,
             ordering=event.ordering,
@@ -107,12 +107,10 @@ class Scheduler:
             reserve=event.reserve,
         )
         self._state.now = max(self._state.now, event.at)
-        self._state.use_of_all(-1)
         before, kernels = self._parts, self._placer.kernels
         self._assemble(settings)
         self.use_kernels(kernels)
         forking.go_on_under_other_policies(before, self._parts)
-        self._state.use_of_all(1)
 
     @property
     def _parts(self) -> forking.Parts:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from millpond.scheduling.ordering.waiting_lines import FEW
 from millpond.scheduling.placement.kernel_warmup import warm
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
@@ -52,11 +53,13 @@ def warm_up(settings: Settings) -> None:
         warm()
     except ImportError:
         return  # there is no compiler
-    crowd = synthesise(SyntheticOptions(jobs=80, load=3.0), total_cards=16, cards_per_node=4, seed=0)
-    for durations in ("none", "exact"):
-        for preempt in (True, False):  # who cannot preempt reserves
-            scheduler = make_scheduler(replace(settings, preempt=preempt))
-            Simulation(World(uniform_cluster("4x4"), crowd, durations), scheduler).run()
+    for users in (FEW // 4, 4 * FEW):  # few lines are looked at one by one, many by their table
+        options = SyntheticOptions(jobs=2 * users + 60, load=10.0, users=users)
+        crowd = synthesise(options, total_cards=16, cards_per_node=4, seed=0)
+        for durations in ("none", "exact"):
+            for preempt in (True, False):  # who cannot preempt reserves
+                scheduler = make_scheduler(replace(settings, preempt=preempt))
+                Simulation(World(uniform_cluster("4x4"), crowd, durations), scheduler).run()
 
 
 if __name__ == "__main__":

@@ -66,7 +66,10 @@ def test_a_job_that_fits_is_told_where_it_runs(tmp_path: Path) -> None:
     assert [[grant.uuid for grant in task.devices] for task in info.tasks] == [task.devices for task in planned.tasks]
 
 
-@pytest.mark.parametrize(("vendor", "told"), [("nvidia", ""), ("amd", "there is nothing that does so on amd cards")])
+@pytest.mark.parametrize(
+    ("vendor", "told"),
+    [("nvidia", ""), ("amd", "nothing does so on amd cards unless the kernel bounds their memory (dmem)")],
+)
 def test_a_part_of_a_card_that_nothing_would_keep_it_to_is_told(vendor: str, told: str, tmp_path: Path) -> None:
     planner = Planner(tmp_path, nodes=(real_node(vendor),))
     assert planner.plan(gpus=0.5).unenforced == told

@@ -1,17 +1,18 @@
 """A twin of a scheduler, made by copying: arrays as they are, and a record of each job that lives.
 
-It goes on as a scheduler that was restored from a snapshot does, for a fiftieth of the time; a change of policy is a
-twin under other policies. What never changes is shared: jobs as they were submitted, placements, decisions, and records
-of jobs that have ended.
+It goes on as a scheduler that was restored from a snapshot does, for a fiftieth of the time. What never changes is
+shared: jobs as they were submitted, placements, decisions, and records of jobs that have ended. A change of policy is a
+twin under other policies that takes all jobs over.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from millpond.model.states import ENDED_JOBS
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
@@ -21,6 +22,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 TwinOf = Callable[[JobRecord], JobRecord]
+Heap = list[tuple[float, int, JobRecord]]
 
 
 class Parts(NamedTuple):
@@ -35,32 +37,38 @@ class Parts(NamedTuple):
 def fork(source: Parts, twin: Parts) -> None:
     """Fill parts that were made under the same settings so that they go on where the source is."""
     with _collector_paused():
-        twin_of = _copy_places_and_jobs(source, twin)
+        _copy_places(source, twin)
         before, state = source.state, twin.state
+        twin_of = _copy_jobs(before, state)
         state.ordering.restore(before.ordering.snapshot())
-        state.waiting.copy_from(before.waiting, twin_of)
-        state.roster.copy_from(before.roster, twin_of)
-        state.fresh = [twin_of(record) for record in before.fresh]
-        state.looks = [(at, sequence, twin_of(record)) for at, sequence, record in before.looks]
-        state.rekeys = [(at, sequence, twin_of(record)) for at, sequence, record in before.rekeys]
-        twin.claims.copy_from(source.claims, twin_of)
+        state.waiting.copy_from(before.waiting, state.jobs)
+        state.roster.copy_from(before.roster, state.jobs)
+        state.fresh = list(map(twin_of, before.fresh))
+        state.looks, state.rekeys = _heap_of_twins(before.looks, twin_of), _heap_of_twins(before.rekeys, twin_of)
+        twin.claims.copy_from(source.claims)
         twin.placer.selector.use_tables(source.placer.selector.tables)
         twin.placer.tables_stale = source.placer.tables_stale
 
 
 def go_on_under_other_policies(source: Parts, twin: Parts) -> None:
-    """Fill parts that were made under other policies.
+    """Fill parts that were made under other policies; the source is no longer used, so its jobs are taken over.
 
     What only the old policies knew is left behind: keys, reservations, and what another ordering knew of what arrives.
     """
     with _collector_paused():
-        twin_of = _copy_places_and_jobs(source, twin)
         before, state = source.state, twin.state
-        twin.claims.copy_from(source.claims, twin_of)
+        counts_otherwise = before.ordering.needs_usage is not state.ordering.needs_usage
+        if counts_otherwise:
+            before.use_of_all(-1)
+        _copy_places(source, twin)
+        _take_over_jobs(before, state)
+        if counts_otherwise:
+            state.use_of_all(1)
+        twin.claims.copy_from(source.claims)
         twin.claims.forget_plans()
         if state.settings.ordering == before.settings.ordering:
             state.ordering.restore(before.ordering.snapshot())
-            state.roster.copy_from(before.roster, twin_of)
+            state.roster.copy_from(before.roster, state.jobs)
         else:
             state.ordering.time_left.restore(before.ordering.time_left.snapshot())
             state.roster.widen(before.roster.width)
@@ -71,14 +79,15 @@ def go_on_under_other_policies(source: Parts, twin: Parts) -> None:
                     record.bins_outlived = int(before.roster.slots[SLOT_BIN, record.slot])
                     record.slot = -1
                     state.enroll(record)
-        for record in before.jobs.values():
+        for record in state.jobs.values():
             if record.line:
-                state.enqueue(twin_of(record))
+                record.line = ()
+                state.enqueue(record)
         twin.placer.rebuild(stale=source.placer.tables_stale)
 
 
-def _copy_places_and_jobs(source: Parts, twin: Parts) -> TwinOf:
-    """All that no policy changes; returns who is whose twin."""
+def _copy_places(source: Parts, twin: Parts) -> None:
+    """All that no policy changes, but for the jobs."""
     before, state = source.state, twin.state
     source.claims.prune()
     state.now, state.decided_at = before.now, before.decided_at
@@ -97,45 +106,60 @@ def _copy_places_and_jobs(source: Parts, twin: Parts) -> TwinOf:
     twin.placer.selector.rounds = source.placer.selector.rounds
     if twin.placer.affinities is not None and source.placer.affinities is not None:
         twin.placer.affinities.by_node = dict(source.placer.affinities.by_node)
-    twin_of = _copy_jobs(before, state)
-    state.arrivals.copy_from(before.arrivals, state.jobs)
-    return twin_of
+
+
+def _take_over_jobs(before: State, state: State) -> None:
+    """Have the jobs of a state that ends."""
+    state.cluster.words, state.demands = before.cluster.words, before.demands
+    state.jobs.update(before.jobs)
+    state.running, state.suspended, state.kept = before.running, before.suspended, before.kept
+    state.growing, state.elastic, state.arrivals = before.growing, before.elastic, before.arrivals
+    state.deadlines, state.paused, state.window_changes = before.deadlines, before.paused, before.window_changes
 
 
 def _copy_jobs(before: State, state: State) -> TwinOf:
+    """Returns who is whose twin."""
     demands: dict[RequestClass, RequestClass] = {}
-    twins: dict[JobRecord, JobRecord] = {}
+    jobs = state.jobs
+    jobs.update(before.jobs)  # a table that grows is filled twice
     for job, record in before.jobs.items():
-        if record.state.ended:
-            state.jobs[job] = record
-            continue
-        demand = demands.get(record.demand)
-        if demand is None:
-            demand = demands[record.demand] = state.demands.of(record.job)
-        state.jobs[job] = twins[record] = record.copy(demand)
+        if record.state not in ENDED_JOBS:
+            demand = demands.get(record.demand)
+            if demand is None:
+                demand = demands[record.demand] = state.demands.of(record.job)
+            jobs[job] = record.copy(demand)
+
+    def twins_of(records: dict[str, JobRecord]) -> dict[str, JobRecord]:
+        twins = dict(records)
+        twins.update(zip(records, map(jobs.__getitem__, records), strict=True))
+        return twins
 
     def twin_of(record: JobRecord) -> JobRecord:
-        return twins.get(record, record)
+        return record if record.state in ENDED_JOBS else jobs[record.id]
 
-    def twins_of(records: Iterable[JobRecord]) -> dict[str, JobRecord]:
-        return {record.id: twins[record] for record in records}
-
-    state.running, state.suspended = twins_of(before.running.values()), twins_of(before.suspended.values())
-    state.kept, state.growing = twins_of(before.kept.values()), twins_of(before.growing.values())
-    state.elastic = twins_of(before.elastic.values())
+    state.running, state.suspended = twins_of(before.running), twins_of(before.suspended)
+    state.kept, state.growing, state.elastic = map(twins_of, (before.kept, before.growing, before.elastic))
     state.deadlines = list(before.deadlines)
-    state.paused = [(at, sequence, twin_of(record)) for at, sequence, record in before.paused]
-    state.window_changes = [(at, sequence, twin_of(record)) for at, sequence, record in before.window_changes]
+    state.paused = _heap_of_twins(before.paused, twin_of)
+    state.window_changes = _heap_of_twins(before.window_changes, twin_of)
+    state.arrivals.copy_from(before.arrivals, jobs)
     return twin_of
+
+
+def _heap_of_twins(heap: Heap, twin_of: TwinOf) -> Heap:
+    return [(at, sequence, twin_of(record)) for at, sequence, record in heap]
 
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """All that is made is kept: to look for garbage among it meanwhile would take longer than to make it."""
+    """All that is made is kept: to look for garbage among it, meanwhile or soon, would take as long as to make it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()  # puts all that is there among the oldest objects, without a look at them
         if was_enabled:
             gc.enable()

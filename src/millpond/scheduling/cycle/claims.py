@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -64,16 +64,17 @@ class Claims:
         self.displaced_at = -1.0
         self._found_at: dict[str, int] = {}
         self._not_reached: set[str] = set()
+        self._cautious_ends: dict[str, float] | None = None
+        """Of the jobs that the present walk has looked at; None outside of walks."""
         self._masks: dict[tuple[str, bool], NodeMask] = {}
         self._claimants: dict[int, set[str]] | None = None
         self._asked: set[tuple[str, int]] | None = None
         """Of all claims, found when they are asked for: who has a node, and which runs have to leave."""
 
-    def copy_from(self, other: Claims, twin_of: Callable[[JobRecord], JobRecord]) -> None:
-        """Keep the same places for the twins of other jobs."""
-        jobs = other._state.jobs
+    def copy_from(self, other: Claims) -> None:
+        """Keep the same places for the own jobs of the same names."""
         for job, claim in other.by_job.items():
-            before, after = jobs[job].tasks, twin_of(jobs[job]).tasks
+            before, after = other._state.jobs[job].tasks, self._state.jobs[job].tasks
             twins = {id(task): twin for task, twin in zip(before, after, strict=True)}
             placed = [(twins[id(task)], holding.copy()) for task, holding in claim.placed]
             self.by_job[job] = Claim(placed, claim.victims, claim.cause)
@@ -234,6 +235,7 @@ class Claims:
     def begin_walk(self) -> None:
         """A walk begins: a reservation binds only those who come after its holder, so none does yet."""
         self._not_reached = set(self.reservations)
+        self._cautious_ends = {}
         self._masks.clear()
 
     def bind(self, pool: str) -> None:
@@ -243,6 +245,7 @@ class Claims:
     def end_walk(self) -> None:
         """Outside of a walk every reservation binds."""
         self._not_reached.clear()
+        self._cautious_ends = None
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
@@ -285,8 +288,13 @@ class Claims:
 
     def _is_over_by(self, record: JobRecord, instant: float) -> bool:
         """Whether the job, started now, would almost surely have ended by then."""
-        state = self._state
-        return state.ordering.time_left.cautious_end(record, state.now) <= instant
+        state, known = self._state, self._cautious_ends
+        if known is None:
+            return state.ordering.time_left.cautious_end(record, state.now) <= instant
+        end = known.get(record.id)
+        if end is None:
+            end = known[record.id] = state.ordering.time_left.cautious_end(record, state.now)
+        return end <= instant
 
     # ---- masks --------------------------------------------------------------------------------------------------
 

@@ -71,6 +71,11 @@ class PendingDecisions:
         """Suspensions that make room for a job."""
         return self._by_successor.get(successor, {}).values()
 
+    @property
+    def move_memory(self) -> bool:
+        """Whether any of them moves device memory to host memory."""
+        return bool(self._by_node)
+
     def moving_memory(self, node: str) -> Iterable[Decision]:
         """Those that move device memory of a node to its host memory."""
         return self._by_node.get(node, {}).values()

@@ -20,7 +20,7 @@ from millpond.model.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.topology import LINK_MAPS
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
-from millpond.scheduling.ledger.holdings import Holding, HoldState
+from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPED, Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.placement.arrays import ClusterArrays
 from millpond.scheduling.placement.links import LinkTables
@@ -222,7 +222,7 @@ class Cluster:
         """The same devices, and so the holding, are now known under other indices (the node came back changed)."""
         self.journal.require_no_trial()
         hold = holding.hold
-        self.change(holding, HoldState.NOTHING)
+        self.change(holding, NOTHING)
         holding.node, holding.devices = node, tuple(devices)
         self.change(holding, hold)
 
@@ -303,13 +303,13 @@ class Cluster:
         before = holding.hold
         if before is hold:
             return
-        if before is not HoldState.NOTHING:
+        if before is not NOTHING:
             self._count(holding, before, 1)
-        if hold is not HoldState.NOTHING:
+        if hold is not NOTHING:
             self._count(holding, hold, -1)
         holding.hold = hold
         self.arrays.touch(holding.node)
-        if hold is not HoldState.RUNNING:
+        if hold is not RUNNING:
             self.releases += 1
 
     def _count(self, holding: Holding, hold: HoldState, sign: int) -> None:
@@ -317,17 +317,18 @@ class Cluster:
         arrays, node, shape = self.arrays, holding.node, holding.shape
         if shape.memory_mib:
             arrays.memory_free_cells[node] += sign * shape.memory_mib
-        if hold is HoldState.SWAPPED:
-            arrays.swap_free_mib[node] += sign * sum(holding.memory_mib)
-            for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
-                self.swapped.add(device, -sign * memory)
+        if hold is SWAPPED:
+            memory_mib = holding.memory_mib
+            arrays.swap_free_cells[node] += sign * sum(memory_mib)
+            for position, device in enumerate(holding.devices):
+                self.swapped.add(device, -sign * memory_mib[position])
             return
         devices = holding.devices
         if holding.takes_memory:
-            memory_free = arrays.device_memory_free_cells
-            for device, memory in zip(devices, holding.memory_mib, strict=True):
-                memory_free[device] += sign * memory
-        if hold is HoldState.FROZEN:
+            memory_free, memory_mib = arrays.device_memory_free_cells, holding.memory_mib
+            for position, device in enumerate(devices):
+                memory_free[device] += sign * memory_mib[position]
+        if hold is FROZEN:
             self.swapped.settle(devices)
             return
         if shape.cpu_milli:
@@ -366,9 +367,9 @@ class Cluster:
 
     def has_device_memory(self, holding: Holding) -> bool:
         """Whether as much device memory as a holding takes is free on its devices, or kept free for others."""
-        free, kept = self.arrays.device_memory_free_cells, self.swapped.kept_mib
-        for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
-            if free[device] + kept.get(device, 0) < memory:
+        free, kept, memory_mib = self.arrays.device_memory_free_cells, self.swapped.kept_mib, holding.memory_mib
+        for position, device in enumerate(holding.devices):
+            if free[device] + kept.get(device, 0) < memory_mib[position]:
                 return False
         return True
 
@@ -377,7 +378,8 @@ class Cluster:
         needed: dict[int, int] = {}
         for holding in holdings:
             needed[holding.node] = needed.get(holding.node, 0) + sum(holding.memory_mib)
-        return all(self.arrays.swap_free_mib[node] >= mib for node, mib in needed.items())
+        free = self.arrays.swap_free_cells
+        return all(free[node] >= mib for node, mib in needed.items())
 
     def _memory_factor_of(self, device: int) -> int:
         node = self.nodes[self._device_node[device]]

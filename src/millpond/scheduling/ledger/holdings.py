@@ -17,21 +17,20 @@ class HoldState(IntEnum):
     SWAPPED = 3
 
 
+NOTHING, RUNNING, FROZEN, SWAPPED = HoldState
+"""Its members by themselves: a look into an enumeration takes ten times as long."""
+
+
 def counted(request: TaskRequest, hold: HoldState) -> Amount:
     """What a task counts for in quotas and books, by what it still holds of what it asked for.
 
     A frozen task keeps its cards from others by the device memory it holds, so they count; a swapped one keeps host
     memory only.
     """
-    match hold:
-        case HoldState.RUNNING:
-            return Amount(request.gpu_milli, request.cpu_milli, request.memory_mib)
-        case HoldState.FROZEN:
-            return Amount(request.gpu_milli, 0, request.memory_mib)
-        case HoldState.SWAPPED:
-            return Amount(0, 0, request.memory_mib)
-        case HoldState.NOTHING:
-            return Amount()
+    if hold is NOTHING:
+        return Amount()
+    gpu_milli = 0 if hold is SWAPPED else request.gpu_milli
+    return Amount(gpu_milli, request.cpu_milli if hold is RUNNING else 0, request.memory_mib)
 
 
 class Holding:
@@ -53,7 +52,7 @@ class Holding:
         self.devices = devices
         self.memory_mib = memory_mib
         self.takes_memory = any(memory_mib)
-        self.hold = HoldState.NOTHING
+        self.hold = NOTHING
 
     def copy(self) -> Holding:
         """The same amounts of the same node, as a twin of the ledger has them."""

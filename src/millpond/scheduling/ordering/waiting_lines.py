@@ -76,10 +76,10 @@ class WaitingLines:
         self.count += 1
         self.backlog.add(record, 1)
 
-    def copy_from(self, other: WaitingLines, twin_of: Callable[[JobRecord], JobRecord]) -> None:
-        """Let the twins of other jobs wait in the same order."""
+    def copy_from(self, other: WaitingLines, jobs: dict[str, JobRecord]) -> None:
+        """Let ``jobs`` wait in the same order as those of the same names in other lines."""
         for key, line in other.lines.items():
-            twins = [(own, sequence, twin_of(record)) for own, sequence, record in line]
+            twins = [(own, sequence, jobs[record.id]) for own, sequence, record in line]
             own_key = (*key[:-1], twins[0][2].demand)
             self.lines[own_key] = twins
             for _, _, twin in twins:

@@ -26,6 +26,8 @@ def warm() -> KernelSet:
     for choice in (selector.place(shape), selector.place(shape, mask, spare)):
         if choice is not None:
             selector.cells_broken(choice)
+    for _ in range(2):  # what has fitted nowhere is looked for on changed nodes
+        selector.may_fit(Shape(9_000, 0, 1))
     selector.choose_devices(0, shape)
     selector.choose_devices(0, shape, spare)
     selector.fit(0, shape)

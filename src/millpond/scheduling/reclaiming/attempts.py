@@ -9,7 +9,7 @@ import numpy as np
 
 from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
-from millpond.scheduling.ledger.holdings import HoldState
+from millpond.scheduling.ledger.holdings import NOTHING, RUNNING, HoldState
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.roster import FloatArray
@@ -100,14 +100,14 @@ class Attempt:
                 self._state.cluster.arrays.touch(node)  # room there costs something else now
             return False
         (self.moved if is_moved else self.victims).append(victim)
-        self._hold(victim, HoldState.NOTHING)
+        self._hold(victim, NOTHING)
         return True
 
     def spare(self, victim: JobRecord, is_enough: Callable[[], bool]) -> None:
         """Let a job that was released stay after all, if those that are left are enough."""
         journal = self._state.journal
         mark = journal.begin()
-        self._hold(victim, HoldState.RUNNING)
+        self._hold(victim, RUNNING)
         if not is_enough():
             journal.rollback(mark)
             return
@@ -117,10 +117,11 @@ class Attempt:
 
     def _hold(self, victim: JobRecord, hold: HoldState) -> None:
         """Count all tasks of a running job as running, or as gone, on the trial ledger."""
-        state, sign = self._state, -1 if hold is HoldState.NOTHING else 1
-        holders = [task for task in victim.tasks if task.holding is not None]
-        for task in holders:
+        state, sign = self._state, -1 if hold is NOTHING else 1
+        holders = []
+        for task in victim.tasks:
             if task.holding is not None:
+                holders.append(task)
                 state.cluster.change(task.holding, hold)
         state.charge(victim, victim.amount_of(holders), sign)
         state.limits.count(victim, sign)

@@ -8,7 +8,6 @@ by side in memory, for rows are visited one by one; slots are read field by fiel
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from struct import Struct
 from typing import TypeVar
 
@@ -78,9 +77,9 @@ class Roster:
     """
 
     def __init__(self) -> None:
-        self.row_devices: Int64Array = np.zeros((0, 8), dtype=np.int64)
-        self.row_memory: Int64Array = np.zeros((0, 8), dtype=np.int64)
-        self._hold_rows(np.zeros((64, _ROW_FIELDS), dtype=np.int64), devices=8)
+        self.row_devices: Int64Array = np.zeros((0, 1), dtype=np.int64)
+        self.row_memory: Int64Array = np.zeros((0, 1), dtype=np.int64)
+        self._hold_rows(np.zeros((64, _ROW_FIELDS), dtype=np.int64), devices=1)
         self.live: FloatArray = np.zeros((_SLOT_FIELDS, 0))
         self._hold_slots(np.zeros((_SLOT_FIELDS, 64)))
         self._hold_heads(np.full(64, -1, dtype=np.int64))
@@ -90,18 +89,27 @@ class Roster:
         self._by_priority = [0] * len(Priority)
         self._queue_numbers: dict[str, int] = {}
         self._slot_rows: list[tuple[int, ...]] = [()] * 64
-        self._free_rows = list(range(63, -1, -1))
-        self._free_slots = list(range(63, -1, -1))
+        self._rows_used = 0
+        """How many rows were ever used; ``width`` says that of slots."""
+        self._free_rows: list[int] = []
+        self._free_slots: list[int] = []
+        """Those of them that were given back."""
 
-    def copy_from(self, other: Roster, twin_of: Callable[[JobRecord], JobRecord]) -> None:
-        """Have the twins of other jobs in the same slots."""
-        self.row_devices, self.row_memory = other.row_devices.copy(), other.row_memory.copy()
-        self._hold_rows(other.rows.T.copy(), devices=other.row_devices.shape[1])
+    def copy_from(self, other: Roster, jobs: dict[str, JobRecord]) -> None:
+        """Have ``jobs`` in their slots, as their twins are in another roster."""
+        # What was never used is zero, and is not touched: memory costs more than what is written to it.
+        self._rows_used, used = other._rows_used, slice(other._rows_used)
+        rows, devices = other.rows.T, other.row_devices.shape[1]
+        self.row_devices, self.row_memory = other.row_devices[used], other.row_memory[used]
+        self._hold_rows(_wider(rows[used], *rows.shape), devices=devices)
         self.live = self.live[:, :0]
-        self._hold_slots(other.slots.copy())
+        self._hold_slots(_wider(other.live, *other.slots.shape))
         self.live = self.slots[:, : other.width]
         self._hold_heads(other.node_head.copy())
-        self.records = [None if record is None else twin_of(record) for record in other.records]
+        self.records = [None] * len(other.records)
+        for record in jobs.values():
+            if record.slot >= 0:
+                self.records[record.slot] = record
         self._by_priority, self._slot_rows = list(other._by_priority), list(other._slot_rows)
         self._queue_numbers = dict(other._queue_numbers)
         self._free_rows, self._free_slots = list(other._free_rows), list(other._free_slots)
@@ -115,11 +123,7 @@ class Roster:
         """
         if record.slot >= 0:
             self.remove(record)
-        if not self._free_slots:
-            self._grow_slots()
-        slot = record.slot = self._free_slots.pop()
-        if slot >= self.live.shape[1]:
-            self.live = self.slots[:, : slot + 1]
+        slot = record.slot = self._free_slots.pop() if self._free_slots else self._unused_slot()
         self.records[slot] = record
         whole_s, exact, weight, charge, loss = sizes
         started = now if record.started_at is None else record.started_at
@@ -179,7 +183,7 @@ class Roster:
         """Make an empty roster as wide as another one became."""
         while self.slots.shape[1] < width:
             self._grow_slots()
-        self._free_slots = list(range(self.slots.shape[1] - 1, -1, -1))
+        self._free_slots = list(range(width - 1, -1, -1))
         self.live = self.slots[:, :width]
 
     def rows_of(self, slots: Int64Array) -> Int64Array:
@@ -223,14 +227,12 @@ class Roster:
         return float("inf")
 
     def _add_row(self, slot: int, holding: Holding) -> int:
-        if not self._free_rows:
-            self._grow_rows()
         node, shape, count = holding.node, holding.shape, len(holding.devices)
         if node >= self.node_head.shape[0]:
             self._grow_heads(node + 1)
         if count > self.row_devices.shape[1]:
             self._hold_rows(self.rows.T, devices=count)
-        row = self._free_rows.pop()
+        row = self._free_rows.pop() if self._free_rows else self._unused_row()
         head = self._head_cells[node]
         _ROW.pack_into(
             self._row_bytes, row * _ROW.size,
@@ -238,10 +240,9 @@ class Roster:
             *shape.extras, *_NO_EXTRAS[len(shape.extras) :],
         )  # fmt: skip
         devices, memory, place = self._device_cells, self._memory_cells, row * self.row_devices.shape[1]
-        for device, memory_mib in zip(holding.devices, holding.memory_mib, strict=True):
-            devices[place] = device
-            memory[place] = memory_mib
-            place += 1
+        for position, device in enumerate(holding.devices, place):
+            devices[position] = device
+            memory[position] = holding.memory_mib[position - place]
         if head >= 0:
             self._row_cells[head * _ROW_FIELDS + ROW_PREVIOUS] = row
         self._head_cells[node] = row
@@ -260,6 +261,20 @@ class Roster:
 
     # ---- tables that grow ---------------------------------------------------------------------------------------
 
+    def _unused_slot(self) -> int:
+        slot = self.width
+        if slot == self.slots.shape[1]:
+            self._grow_slots()
+        self.live = self.slots[:, : slot + 1]
+        return slot
+
+    def _unused_row(self) -> int:
+        row = self._rows_used
+        if row == self.rows.shape[1]:
+            self._grow_rows()
+        self._rows_used = row + 1
+        return row
+
     def _grow_slots(self) -> None:
         # Not quite twice as many: fields a power of two apart would compete for the same lines of the cache.
         count = self.slots.shape[1]
@@ -267,12 +282,10 @@ class Roster:
         self._hold_slots(_wider(self.slots, _SLOT_FIELDS, count + more))
         self.records += [None] * more
         self._slot_rows += [()] * more
-        self._free_slots = list(range(count + more - 1, count - 1, -1))
 
     def _grow_rows(self) -> None:
         count = self.rows.shape[1]
         self._hold_rows(_wider(self.rows.T, 2 * count, _ROW_FIELDS), devices=self.row_devices.shape[1])
-        self._free_rows = list(range(2 * count - 1, count - 1, -1))
 
     def _grow_heads(self, nodes: int) -> None:
         wider = np.full(max(nodes, 2 * self.node_head.shape[0]), -1, dtype=np.int64)

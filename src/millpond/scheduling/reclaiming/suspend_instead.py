@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
 from millpond.scheduling import runs
-from millpond.scheduling.ledger.holdings import Holding
+from millpond.scheduling.ledger.holdings import FROZEN, SWAPPED, Holding
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -52,16 +52,17 @@ def ask_to_leave(
 
 
 def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> SuspendMode | None:
-    holdings = [task.holding for task in victim.tasks if task.holding is not None]
+    holders = [task for task in victim.tasks if task.holding is not None]
+    holdings = [task.holding for task in holders if task.holding is not None]
     for mode in leaves_by(state, victim):
-        if mode is SuspendMode.SWAP and not can_swap(state, victim):
+        hold = HOLD_OF[mode]
+        if hold is SWAPPED and not can_swap(state, victim):
             continue
-        if mode is SuspendMode.FREEZE and not all(map(state.cluster.has_device_memory, holdings)):
+        if hold is FROZEN and not all(map(state.cluster.has_device_memory, holdings)):
             continue
         mark = state.journal.begin()
         for holding in holdings:
-            state.cluster.change(holding, HOLD_OF[mode])
-        holders = [task for task in victim.tasks if task.holding is not None]
+            state.cluster.change(holding, hold)
         state.charge(victim, victim.held_by(holders), 1)
         state.limits.count(victim, 1)
         if is_enough() and _is_possible(state, holdings):
@@ -74,6 +75,7 @@ def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> S
 def _is_possible(state: State, holdings: Sequence[Holding]) -> bool:
     """Whether what is held now can be held beside what these holdings keep, and the factor of the pool allows it."""
     cluster = state.cluster
-    if any(cluster.is_overdrawn(holding) for holding in holdings):
-        return False
-    return not any(cluster.swapped.is_beyond(holding.devices) for holding in holdings)
+    for holding in holdings:
+        if cluster.is_overdrawn(holding) or cluster.swapped.is_beyond(holding.devices):
+            return False
+    return True

@@ -41,6 +41,16 @@ FOR_OTHERS = frozenset({Cause.RECLAIMED, Cause.PREEMPTED, Cause.LENDING_OVER, Ca
 """Why work leaves for others, or for its own hours: it goes on by itself, and if it cannot leave so it is ended."""
 
 
+_RUNNING, _FROZEN, _SWAP = TaskState.RUNNING, TaskState.FROZEN, SuspendMode.SWAP
+_WAYS = {
+    (True, True): (SuspendMode.FREEZE, SuspendMode.SWAP),
+    (True, False): (SuspendMode.FREEZE,),
+    (False, True): (SuspendMode.SWAP,),
+    (False, False): (),
+}
+"""By whether it is known what fits beside it, and whether its device memory may be moved."""
+
+
 def leaves_by(state: State, record: JobRecord) -> tuple[SuspendMode, ...]:
     """How running work may leave its devices for others without ending, the less disruptive way first.
 
@@ -50,15 +60,12 @@ def leaves_by(state: State, record: JobRecord) -> tuple[SuspendMode, ...]:
     pool, job = state.cluster.pools.get(record.job.pool), record.job
     if pool is None or not pool.suspends or record.suspend_refused or not job.may_freeze or record.kept is not None:
         return ()
-    tasks = record.wanted()
-    if any(task.state is not TaskState.RUNNING or task.holding is None for task in tasks):
-        return ()
-    capacity = state.cluster.arrays.device_memory_cells
-    known = all(capacity[device] for task in tasks if task.holding is not None for device in task.holding.devices)
-    return (
-        *((SuspendMode.FREEZE,) if known else ()),
-        *((SuspendMode.SWAP,) if job.may_swap else ()),
-    )
+    capacity, is_known = state.cluster.arrays.device_memory_cells, True
+    for task in record.wanted():
+        if task.state is not _RUNNING or task.holding is None:
+            return ()
+        is_known = is_known and all(map(capacity.__getitem__, task.holding.devices))
+    return _WAYS[is_known, job.may_swap]
 
 
 def suspend(state: State, record: JobRecord, mode: SuspendMode, cause: Cause, for_job: str = "") -> None:
@@ -66,9 +73,9 @@ def suspend(state: State, record: JobRecord, mode: SuspendMode, cause: Cause, fo
 
     They are free for others once the engine has confirmed it.
     """
-    trigger = Trigger.FREEZE_DECIDED if mode is SuspendMode.FREEZE else Trigger.SWAP_DECIDED
+    trigger = Trigger.SWAP_DECIDED if mode is _SWAP else Trigger.FREEZE_DECIDED
     for task in record.tasks:
-        if task.state in (TaskState.RUNNING, TaskState.FROZEN) and task.holding is not None:
+        if (task.state is _RUNNING or task.state is _FROZEN) and task.holding is not None:
             task.move(trigger)
         if task.vacating is not None and task.vacating.hold is HoldState.NOTHING:
             task.vacating = None  # it had just come back elsewhere, and leaves from there
@@ -156,6 +163,8 @@ def wants_back(state: State, record: JobRecord) -> bool:
 def can_swap(state: State, record: JobRecord) -> bool:
     """Whether the host memory of its nodes takes the job's device memory, beside that of others on their way there."""
     own = [task.holding for task in record.tasks if task.holding is not None]
+    if not state.pending.move_memory:
+        return state.cluster.has_swap_space(own)
     nodes = {holding.node for holding in own}
     moving = (each for node in nodes for each in state.pending.moving_memory(state.cluster.node_name(node)))
     leaving = {

@@ -50,21 +50,20 @@ class SwappedOff:
             kept = self.kept_mib.pop(device, 0)
             if device not in self.mib and not kept:
                 continue
-            unheld = free[device] + kept
-            beyond = int(self.mib.get(device, 0) + self._arrays.device_memory_cells[device] - self._most(device))
-            kept = max(min(beyond, unheld), 0)
-            free[device] = unheld - kept
-            if kept:
-                self.kept_mib[device] = kept
+            unheld = free[device] = free[device] + kept
+            beyond = self.mib.get(device, 0) + self._arrays.device_memory_cells[device] - self._most(device)
+            if beyond > 0 and unheld > 0:
+                kept = self.kept_mib[device] = min(beyond, unheld)
+                free[device] = unheld - kept
 
     def is_beyond(self, devices: Iterable[int]) -> bool:
         """Whether what is on one of these devices and what was swapped off it exceed what the pool's factor allows."""
-        arrays = self._arrays
-        return any(
-            arrays.device_memory_cells[device] - arrays.device_memory_free_cells[device] - self.kept_mib.get(device, 0)
-            > self._most(device) - self.mib.get(device, 0)
-            for device in devices
-        )
+        capacity, free = self._arrays.device_memory_cells, self._arrays.device_memory_free_cells
+        for device in devices:
+            held = capacity[device] - free[device] - self.kept_mib.get(device, 0)
+            if held > self._most(device) - self.mib.get(device, 0):
+                return True
+        return False
 
     def leave_room(self, holdings: Iterable[Holding]) -> bool:
         """Whether holdings may be swapped off devices that others may fill up then, by the pool's factor."""

@@ -91,7 +91,7 @@ def _unenforced(scheduler: Scheduler, start: Start | None) -> str:
         cut = (device for grant, device in granted if grant.is_part_of(device))
         vendor = next((device.vendor for device in cut if device.vendor != NVIDIA), "")
         if vendor:
-            return f"there is nothing that does so on {vendor} cards"
+            return f"nothing does so on {vendor} cards unless the kernel bounds their memory (dmem)"
     return ""
 
 
