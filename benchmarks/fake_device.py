@@ -35,6 +35,8 @@ class FakeProcess:
         used_mib: on its device, or when checkpointed what it used there.
         kernel_s: how long what it has submitted still runs.
         moves: the driver can checkpoint it.
+        drawing: it has memory that is not CUDA's, which no checkpoint knows.
+        secret: the driver does not say where its memory is.
     """
 
     task: TaskId | None
@@ -42,6 +44,8 @@ class FakeProcess:
     used_mib: int = 0
     kernel_s: float = 0.0
     moves: bool = True
+    drawing: bool = False
+    secret: bool = False
     state: ProcessState = ProcessState.RUNNING
     halted: bool = False
 
@@ -96,6 +100,14 @@ class FakeNode:
             if process.device == device and process.state is not ProcessState.CHECKPOINTED
         )
 
+    def resident_mib(self, task: TaskId) -> int:
+        """What a task has on its devices, as the driver lists it."""
+        return sum(process.used_mib for process in self.of(task) if process.state is not ProcessState.CHECKPOINTED)
+
+    def sleep(self, seconds: float) -> None:
+        """Time passes."""
+        self.now += seconds
+
     # ---- trees ------------------------------------------------------------------------------------------------------
 
     def pids(self, task: TaskId) -> list[int]:
@@ -139,7 +151,9 @@ class FakeNode:
         process = self.processes.get(pid)
         if process is None:
             raise DriverError("CUDA_ERROR_INVALID_VALUE")
-        return process.state if process.device else None
+        if process.secret:
+            raise DriverError("CUDA_ERROR_NOT_PERMITTED")
+        return process.state if process.device and not process.drawing else None
 
     def lock(self, pid: int, timeout_s: float) -> None:
         """See ``Driver``."""

@@ -96,7 +96,7 @@ def _row(cards: Cards, guarantees: Sequence[int], graphs: bool, seconds: float) 
 def _limited(cards: Cards, beside: bool, seconds: float) -> dict[str, Any]:
     """Parts of the card's time, and how soon the limited online task has each answer."""
     online = GateSettings(cap_mib=64, limit_milli=ONLINE_LIMIT, share_class=ShareClass.ONLINE)
-    backfill = GateSettings(cap_mib=64, share_class=ShareClass.BACKFILL, in_flight_maximum=2, floor_milli=50)
+    backfill = GateSettings(cap_mib=64, share_class=ShareClass.BACKFILL, in_flight_us=500)
     [card] = cards.driver.cards
     with cards.programs([cards.slice(online), cards.slice(backfill)]) as programs:
         if beside:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from fake_driver.building import build, what_is_missing
+from fake_driver.building import build, compile_program, what_is_missing
 from fake_driver.driver import FakeDriver
 from fake_driver.program import Program
 from millpond.model.errors import InvalidInputError
@@ -50,26 +50,14 @@ class Cards:
 
     def compile(self, source: str) -> Path:
         """A C program linked against the pretended driver."""
-        target = self._folder / "program"
-        libraries = self.driver.libraries
-        subprocess.run(
-            [
-                "gcc",
-                "-O2",
-                "-D_GNU_SOURCE",
-                "-x",
-                "c",
-                "-",
-                "-o",
-                target,
-                f"-L{libraries}",
-                "-lcuda",
-                "-Wl,--allow-shlib-undefined",
-            ],
-            input=source,
-            text=True,
-            check=True,
-        )
+        return compile_program(source, self.driver.libraries, self._folder / "program")
+
+    def shared_library(self, source: str, name: str) -> Path:
+        """A library of C in a folder of its own."""
+        target = self._folder / "libraries" / name
+        target.parent.mkdir(exist_ok=True)
+        command = ["gcc", "-O2", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-x", "c", "-", "-o", target]
+        subprocess.run(command, input=source, text=True, check=True)
         return target
 
     def run(self, program: Path, env: dict[str, str], *arguments: str) -> str:

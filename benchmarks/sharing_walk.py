@@ -169,14 +169,15 @@ class Walk:
         return answer
 
     def _settle_in(self, task: TaskId, entry: LedgerEntry) -> None:
-        moves = self.random.random() < 0.9
+        odd = self.random.random()
+        traits = {"moves": odd > 0.1, "drawing": odd < 0.02, "secret": 0.02 < odd < 0.04}
         self.node.begin(FakeProcess(task))
         for card, granted in entry.memory_mib.items():
             share = granted // 2
             for _ in range(self.random.randint(1, 2)):
                 room = _CARD_MIB - self.node.used_mib(card)
                 used = min(CONTEXT_MIB + self.random.randrange(share - CONTEXT_MIB), room)
-                self.node.begin(FakeProcess(task, card, used, self.random.choice([0.0, 0.1, 100.0]), moves))
+                self.node.begin(FakeProcess(task, card, used, self.random.choice([0.0, 0.1, 100.0]), **traits))
 
     def freeze(self) -> None:
         """The core wants somebody halted."""
@@ -266,7 +267,9 @@ class Walk:
 
     def _new_residency(self) -> ResidencyManager:
         ledger = Ledger(self.node.capacity_mib, {_NODE: self.host_mib})
-        checkpoints = CheckpointMover(self.node, self.node, lambda task: 0, self.node.clock)
+        checkpoints = CheckpointMover(
+            self.node, self.node, lambda task: 0, self.node.resident_mib, self.node.clock, self.node.sleep
+        )
         mover = VendorMover(self.node, checkpoints, lambda task: "nvidia")
         context = NodeContext(self.node.clock, lambda task, reason: self.lost.add(task))
         arbiter = Arbiter(ledger, mover, context)

@@ -1,4 +1,5 @@
-"""One measurement in a process of its own, so that a driver that hangs can be ended: NAME SECONDS FOLDER PARENT.
+"""One measurement in a process of its own, so that a driver that hangs can be ended: NAME SECONDS FOLDER HOST_MIB
+PARENT.
 
 ``run.py`` starts it. It writes its result, and nothing it started outlives it.
 """
@@ -14,24 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from gpu.bench import Bench, Measurement, find_card
-from gpu.catalogue import CATALOGUE
+from gpu.catalogue import CATALOGUE, file_of
 from gpu.children import ChildError
 from gpu.orphans import end_with
-from gpu.results import Result, Status, Verdict
+from gpu.results import Journal, Result, Status, Verdict
 from millpond.model.errors import UnavailableError
 
 _LEAVING_S = 10.0
 """What the programs of the measurement before may take to be gone from the driver's list."""
 
 
-def carry_out(measurement: Measurement, seconds: float) -> Result:
+def carry_out(measurement: Measurement, seconds: float, journal: Journal, host_mib: int) -> Result:
     """Measure, and judge."""
     began, since = datetime.now(UTC), time.monotonic()
     figures: dict[str, Any] = {}
     device, nvml = find_card(_LEAVING_S)
     with (
         tempfile.TemporaryDirectory(prefix="millpond-gpu-") as folder,
-        Bench(device, nvml, seconds, Path(folder)) as bench,
+        Bench(device, nvml, seconds, Path(folder), journal, host_mib) as bench,
     ):
         try:
             figures = measurement.measure(bench)
@@ -56,9 +57,10 @@ def carry_out(measurement: Measurement, seconds: float) -> Result:
 
 def main() -> None:
     """As told by the command line."""
-    name, seconds, folder, parent = sys.argv[1:]
+    name, seconds, folder, host_mib, parent = sys.argv[1:]
     end_with(int(parent), signal.SIGINT)  # which lets children end, and files go
-    carry_out(CATALOGUE[name], float(seconds)).write(Path(folder))
+    path = file_of(name, Path(folder))
+    carry_out(CATALOGUE[name], float(seconds), Journal(path, name), int(host_mib)).append(path)
 
 
 if __name__ == "__main__":

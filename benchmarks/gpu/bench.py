@@ -18,7 +18,7 @@ import psutil
 
 from gpu import guard
 from gpu.children import Child
-from gpu.results import Place, Verdict
+from gpu.results import Journal, Place, Verdict
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.node.devices.nvidia import NvidiaVendor
@@ -29,10 +29,10 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One of the fourteen.
+    """One question to a card.
 
     Attributes:
-        seconds: its part of ten minutes.
+        seconds: what it takes, about; stretched and shrunk to the time that there is.
         measure: the figures, from a card.
         judge: whether the figures meet the pass line.
     """
@@ -53,12 +53,16 @@ class Bench:
         device: the card, as the node's own code finds it.
         seconds: how long the measurement may take, about.
         folder: for its files; gone afterwards.
+        journal: for what it finds, part by part.
+        host_mib: host memory that it may fill.
     """
 
     device: Device
     nvml: Nvml
     seconds: float
     folder: Path
+    journal: Journal
+    host_mib: int
     workload: str = "calls of the driver"
     ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -78,14 +82,22 @@ class Bench:
         """Whether children can compute with PyTorch."""
         return importlib.util.find_spec("torch") is not None
 
-    def child(self, env: Mapping[str, str] | None = None, *, torch: bool = False, started: bool = True) -> Child:
+    def child(
+        self,
+        env: Mapping[str, str] | None = None,
+        *,
+        torch: bool = False,
+        started: bool = True,
+        user: int | None = None,
+    ) -> Child:
         """A program on the card, with its context made unless ``started`` is False.
 
         Args:
             env: beside what every child has.
             torch: one that uses PyTorch.
+            user: whom it runs as, where that is another.
         """
-        child = self.ends.enter_context(Child({**self.env, **(env or {})}, torch=torch))
+        child = self.ends.enter_context(Child({**self.env, **(env or {})}, torch=torch, user=user))
         if started:
             workload = child.ask("start")["workload"]
             self.workload = workload if torch else self.workload
@@ -128,12 +140,17 @@ class Bench:
         """Memory left on the card."""
         return int(self.nvml.module.nvmlDeviceGetMemoryInfo(self.handle).free) // _MIB
 
-    def mib_of(self, pid: int) -> int | None:
+    def bytes_of(self, pid: int) -> int | None:
         """Memory of one process; 0 when it has none, None when the driver does not tell."""
         running = self.nvml.ask("nvmlDeviceGetComputeRunningProcesses", self.handle)
         if running is None or any(process.usedGpuMemory is None for process in running):
             return None
-        return sum(int(process.usedGpuMemory) // _MIB for process in running if process.pid == pid)
+        return sum(int(process.usedGpuMemory) for process in running if process.pid == pid)
+
+    def mib_of(self, pid: int) -> int | None:
+        """The same in MiB."""
+        used = self.bytes_of(pid)
+        return None if used is None else used // _MIB
 
     def place(self) -> Place:
         """Where all this is."""

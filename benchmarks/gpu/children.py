@@ -42,9 +42,10 @@ class Child:
     Args:
         env: all of its environment.
         torch: computes with PyTorch, not by calls of the driver.
+        user: whom it runs as; None: as we do.
     """
 
-    def __init__(self, env: Mapping[str, str], *, torch: bool = False) -> None:
+    def __init__(self, env: Mapping[str, str], *, torch: bool = False, user: int | None = None) -> None:
         path = str(_ROOM) if "PYTHONPATH" not in env else f"{_ROOM}:{env['PYTHONPATH']}"
         self._process = subprocess.Popen(
             [sys.executable, "-m", _TORCH[torch], str(os.getpid())],
@@ -52,6 +53,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            user=user,
         )
         self.pid = self._process.pid
 
@@ -95,6 +97,13 @@ class Child:
         self._process.send_signal(number)
         return time.monotonic_ns()
 
+    def exit_code(self, timeout_s: float) -> int | None:
+        """How it ended by itself; None when it does not within that time."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
@@ -109,3 +118,12 @@ class Child:
 
     def _ended(self) -> ChildEndedError:
         return ChildEndedError("ended", f"the child {self.pid} ended with {self._process.wait()}")
+
+
+def exported(library: Path) -> list[str]:
+    """The names that a library gives to programs, by nm(1); empty where that is not installed."""
+    try:
+        done = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    return sorted({line.split()[-1].partition("@")[0] for line in done.stdout.splitlines() if line.strip()})

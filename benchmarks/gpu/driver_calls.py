@@ -145,6 +145,12 @@ class Cuda:
         self.synchronize()
         return pointer
 
+    def keep_in_pool(self) -> None:
+        """Have the device's pool give nothing back."""
+        pool = self.call("cuDeviceGetDefaultMemPool", self.device)
+        attribute = self.binding.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        self.call("cuMemPoolSetAttribute", pool, attribute, self.binding.cuuint64_t(2**64 - 1))
+
     def create_physical(self, size: int) -> int:
         """Bytes without an address, as frameworks take them for segments that grow; the handle."""
         binding = self.binding

@@ -17,6 +17,8 @@ from gpu.working import Kind, Work, main
 _LENGTHS_US = {Kind.LARGE: 1000, Kind.STEP: 500}
 _SMALL_US, _SMALL_COUNT = 20, 20
 _REQUEST_US, _REQUEST_COUNT = 100, 20
+_LONG_US, _LONG_COUNT = 1000, 30
+_ODD_BYTES = (1, 511, 4097, MIB - 1, MIB + 1, 2 * MIB + 1, 5 * MIB - 1, 33 * MIB + 7)
 
 
 class DriverWork(Work):
@@ -45,6 +47,8 @@ class DriverWork(Work):
             return _several(self._kernel(_REQUEST_US), _REQUEST_COUNT)
         if kind is Kind.GRAPH:
             return self._cuda.graph_of(self._kernel(_SMALL_US), _SMALL_COUNT)
+        if kind is Kind.LONG:
+            return self._cuda.graph_of(self._kernel(_LONG_US), _LONG_COUNT)
         return _several(self._kernel(_SMALL_US), _SMALL_COUNT)
 
     def wait(self) -> None:
@@ -83,6 +87,27 @@ class DriverWork(Work):
             for pointer in taken:
                 self._cuda.free(pointer, way)
         return {"mib": given, "refusal": refusal}
+
+    def odd_sizes(self, count: int) -> None:
+        """Memory in sizes that no page fits, kept."""
+        for number in range(count):
+            self._cuda.allocate(_ODD_BYTES[number % len(_ODD_BYTES)])
+
+    def pool_keeps(self, mib: int) -> None:
+        """Memory of the device's pool, freed again, which the pool keeps for itself."""
+        self._cuda.keep_in_pool()
+        self._cuda.free(self._cuda.allocate_async(mib * MIB), "async")
+
+    def heap_limit(self, mib: int) -> None:
+        """Memory that kernels may allocate of."""
+        limit = self._cuda.binding.CUlimit.CU_LIMIT_MALLOC_HEAP_SIZE
+        self._cuda.call("cuCtxSetLimit", limit, mib * MIB)
+        self._cuda.spinner(1)()
+        self.wait()
+
+    def lookups(self, names: list[str]) -> dict[str, Any]:
+        """Which exported function a look-up through the driver gives, by the name asked for."""
+        return {name: guard.looked_up(name) for name in names}
 
     def hold(self, mib: int, seed: int = 1) -> None:
         """Memory in blocks of a GiB, each filled, and kept."""

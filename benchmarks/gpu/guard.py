@@ -7,6 +7,7 @@ can be met. Whatever else begins a program or ends one goes through ``children``
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ _NVML_READS = (
 )
 _CUDA_NEVER = ("cuDevicePrimaryCtxReset", "cuMemAdvise", "cuMemAllocManaged", "cuMemPrefetch", "cuCtxResetPersisting")
 _MPS = "CUDA_MPS_"
+_LOOK_UPS = ((11030, 0), (12000, 0), (12000, 1), (12000, 2), (13000, 0))
+"""CUDA versions of callers, and the default, legacy and per-thread default stream."""
 
 
 class ForbiddenError(InvalidInputError):
@@ -109,6 +112,26 @@ def environment(inherited: Mapping[str, str], card: str, folder: Path) -> dict[s
     """
     kept = {name: value for name, value in inherited.items() if not name.startswith(_MPS)}
     return kept | {"CUDA_VISIBLE_DEVICES": card, "CUDA_MPS_PIPE_DIRECTORY": str(folder / "no-mps")}
+
+
+def looked_up(name: str) -> dict[str, Any]:
+    """Which of the driver's exported functions its own look-up gives for a name: ``own`` where it is none of them.
+
+    Nothing of what is found is called. Source: CUDA driver API, cuGetProcAddress and its flags.
+    """
+    library = ctypes.CDLL("libcuda.so.1")
+    exported: dict[int | None, str] = {}
+    for suffix in ("", "_v2", "_v3", "_v4", "_ptsz", "_v2_ptsz"):
+        if hasattr(library, name + suffix):
+            exported.setdefault(ctypes.cast(getattr(library, name + suffix), ctypes.c_void_p).value, name + suffix)
+    found: dict[str, Any] = {"exported": sorted(exported.values())}
+    for version, flags in _LOOK_UPS:
+        place, status = ctypes.c_void_p(), ctypes.c_int()
+        arguments = (ctypes.byref(place), ctypes.c_int(version), ctypes.c_uint64(flags), ctypes.byref(status))
+        error = library.cuGetProcAddress_v2(name.encode(), *arguments)
+        told = exported.get(place.value, "own") if place.value else "none"
+        found[f"{version}, flags {flags}"] = told if not error else f"error {error}"
+    return found
 
 
 def _cuda() -> Any:

@@ -64,7 +64,7 @@ MEASUREMENT = Measurement(
     "m01_context",
     "how much memory and power a context takes that does nothing",
     "eight contexts fit",
-    25,
+    15,
     measure,
     judge,
 )

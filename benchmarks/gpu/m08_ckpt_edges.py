@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
 import time
@@ -13,7 +15,7 @@ from gpu.bench import Bench, Measurement
 from gpu.children import Child, ChildError
 from gpu.gated import cut
 from gpu.results import Verdict, held
-from gpu.swapping import attempt, helper, move, state
+from gpu.swapping import attempt, helper, move, state, undone
 from gpu.working import Kind
 from millpond.model.errors import UnavailableError
 from millpond.node.sharing.helper import CheckpointHelper, DriverError, DriverHungError
@@ -23,6 +25,7 @@ _ANSWER_S = 20.0
 _HELD_MIB = 64
 _KILLED_MIB = 4096
 _INTO_IT_S = 0.05
+_NOBODY = 65534
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -37,6 +40,7 @@ def measure(bench: Bench) -> dict[str, Any]:
                     said[case.__name__.strip("_")] = {"not tried": str(error)}
                 except ChildError as error:
                     said[case.__name__.strip("_")] = {"child": error.name}
+                bench.journal.case(case.__name__.strip("_"), said[case.__name__.strip("_")])
     with bench.passing():
         afterwards = bench.child().ask("repeat", kind=Kind.TINY, count=1) > 0
     return {"cases": said, "works_afterwards": afterwards}
@@ -126,6 +130,46 @@ def _killed_in_the_middle(bench: Bench, driver: CheckpointHelper) -> dict[str, A
     return said | {"state": state(driver, child.pid), "left_mib": bench.mib_of(child.pid)}
 
 
+def _helper_killed(bench: Bench, driver: CheckpointHelper) -> dict[str, Any]:
+    """Who asked the driver to move a program dies in the middle of it; can another bring the program back?"""
+    child = bench.child()
+    child.ask("hold", mib=min(_KILLED_MIB, bench.free_mib() // 2))
+    before = child.ask("checksum")
+    with helper(bench) as other:
+        move(other, child.pid, "lock")
+
+        def leave() -> None:
+            with contextlib.suppress(DriverHungError, DriverError):
+                move(other, child.pid, "checkpoint")
+
+        mover = threading.Thread(target=leave)
+        mover.start()
+        time.sleep(_INTO_IT_S)
+        other.close()
+        mover.join()
+    said = {"state": state(driver, child.pid), "left_mib": bench.mib_of(child.pid)}
+    said |= {f"then {step}": answer for step, answer in undone(driver, child.pid).items()}
+    return said | _goes_on(child) | {"equal": child.ask("checksum") == before}
+
+
+def _other_user(bench: Bench, driver: CheckpointHelper) -> dict[str, Any]:
+    """A program that runs as nobody, moved by root."""
+    if os.geteuid() != 0:
+        return {"not tried": "only root starts programs of others"}
+    try:
+        child = bench.child(user=_NOBODY)
+    except OSError as error:
+        return {"not tried": f"another user cannot start the interpreter: {error}"}
+    return _tried(child, driver)
+
+
+def _gated(bench: Bench, driver: CheckpointHelper) -> dict[str, Any]:
+    """A program in a slice that computes."""
+    child = bench.child(cut(bench, "gated").env)
+    child.ask("repeat", kind=Kind.SMALL, count=10)
+    return _tried(child, driver)
+
+
 def _under_mps(bench: Bench, driver: CheckpointHelper) -> dict[str, Any]:
     with mps.pack(bench) as pack, bench.passing():
         return _tried(bench.child(pack.client()), driver)
@@ -150,7 +194,10 @@ _CASES = (
     _busy,
     _forked,
     _without_cuda,
+    _gated,
     _held_in_the_gate,
+    _other_user,
+    _helper_killed,
     _killed_in_the_middle,
     _under_mps,
 )
@@ -159,7 +206,7 @@ MEASUREMENT = Measurement(
     "m08_ckpt_edges",
     "what the driver says where a move is difficult, and what it leaves",
     "it answers every time, and the card works afterwards",
-    35,
+    45,
     measure,
     judge,
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gpu.bench import Bench
 from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
-from millpond.model.sharing import ShareClass
+from millpond.node.sharing.backend import EnforcementRequest
 from millpond.node.sharing.mps import MpsEnforcer
 from millpond.node.task.records import TaskId
 
@@ -40,7 +40,7 @@ class Pack:
         device = self.bench.device
         part = Grant(device.uuid, limit_milli, limit_milli, memory_mib or device.memory_mib)
         task = TaskId("measurement", 1, next(self.numbers))
-        found = self.hold.prepare(task, self.bench.folder / f"client-{task.task}", [part], ShareClass.NORMAL, None)
+        found = self.hold.prepare(EnforcementRequest(task, self.bench.folder / f"client-{task.task}", [part]))
         self.tasks.append(task)
         return dict(found.env)
 

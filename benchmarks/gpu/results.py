@@ -1,8 +1,13 @@
-"""What a measurement found: figures, a verdict, and where they were seen, as one JSON file."""
+"""What a measurement found: figures, a verdict, and where they were seen, a JSON object on a line of its own.
+
+Lines are appended as they come, those of a part of a measurement first: what was found is there whenever the time
+ends.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -74,17 +79,49 @@ class Result:
     place: Place = Place()
     figures: dict[str, Any] = field(default_factory=dict)
 
-    def write(self, folder: Path) -> Path:
-        """Into ``folder``, replacing what an earlier run found."""
-        path = folder / f"{self.measurement}.json"
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        return path
+    def append(self, path: Path) -> None:
+        """Write it behind all that a file has."""
+        append(path, asdict(self))
 
     @staticmethod
-    def read(path: Path) -> Result:
-        """As ``write`` left it."""
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return Result(**{**told, "status": Status(told["status"]), "place": Place(**told["place"])})
+    def read(path: Path, measurement: str, beyond: int = 0) -> Result | None:
+        """The last of a measurement, as ``append`` left it; None where there is none.
+
+        Args:
+            beyond: bytes of the file that are older.
+        """
+        lines = path.read_bytes()[beyond:].decode().splitlines() if path.exists() else []
+        told = [json.loads(line) for line in lines]
+        found = [each for each in told if each["measurement"] == measurement and "status" in each]
+        if not found:
+            return None
+        return Result(**{**found[-1], "status": Status(found[-1]["status"]), "place": Place(**found[-1]["place"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Where a measurement writes what it has found so far.
+
+    Attributes:
+        path: of the file that its result goes to, too.
+    """
+
+    path: Path
+    measurement: str
+
+    def case(self, name: str, found: Any) -> None:
+        """One part of it is done."""
+        append(self.path, {"measurement": self.measurement, "case": name, "found": found})
+
+
+def append(path: Path, told: Any) -> None:
+    """One line, on the disk when this returns."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(file, (json.dumps(told) + "\n").encode())
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

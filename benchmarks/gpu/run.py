@@ -1,7 +1,7 @@
-"""Measures sharing on the card of this machine: all measurements or some, within ten minutes, one JSON file each.
+"""Measures sharing on the card of this machine: what teaches most first, and all that was found by then is written.
 
     python benchmarks/gpu/run.py
-    python benchmarks/gpu/run.py --only m03,m05 --minutes 4 --out results
+    python benchmarks/gpu/run.py --only m03,m05 --limit-s 240 --host-mib 65536 --out results
 
 Exit code 0: all that was measured met its line, 1: something did not, 2: bad input, 69: no card that can be
 measured, 130: interrupted.
@@ -22,8 +22,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import psutil
+
 from gpu.bench import Measurement, find_card
-from gpu.catalogue import CATALOGUE
+from gpu.catalogue import CATALOGUE, ON_REQUEST, file_of
 from gpu.results import Result, Status
 from millpond.model.errors import InvalidInputError, UnavailableError
 from reporting import Table, command_line, emit, note, program
@@ -35,26 +37,32 @@ NO_CARD = os.EX_UNAVAILABLE
 INTERRUPTED = 128 + signal.SIGINT
 
 _RESULTS = Path(__file__).resolve().parent / "results"
+_PLANNED = 0.8
+"""Of the limit: what is planned never takes exactly as long."""
 _MOST_STRETCH = 3.0
 """Of its usual time, where few measurements share many minutes."""
 _GRACE_S = 15.0
+_MIB = 1024 * 1024
 
 
 @program
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and tell."""
     parser = command_line(__doc__)
-    parser.add_argument("--only", default="", metavar="NAMES", help="such as m03,m05; all by default")
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all together; 10 by default")
-    parser.add_argument("--out", type=Path, default=_RESULTS, metavar="DIR", help="where the JSON files go")
+    parser.add_argument("--only", default="", metavar="NAMES", help="such as m03,m05; by default what teaches most")
+    parser.add_argument("--limit-s", type=float, default=600.0, metavar="S", help="for all together; 600 by default")
+    parser.add_argument(
+        "--host-mib", type=int, default=0, metavar="MIB", help="host memory to fill; by default what is free"
+    )
+    parser.add_argument("--out", type=Path, default=_RESULTS, metavar="DIR", help="where the files of results go")
     parser.add_argument("--list", action="store_true", help="say what there is, and measure nothing")
     options = parser.parse_args(arguments)
     chosen = choose(options.only)
     if options.list:
         emit({"measurements": [each.name for each in chosen]}, options.json, [_listed(chosen)])
         return 0
-    if not options.minutes > 0:
-        raise InvalidInputError(f"--minutes {options.minutes:g}: no time at all", "give it minutes above 0")
+    if not options.limit_s > 0:
+        raise InvalidInputError(f"--limit-s {options.limit_s:g}: no time at all", "give it seconds above 0")
     try:
         find_card()
     except UnavailableError as error:
@@ -62,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NO_CARD
     _make(options.out)
     try:
-        results = measure_all(chosen, options.minutes * 60, options.out)
+        host_mib = options.host_mib or psutil.virtual_memory().available // _MIB
+        results = measure_all(chosen, options.limit_s, options.out, host_mib)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; what was started has been ended, results written so far are kept\n")
         return INTERRUPTED
@@ -71,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose(names: str) -> list[Measurement]:
-    """The measurements whose names begin as given, in their own order; all for an empty text.
+    """The measurements whose names begin as given, in the catalogue's order; what teaches most for an empty text.
 
     Raises:
         InvalidInputError: one is not known.
@@ -80,22 +89,28 @@ def choose(names: str) -> list[Measurement]:
     for name in wanted:
         if not any(known.startswith(name) for known in CATALOGUE):
             raise InvalidInputError(f"--only {name}: there is no such measurement", "--list says what there is")
-    return [each for name, each in CATALOGUE.items() if not wanted or name.startswith(tuple(wanted))]
+    if not wanted:
+        return [each for name, each in CATALOGUE.items() if name not in ON_REQUEST]
+    return [each for name, each in CATALOGUE.items() if name.startswith(tuple(wanted))]
 
 
-def measure_all(chosen: Sequence[Measurement], seconds: float, folder: Path) -> list[Result]:
+def planned_s(chosen: Sequence[Measurement], limit_s: float) -> dict[str, float]:
+    """What each may take, by its name; together four fifths of the limit at the most."""
+    stretch = min(_PLANNED * limit_s / sum(each.seconds for each in chosen), _MOST_STRETCH)
+    return {each.name: each.seconds * stretch for each in chosen}
+
+
+def measure_all(chosen: Sequence[Measurement], limit_s: float, folder: Path, host_mib: int) -> list[Result]:
     """One after the other; those for which no time is left are skipped."""
-    until = time.monotonic() + seconds
-    stretch = min(seconds / sum(each.seconds for each in chosen), _MOST_STRETCH)
-    results = []
+    until, planned, results = time.monotonic() + limit_s, planned_s(chosen, limit_s), []
     for each in chosen:
-        planned = each.seconds * stretch
-        if time.monotonic() + planned / 2 > until:
+        left = until - time.monotonic()
+        if planned[each.name] / 2 > left:
             result = _without(each, Status.SKIPPED, "the time was used up before it")
-            result.write(folder)
+            result.append(file_of(each.name, folder))
         else:
-            note(f"{each.name}: {each.question}, about {planned:.0f} s")
-            result = measure_alone(each, planned, folder)
+            note(f"{each.name}: {each.question}, about {planned[each.name]:.0f} s")
+            result = measure_alone(each, planned[each.name], left, folder, host_mib)
         # Said at once, whoever listens: a machine that is lent may be taken back before the table is printed.
         why = f": {result.reason}" if result.reason else ""
         sys.stderr.write(f"{each.name} {result.status} in {result.seconds:.0f} s{why}\n")
@@ -103,30 +118,32 @@ def measure_all(chosen: Sequence[Measurement], seconds: float, folder: Path) -> 
     return results
 
 
-def measure_alone(measurement: Measurement, seconds: float, folder: Path) -> Result:
-    """In a process of its own, which is ended when it takes far longer than it should."""
-    path = folder / f"{measurement.name}.json"
-    path.unlink(missing_ok=True)
+def measure_alone(measurement: Measurement, seconds: float, left_s: float, folder: Path, host_mib: int) -> Result:
+    """In a process of its own, which is ended when it takes far longer than it should, or no time is left."""
+    path = file_of(measurement.name, folder)
+    before = path.stat().st_size if path.exists() else 0
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    arguments = (measurement.name, str(seconds), str(folder), str(host_mib), str(os.getpid()))
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpu.alone", measurement.name, str(seconds), str(folder), str(os.getpid())],
+        [sys.executable, "-m", "gpu.alone", *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (*_ROOMS, *inherited)))},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     try:
-        _, said = process.communicate(timeout=2 * seconds + 2 * _GRACE_S)
+        _, said = process.communicate(timeout=min(2 * seconds + 2 * _GRACE_S, left_s))
     except BaseException as error:
         _end(process)
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
         said = f"it did not end within {error.timeout:.0f} s"
-    if path.exists():
-        return Result.read(path)
+    result = Result.read(path, measurement.name, before)
+    if result is not None:
+        return result
     last = said.strip().splitlines()[-1:] or ["it said nothing"]
     result = _without(measurement, Status.FAIL, f"it broke off: {last[0]}")
-    result.write(folder)
+    result.append(path)
     return result
 
 

@@ -70,9 +70,15 @@ def attempt(driver: CheckpointHelper, pid: int, lock_timeout_s: float = 2.0) -> 
         if said[step] != "ok":
             break
     said["state"] = state(driver, pid)
+    return said | {f"undone by {step}": answer for step, answer in undone(driver, pid).items()}
+
+
+def undone(driver: CheckpointHelper, pid: int) -> dict[str, str]:
+    """Bring a program back from wherever it is, as far as that goes: what the driver said to each step."""
+    said = {}
     for step, fits in (("restore", ProcessState.CHECKPOINTED), ("unlock", ProcessState.LOCKED)):
         if state(driver, pid) == fits:
-            said[f"undone by {step}"] = _said(driver, step, pid, STEP_S / 3)
+            said[step] = _said(driver, step, pid, STEP_S / 3)
     return said
 
 

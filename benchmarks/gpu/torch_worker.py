@@ -17,6 +17,7 @@ from gpu.working import Kind, Work, main
 _MIB = 1024 * 1024
 _GEMM = 8192
 _SMALL_COUNT = 20
+_LONG_COUNT = 20
 _BATCH = 32
 _BLOCKS = 8
 _CHANNELS = 64
@@ -83,10 +84,11 @@ class TorchWork(Work):
             return _dropping(self._step())
         if kind is Kind.REQUEST:
             return self._request()
-        if kind is Kind.LARGE:
+        if kind in (Kind.LARGE, Kind.LONG):
             left = torch.randn(_GEMM, _GEMM, device=self._device, dtype=torch.bfloat16)
             result = torch.empty_like(left)
-            return _dropping(lambda: torch.mm(left, left, out=result))
+            product = _dropping(lambda: torch.mm(left, left, out=result))
+            return product if kind is Kind.LARGE else self._captured(lambda: [product() for _ in range(_LONG_COUNT)])
         values = torch.zeros(1, device=self._device)
         tiny = _dropping(lambda: values.add_(1))
         if kind is Kind.TINY:
@@ -169,7 +171,7 @@ class TorchWork(Work):
 
         return answer
 
-    def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
+    def _captured(self, work: Callable[[], object]) -> Callable[[], None]:
         work()  # so that nothing has to be loaded while it is captured
         self.wait()
         graph = torch.cuda.CUDAGraph()

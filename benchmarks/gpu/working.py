@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -19,9 +18,7 @@ from gpu.orphans import end_with
 
 _TRIES = 5
 _SEED = 1
-_QUIET_S = 0.002
-"""For so long nothing is asked before a halted neighbour goes on; the gate's window is as long by default."""
-_MOST_HALTED_S = 1.0
+_LAST_LAUNCHES = 500
 
 
 class Kind(StrEnum):
@@ -37,6 +34,8 @@ class Kind(StrEnum):
     """A kernel that fills the card for about a millisecond; with PyTorch a large matrix product."""
     STEP = "step"
     """A step of training."""
+    LONG = "long"
+    """A graph of about thirty milliseconds, which nothing interrupts."""
     REQUEST = "request"
     """What a service does for one request."""
 
@@ -120,29 +119,32 @@ class Work(ABC):
             seen.append((since, time.monotonic_ns() - since))
         return seen
 
-    def serve(self, rate: float, seconds: float, halts: int = 0, start_s: float = 0.0) -> list[float]:
+    def serve(self, rate: float, seconds: float, start_s: float = 0.0) -> list[float]:
         """Answer requests that come at random moments (Poisson) and do not wait for each other to be answered.
 
         Args:
             rate: requests a second.
-            halts: a sibling's process, stopped while there are requests; 0 for none.
             start_s: see ``work``.
 
         Returns:
             milliseconds from each arrival to its answer.
         """
-        draw, begin, neighbour = random.Random(_SEED), self._unit(Kind.REQUEST), Neighbour(halts)
+        draw, begin = random.Random(_SEED), self._unit(Kind.REQUEST)
         time.sleep(max(0.0, start_s - time.monotonic()))
         took, start, due = [], time.monotonic(), 0.0
         while (due := due + draw.expovariate(rate)) < seconds:
-            while (left := start + due - time.monotonic()) > 0:
-                time.sleep(neighbour.goes_on_within(left))
-            neighbour.stop()
+            time.sleep(max(0.0, start + due - time.monotonic()))
             begin()
             self.wait()
             took.append((time.monotonic() - start - due) * 1000)
-        neighbour.release()
         return took
+
+    def leave(self) -> None:
+        """End as programs do, while what was launched is still being done."""
+        begin = self._unit(Kind.TINY)
+        for _ in range(_LAST_LAUNCHES):
+            begin()
+        raise SystemExit(0)
 
     def _unit(self, kind: str) -> Callable[[], None]:
         if kind not in self._units:
@@ -150,57 +152,6 @@ class Work(ABC):
             self._units[kind]()  # whatever is done once
             self.wait()
         return self._units[kind]
-
-
-class Neighbour:
-    """A process that is halted while there is something more important to do.
-
-    It may be halted while it holds a lock that we wait for next; so it is never halted for longer than a second.
-
-    Args:
-        pid: 0 for nobody.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._stopped_at = 0.0
-        self._halted_since = 0.0
-        self._over = threading.Event()
-        if pid:
-            threading.Thread(target=self._watch, daemon=True).start()
-
-    def stop(self) -> None:
-        """Halt it, or keep it halted."""
-        if self._pid and not self._stopped_at:
-            self._halted_since = time.monotonic()
-            os.kill(self._pid, signal.SIGSTOP)
-        self._stopped_at = time.monotonic()
-
-    def go_on(self) -> None:
-        """Let it run."""
-        if self._pid and self._stopped_at:
-            os.kill(self._pid, signal.SIGCONT)
-        self._stopped_at = 0.0
-
-    def release(self) -> None:
-        """Let it run, and leave it alone from now on."""
-        self._over.set()
-        self.go_on()
-
-    def _watch(self) -> None:
-        while not self._over.wait(_MOST_HALTED_S / 4):
-            if self._stopped_at and time.monotonic() - self._halted_since > _MOST_HALTED_S:
-                self.go_on()
-
-    def goes_on_within(self, left: float) -> float:
-        """How long to wait now, if nothing is to be done for ``left`` seconds; lets it run when its time has come."""
-        if not self._pid or not self._stopped_at:
-            return left
-        until = self._stopped_at + _QUIET_S - time.monotonic()
-        if until > 0:
-            return min(left, until)
-        self.go_on()
-        return left
 
 
 def main(work: Work) -> int:

@@ -180,9 +180,10 @@ def test_the_twin_compares_what_was_with_what_is_simulated(capsys):
 
 @pytest.mark.usefixtures("_fake_driver_libraries")
 def test_the_gate_is_measured_on_a_pretended_card(capsys):
-    gate_overhead.main(["--blocks", "4", "--launches", "200", "--json", "-"])
+    gate_overhead.main(["--blocks", "4", "--launches", "200", "--pairs", "1600", "--json", "-"])
     overhead = printed(capsys)
     assert [row["case"] for row in overhead["rows"]] == ["one stream", "an idle neighbour", "two streams"]
+    assert overhead["allocations"]["last_ns"] > 0
     assert overhead["pause_ms"]["worst"] >= overhead["pause_ms"]["median"] >= 0
     gate_shares.main(["--seconds", "0.2", "--json", "-"])
     assert len(printed(capsys)["rows"]) == 8

@@ -10,14 +10,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fake_driver.driver import MIB, FakeDriver
+from fake_driver.driver import MIB, Action, FakeDriver
 from fake_driver.program import Program
 from gpu import run
-from gpu.catalogue import CATALOGUE
-from gpu.results import Result, Status
+from gpu.catalogue import CATALOGUE, ON_REQUEST, file_of
+from gpu.results import Result, Status, append
 
 PROGRAM = Path(run.__file__)
 
@@ -32,6 +33,10 @@ def measured(driver: FakeDriver, folder: Path, *arguments: str) -> tuple[int, st
         timeout=280,
     )
     return done.returncode, done.stderr
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -60,26 +65,56 @@ def test_a_card_with_work_on_it_is_not_measured(fake_driver: FakeDriver, tmp_pat
     assert said.count("\n") == 1
 
 
+def test_what_was_found_is_there_though_the_program_is_killed_before_its_end(
+    fake_driver: FakeDriver, tmp_path: Path
+) -> None:
+    earlier = {"measurement": "m00_probe", "case": "of an earlier run"}
+    append(tmp_path / "truth.jsonl", earlier)
+    fake_driver.plan("cuCheckpointProcessGetState", Action.HANG)
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "--out", str(tmp_path), "--only", "m00"],
+        env={**os.environ, **fake_driver.env()},
+        stderr=subprocess.DEVNULL,
+    )
+    until(lambda: len(lines(tmp_path / "truth.jsonl")) > 2)
+    process.kill()
+    process.wait()
+    found = lines(tmp_path / "truth.jsonl")
+    assert found[0] == earlier
+    assert [line["case"] for line in found[1:]] == ["driver's exports", "look-ups"]
+    until(lambda: fake_driver.used_bytes(fake_driver.cards[0]) == 0)
+
+
 def test_what_is_not_known_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         run.main(["--only", "m77", "--out", str(tmp_path)])
     assert ended.value.code == 2
     with pytest.raises(SystemExit) as ended:
-        run.main(["--minutes", "0", "--out", str(tmp_path)])
+        run.main(["--limit-s", "0", "--out", str(tmp_path)])
     assert ended.value.code == 2
 
 
-def test_all_together_fit_into_ten_minutes() -> None:
-    assert sum(each.seconds for each in CATALOGUE.values()) <= 600
-    assert list(CATALOGUE) == [each.name for each in run.choose("")]
+@pytest.mark.parametrize("limit_s", [60.0, 600.0])
+def test_what_is_planned_takes_four_fifths_of_the_limit(limit_s: float) -> None:
+    planned = run.planned_s(run.choose(""), limit_s)
+    assert sum(planned.values()) == pytest.approx(0.8 * limit_s)
+    assert next(iter(planned)) == "m00_probe"
+    assert not planned.keys() & ON_REQUEST
+
+
+def test_truth_comes_before_time_and_moves_come_last() -> None:
+    files = [file_of(each.name, Path()).stem for each in run.choose("")]
+    assert list(dict.fromkeys(files)) == ["truth", "time", "moves"]
     assert [each.name for each in run.choose("m00")] == ["m00_probe"]
+    assert [each.name for each in run.choose("m")] == list(CATALOGUE)
 
 
 def test_a_measurement_that_breaks_off_is_a_failure_with_its_last_word(fake_driver: FakeDriver, tmp_path: Path) -> None:
     fake_driver.plan("cuDevicePrimaryCtxRetain", result=2)
     code, _ = measured(fake_driver, tmp_path, "--only", "m00")
     assert code == 1
-    result = Result.read(tmp_path / "m00_probe.json")
+    result = Result.read(tmp_path / "truth.jsonl", "m00_probe")
+    assert result is not None
     assert result.status is Status.FAIL
     assert "CUDA_ERROR_OUT_OF_MEMORY" in result.reason
 
@@ -91,14 +126,24 @@ def test_cheap_measurements_say_where_they_were_made_and_what_was_found(
     code, said = measured(fake_driver, tmp_path, "--only", "m00,m13", "--json", str(all_of_it))
     assert code == 0, said
     assert [line.split()[:2] for line in said.splitlines()] == [["m00_probe", "pass"], ["m13_remap", "pass"]]
-    told = json.loads((tmp_path / "m00_probe.json").read_text())
+    told = lines(tmp_path / "truth.jsonl")[-1]
     assert json.loads(all_of_it.read_text())["results"][0] == told
     assert told["status"] == "pass"
     assert told["place"]["card"] == "NVIDIA H200"
     assert told["place"]["driver"]
     assert told["figures"]["checkpoints"]["usable"]
     assert len(told["figures"]["checkpoint_calls"]) == 6
-    assert Result.read(tmp_path / "m13_remap.json").figures["identity"] == ["ok", "locked"]
+    parts = {line["case"]: line["found"] for line in lines(tmp_path / "truth.jsonl")[:-1]}
+    assert parts["look-ups"]["cuMemAlloc"]["12000, flags 0"] == "cuMemAlloc_v2"
+    assert parts["states of processes"]["computes"] == "running"
+    assert parts["states of processes"]["uses no card"] == "no device"
+    assert parts["states of processes"]["has ended"] == "CUDA_ERROR_INVALID_VALUE"
+    assert [True, 0] not in parts["listed processes"]["Compute"]
+    assert "cuMemAlloc_v2" in (tmp_path / "driver-symbols.txt").read_text().split()
+    moved = Result.read(tmp_path / "moves.jsonl", "m13_remap")
+    assert moved is not None
+    assert moved.figures["identity"] == ["ok", "locked"]
+    assert len(list(tmp_path.iterdir())) <= 6
     assert fake_driver.used_bytes(fake_driver.cards[0]) == 0
 
 
@@ -134,7 +179,7 @@ def test_whatever_ends_the_program_ends_all_that_it_started(
     process.send_signal(number)
     assert process.wait(60) == code
     until(lambda: fake_driver.used_bytes(card) == 0)
-    assert not list(tmp_path.glob("*.json"))
+    assert not list(tmp_path.glob("*.jsonl"))
 
 
 @pytest.mark.long
@@ -143,15 +188,16 @@ def test_every_measurement_runs_to_its_end_and_leaves_the_card_empty(
     fake_driver: FakeDriver, tmp_path: Path, name: str
 ) -> None:
     [card] = fake_driver.cards
-    fake_driver.set("context_bytes", 300 * MIB)
+    fake_driver.set("context_bytes", 200 * MIB)
     fake_driver.set("bytes_per_second", 100_000 * MIB)
     subprocess.run(
-        [sys.executable, "-m", "gpu.alone", name, "2", str(tmp_path), str(os.getpid())],
+        [sys.executable, "-m", "gpu.alone", name, "2", str(tmp_path), "4096", str(os.getpid())],
         env={**os.environ, **fake_driver.env(), "PYTHONPATH": str(PROGRAM.parents[1])},
         check=True,
         timeout=180,
     )
-    result = Result.read(tmp_path / f"{name}.json")
+    result = Result.read(file_of(name, tmp_path), name)
+    assert result is not None
     assert "broke off" not in result.reason
     assert result.figures or result.status is Status.UNSUPPORTED
     assert result.place.card == "NVIDIA H200"

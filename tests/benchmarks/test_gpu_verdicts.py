@@ -19,8 +19,8 @@ def latency(p99: float) -> dict[str, float]:
     return {"count": 100, "p50": 1.0, "p99": p99, "max": p99}
 
 
-def arm(p99: float, of_gaps: float) -> list[dict[str, Any]]:
-    return [{"load": load, "latency_ms": latency(p99), "of_gaps": of_gaps} for load in (0.2, 0.5)]
+def arm(p99: float, of_gaps: float | None) -> dict[str, Any]:
+    return {"load": 0.5, "latency_ms": latency(p99), "of_gaps": of_gaps}
 
 
 GREEDY = {"refusal": "CUDA_ERROR_OUT_OF_MEMORY", "others_did": [3] * 7, "did_then": {"units": 1, "seconds": 0.1}}
@@ -44,13 +44,13 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "m03_overhead": {"kinds": {"tiny": {"overhead_percent": 1.9}, "large": {"overhead_percent": 0.4}}},
     "m04_share": {"alone": [{"kind": "large", "wanted": "10 %", "error_points": -2.9}], "pairs": []},
-    "m05_colocate": {"arms": {"alone": arm(10.0, 0.0), "native": arm(20.0, 1.0), "gate K=2": arm(12.0, 0.5)}},
+    "m05_colocate": {"arms": {"alone": arm(10.0, 0.0), "native": arm(20.0, 1.0), "gate, floor 0 %": arm(12.0, 0.5)}},
     "m06_freeze": {"slow_pulses": 9, "queued_ms": 4.0, "quiet_ms": latency(103.0), "losses_equal": True},
     "m07_ckpt": {
         "kernels_compute": True,
         "sizes": [SIZE | {"mib": 1024, "out_gb_per_s": 2.0}, SIZE],
         "unchanged": {"graph": True, "losses": True},
-        "cycles": {"count": 100, "equal": True},
+        "cycles": {"count": 20, "equal": True},
     },
     "m08_ckpt_edges": {"cases": {"managed": {"lock": "ok", "checkpoint": "X"}}, "works_afterwards": True},
     "m09_swap": {"units": [5, 5], "equal": True, "switches": [{}], "useful": 0.71},
@@ -63,6 +63,9 @@ GOOD: dict[str, dict[str, Any]] = {
         "wrong": ("CUDA_ERROR_INVALID_VALUE", "checkpointed"),
         "partial": None,
     },
+    "m14_account": {"cases": {"a graph": {"off": -0.02}, "a training": {"child": "ended"}, "odd sizes": {"off": None}}},
+    "m15_rates": {"rows": [{"programs": 8, "ratio": 0.95}]},
+    "m16_exits": {"exits": {"0": 200}, "left_mib": 0},
 }
 
 BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
@@ -77,8 +80,8 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("m03_overhead", lambda seen: seen["kinds"]["tiny"].update(overhead_percent=2.1), "tiny: 2.1 %"),
     ("m03_overhead", lambda seen: seen["kinds"]["large"].update(overhead_percent=0.6), "large: 0.6 %"),
     ("m04_share", lambda seen: seen["alone"][0].update(error_points=3.1), "10 %: 3.1 points"),
-    ("m05_colocate", lambda seen: seen["arms"].update({"gate K=2": arm(12.1, 0.9)}), "no setting"),
-    ("m05_colocate", lambda seen: seen["arms"].update({"gate K=2": arm(10.0, 0.4)}), "no setting"),
+    ("m05_colocate", lambda seen: seen["arms"].update({"gate, floor 0 %": arm(12.1, 0.9)}), "no setting"),
+    ("m05_colocate", lambda seen: seen["arms"].update({"gate, floor 0 %": arm(10.0, 0.4)}), "no setting"),
     ("m06_freeze", lambda seen: seen.update(quiet_ms=latency(105.0)), "105.0 ms"),
     ("m06_freeze", lambda seen: seen.update(slow_pulses=0), "nothing can be said"),
     ("m06_freeze", lambda seen: seen.update(losses_equal=False), "losses"),
@@ -88,7 +91,7 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("m07_ckpt", lambda seen: seen["sizes"][1].update(left_mib=500), "left on the card"),
     ("m07_ckpt", lambda seen: seen["sizes"][1].update(freed_mib=4000), "left on the card"),
     ("m07_ckpt", lambda seen: seen["unchanged"].update(losses=False), "changed: losses"),
-    ("m07_ckpt", lambda seen: seen["cycles"].update(count=60), "60 cycles"),
+    ("m07_ckpt", lambda seen: seen["cycles"].update(count=19), "19 cycles"),
     ("m07_ckpt", lambda seen: seen["sizes"].pop(), "room for nothing"),
     ("m08_ckpt_edges", lambda seen: seen["cases"]["managed"].update(lock="hung"), "hung: managed"),
     ("m08_ckpt_edges", lambda seen: seen.update(works_afterwards=False), "afterwards"),
@@ -103,6 +106,11 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("m13_remap", lambda seen: seen.update(elsewhere="CUDA_ERROR_INVALID_VALUE"), "onto another card"),
     ("m13_remap", lambda seen: seen.update(wrong=("ok", "locked")), "by a wrong map"),
     ("m13_remap", lambda seen: seen.update(partial=("ok", "locked")), "too short"),
+    ("m14_account", lambda seen: seen["cases"]["a graph"].update(off=0.031), "a graph: +3.1% off"),
+    ("m14_account", lambda seen: seen["cases"].pop("a graph"), "names no process"),
+    ("m15_rates", lambda seen: seen["rows"][0].update(ratio=0.949), "8 programs: 0.949"),
+    ("m16_exits", lambda seen: seen["exits"].update({"-11": 1}), "{'-11': 1} of 201"),
+    ("m16_exits", lambda seen: seen.update(left_mib=2), "2 MiB were left"),
     ("m13_remap", lambda seen: seen.update(identity=("X", "checkpointed")), "by the right map: X"),
 ]
 
@@ -124,9 +132,10 @@ def test_figures_beyond_the_line_fail_and_say_which(
 
 
 def test_of_settings_that_meet_the_line_the_one_that_trains_most_is_best() -> None:
-    arms = {"alone": arm(10, 0), "gate K=1": arm(11, 0.6), "gate K=4": arm(12, 0.8), "freeze": arm(10, 0.9)}
-    assert m05_colocate.best(arms) == "gate K=4"
-    assert m05_colocate.best({"alone": arm(10, 0), "freeze": arm(10, 0.9)}) is None
+    arms = {"alone": arm(10, 0), "gate, floor 0 %": arm(11, 0.6), "gate, floor 0.5 %": arm(12, 0.8)}
+    others = {"alone": arm(10, 0), "mps priority": arm(10, 0.9), "long graphs, gate": arm(10, None)}
+    assert m05_colocate.best(arms | others) == "gate, floor 0.5 %"
+    assert m05_colocate.best(others) is None
 
 
 def test_a_card_is_quiet_after_the_last_slow_pulse_and_one_much_later_is_chance() -> None:

@@ -21,11 +21,13 @@ LIBRARIES = {
     "libcuda.so.1": (
         "process.c",
         "memory.c",
+        "pools.c",
         "streams.c",
         "kernels.c",
         "graphs.c",
         "checkpoint.c",
         "entries.c",
+        "proc_address.c",
     ),
     "libnvidia-ml.so.1": ("nvml.c", "nvml_processes.c", "nvml_power.c", "nvml_links.c", "nvml_events.c", "nvml_mig.c"),
     "libfakecontrol.so": ("control.c",),
@@ -60,3 +62,11 @@ def build(cache: Path | None = None) -> Path:
     except OSError:
         shutil.rmtree(fresh)  # somebody else was first
     return folder
+
+
+def compile_program(source: str, libraries: Path, target: Path) -> Path:
+    """A C program linked against the pretended driver."""
+    linked = (f"-L{libraries}", "-lcuda", "-Wl,--allow-shlib-undefined", "-pthread")
+    command = ["gcc", "-O2", "-D_GNU_SOURCE", "-x", "c", "-", "-o", str(target), *linked]
+    subprocess.run(command, input=source, text=True, check=True)
+    return target

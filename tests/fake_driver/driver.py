@@ -42,6 +42,7 @@ class Use(IntFlag):
     MPS = 2
     MIG = 4
     IPC = 8
+    GRAPHICS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,12 @@ class FakeDriver:
         return found
 
     def set(self, name: str, value: int) -> None:
-        """A number of the whole driver: ``time_slice_ns``, ``context_bytes``, ``host_bytes``, ``bytes_per_second``,
-        ``checkpoint_fixed_ns``, ``driver_version`` or ``seed``."""
+        """A number of the whole driver: ``time_slice_ns``, ``switch_ns`` (from one context to another), ``launch_ns``
+        (of the thread that launches), ``context_bytes``, ``host_bytes``, ``bytes_per_second``,
+        ``checkpoint_fixed_ns``, ``driver_version``, ``seed``, ``module_bytes``, ``pool_piece_bytes``,
+        ``copy_bytes_per_ms`` (of copies and fills within a card's memory; 0 for in no time), or ``own_addresses`` (1:
+        ``cuGetProcAddress`` hands out other addresses than the library exports).
+        """
         if self._control.fake_set(name.encode(), value) != 0:
             raise KeyError(name)
 

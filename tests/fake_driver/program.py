@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import subprocess
 import sys
 import time
@@ -63,7 +64,7 @@ class Driver:
     def __init__(self) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self.spin, self.poke_kernel = ctypes.c_void_p(), ctypes.c_void_p()
-        self.streams: list[ctypes.c_void_p] = [ctypes.c_void_p()]
+        self.streams_made: list[ctypes.c_void_p] = [ctypes.c_void_p()]
         self.graphs: list[ctypes.c_void_p] = []
 
     def start(self, device: int = 0) -> tuple[int, ...]:
@@ -117,7 +118,9 @@ class Driver:
         duration = ctypes.c_uint64(nanoseconds)
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(duration))
         for _ in range(count):
-            result = self.cuda.cuLaunchKernel(self.spin, 1, 1, 1, 1, 1, 1, 0, self.streams[stream], parameters, None)
+            result = self.cuda.cuLaunchKernel(
+                self.spin, 1, 1, 1, 1, 1, 1, 0, self.streams_made[stream], parameters, None
+            )
             if result:
                 return (result,)
         return (0,)
@@ -126,16 +129,42 @@ class Driver:
         """A stream of its own; answers its number."""
         made = ctypes.c_void_p()
         result = self.cuda.cuStreamCreate(ctypes.byref(made), 1)
-        self.streams.append(made)
-        return result, len(self.streams) - 1
+        self.streams_made.append(made)
+        return result, len(self.streams_made) - 1
+
+    def streams(self, count: int) -> tuple[int, ...]:
+        """Several at once."""
+        return (max(self.stream()[0] for _ in range(count)),)
+
+    def spread(self, nanoseconds: int, count: int) -> tuple[int, ...]:
+        """Kernels on all streams by turns."""
+        for number in range(count):
+            if result := self.launch(nanoseconds, 1, number % len(self.streams_made))[0]:
+                return (result,)
+        return (0,)
+
+    def paced(self, nanoseconds: int, between_ns: int, count: int) -> tuple[int, ...]:
+        """Kernels with so much computing between them, which takes time of the test's own alone."""
+        span = (ctypes.c_long * 2)(0, between_ns)
+        for _ in range(count):
+            if result := self.launch(nanoseconds)[0]:
+                return (result,)
+            ctypes.CDLL(None).clock_nanosleep(time.CLOCK_PROCESS_CPUTIME_ID, 0, span, None)
+        return (0,)
+
+    def retain_and_release(self) -> tuple[int, ...]:
+        """The primary context once more, and once less."""
+        context = ctypes.c_void_p()
+        result = self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+        return (result or self.cuda.cuDevicePrimaryCtxRelease_v2(0),)
 
     def graph(self, nanoseconds: int, count: int) -> tuple[int, ...]:
         """A graph of so many kernels, captured; answers its number and its nodes."""
         made, runnable, nodes = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
         _, stream = self.stream()
-        result = self.cuda.cuStreamBeginCapture_v2(self.streams[stream], 0)
+        result = self.cuda.cuStreamBeginCapture_v2(self.streams_made[stream], 0)
         result = result or self.launch(nanoseconds, count, stream)[0]
-        result = self.cuda.cuStreamEndCapture(self.streams[stream], ctypes.byref(made)) or result
+        result = self.cuda.cuStreamEndCapture(self.streams_made[stream], ctypes.byref(made)) or result
         if not result:
             self.cuda.cuGraphGetNodes(made, None, ctypes.byref(nodes))
             result = self.cuda.cuGraphInstantiateWithFlags(ctypes.byref(runnable), made, ctypes.c_uint64(0))
@@ -171,6 +200,18 @@ class Driver:
             took.append(time.monotonic_ns() - began)
         took.sort()
         return result, took[len(took) // 2], took[len(took) * 99 // 100]
+
+    def answer_requests(self, nanoseconds: int, kernels: int, mean_gap_ns: int, count: int) -> tuple[int, ...]:
+        """Requests at random moments, each so many kernels, one after the other; answers as ``serve`` does."""
+        drawn, arrives, took = random.Random(1), time.monotonic_ns(), []
+        for _ in range(count):
+            arrives += round(drawn.expovariate(1 / mean_gap_ns))
+            time.sleep(max(arrives - time.monotonic_ns(), 0) / 1e9)
+            if result := self.launch(nanoseconds, kernels)[0] or self.cuda.cuCtxSynchronize():
+                return (result,)
+            took.append(time.monotonic_ns() - arrives)
+        took.sort()
+        return 0, took[len(took) // 2], took[len(took) * 99 // 100]
 
 
 COMMANDS = {name: call for name, call in vars(Driver).items() if not name.startswith("_")}

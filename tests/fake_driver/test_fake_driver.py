@@ -231,8 +231,8 @@ print(restore((0, 1)), restore((0, 1), (1, 1)), restore((0, 1), (1, 0)))
 """
     assert run(fake_driver, source.replace("{pid}", str(program.pid))).split() == ["1", "1", "0"]
     assert helper("Unlock", program.pid) == 0
-    program("alloc", MIB)
-    assert fake_driver.bytes_of(program.pid, fake_driver.cards[1]) == MIB
+    program("alloc", 2 * MIB)
+    assert fake_driver.bytes_of(program.pid, fake_driver.cards[1]) == 2 * MIB
 
 
 def test_the_bindings_run_a_kernel_and_a_captured_graph(fake_driver: FakeDriver) -> None:

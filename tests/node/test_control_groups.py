@@ -10,6 +10,7 @@ import pytest
 from millpond.node.host import cgroups, controllers, procfs
 from millpond.node.host.cgroups import ControlGroup
 from millpond.node.host.controllers import SERVER_GROUP, TASKS_UNIT, Amounts, Controllers, GroupMode, find_controllers
+from millpond.node.host.device_memory import regions
 from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.limits import Limiter
 
@@ -125,6 +126,28 @@ def test_what_a_task_asked_for_is_written_as_each_version_wants_it(tmp_path: Pat
         "pids.max": "100",
     }
     assert group == ControlGroup(str(tmp_path / "t"), settings, "memory.events")
+
+
+def test_device_memory_is_bounded_by_the_kernels_name_for_it(tmp_path: Path) -> None:
+    amounts = Amounts(1_000, 0, device_memory_mib={"drm/0000:03:00.0/vram0": 4096})
+    (group,) = Controllers(dict.fromkeys(("cpu", "dmem"), (2, tmp_path))).groups("t", amounts)
+    assert group.settings["dmem.max"] == f"drm/0000:03:00.0/vram0 {4096 * 2**20}"
+
+
+def test_the_kernel_names_memory_by_the_bus_whatever_driver_counts_it(tmp_path: Path) -> None:
+    lines = (
+        "drm/0000:03:00.0/vram0 8514437120",
+        "drm/0000:03:00.0/stolen 67108864",
+        "drm/0000:C3:00.0/vram 1000",
+        "nvidia/00000001:4D:00.0/vidmem 2000",
+    )
+    assert regions(tmp_path) == {}
+    (tmp_path / "dmem.capacity").write_text("\n".join(lines) + "\n")
+    assert regions(tmp_path) == {
+        "0000:03:00.0": "drm/0000:03:00.0/vram0",
+        "0000:c3:00.0": "drm/0000:C3:00.0/vram",
+        "0001:4d:00.0": "nvidia/00000001:4D:00.0/vidmem",
+    }
 
 
 def test_who_may_use_idle_cpus_has_a_weight_alone_and_who_named_no_memory_no_bound(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def loosest(of: Sequence[Confinement]) -> Confinement:
     kinds = {each.limits for each in of}
     order = (LimitKind.PROCESS, LimitKind.CONTROL_GROUP)
     limits = next((kind for kind in order if kind in kinds), LimitKind.UNKNOWN)
-    firmness = (SliceHold.NOTHING, SliceHold.GATE, SliceHold.MPS, SliceHold.MIG, SliceHold.UNKNOWN)
+    firmness = (SliceHold.NOTHING, SliceHold.DMEM, SliceHold.GATE, SliceHold.MPS, SliceHold.MIG, SliceHold.UNKNOWN)
     slices = min((each.slices for each in of), key=firmness.index, default=SliceHold.UNKNOWN)
     reason = next((each.slices_reason for each in of if each.slices is slices), "")
     scopes = (NetworkScope.HOST, NetworkScope.PRIVATE, NetworkScope.UNKNOWN)

@@ -35,6 +35,8 @@ class SliceHold(StrEnum):
     """NVIDIA's multi-process service."""
     MIG = "mig"
     """The hardware."""
+    DMEM = "dmem"
+    """The kernel, which bounds its memory; its time, nothing."""
     NOTHING = "nothing"
     """Its own good manners."""
 
@@ -60,11 +62,11 @@ class SliceRules:
     """
 
     escapes: EscapePolicy = EscapePolicy.REPORT
-    required: bool = False
+    required: bool = True
     hold: SliceHold = SliceHold.GATE
 
 
-LENIENT = SliceRules()
+DEFAULT_SLICE_RULES = SliceRules()
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,10 @@ class JobState(StrEnum):
     @property
     def ended(self) -> bool:
         """Whether this is a final state."""
-        return self in _ENDED_JOBS
+        return self in ENDED_JOBS
 
 
-_ENDED_JOBS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+ENDED_JOBS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
 class Outcome(StrEnum):

@@ -251,7 +251,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "SlicesFile": {
         "escapes": _pool("slices: {escapes: suspend}"),
-        "enforce": _pool("slices: {enforce: required}"),
+        "enforce": _pool("slices: {enforce: preferred}"),
         "hold": _pool("slices: {hold: mps}"),
     },
     "PowerFile": {

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from millpond.engines.local.escapes import EscapeHistory, EscapeKind, WatchedSlice
 from millpond.model.telemetry import DeviceSample, ProcessSample
 from millpond.node.sharing.backend import SliceUsage
@@ -10,9 +14,10 @@ from millpond.node.task.records import TaskId
 TASK = TaskId("job", 1, 0)
 
 
-def held(*gated: int, tampered: bool = False) -> WatchedSlice:
+def held(*gated: int, limit_milli: int = 1000, **usage: bool) -> WatchedSlice:
     """A slice of 1000 MiB of a task with the processes 1 to 3, of which some have the gate."""
-    return WatchedSlice(TASK, "gpu", 1000, frozenset({1, 2, 3}), SliceUsage(frozenset(gated), tampered=tampered))
+    counted = SliceUsage(frozenset(gated), **usage)
+    return WatchedSlice(TASK, "gpu", 1000, frozenset({1, 2, 3}), counted, limit_milli)
 
 
 def sample(**used_mib: int) -> list[DeviceSample]:
@@ -21,7 +26,7 @@ def sample(**used_mib: int) -> list[DeviceSample]:
 
 
 def kinds(watch: EscapeHistory, rows: list[DeviceSample], part: WatchedSlice) -> list[EscapeKind]:
-    return [escape.kind for escape in watch.look(rows, [part])]
+    return [escape.kind for escape in watch.look(rows, [part], 0.0)]
 
 
 def test_a_process_without_the_gate_is_told_at_the_second_look_and_once() -> None:
@@ -56,3 +61,39 @@ def test_strangers_and_devices_that_do_not_tell_are_nobodys_escape() -> None:
 
 def test_changed_words_of_the_gate_are_told_at_once() -> None:
     assert kinds(EscapeHistory(), sample(p1=1), held(1, tampered=True)) == [EscapeKind.TAMPERED]
+
+
+def used(*milli: int) -> list[DeviceSample]:
+    """The processes 1, 2, … computed for such parts of the last moment."""
+    rows = tuple(ProcessSample(pid, 100, use) for pid, use in enumerate(milli, 1))
+    return [DeviceSample("gpu", processes=rows)]
+
+
+def seconds_until_overrun(limit_milli: int, *looks: list[DeviceSample]) -> float | None:
+    """When a task whose gate counts nothing is found to use more than its limit, at looks that come around."""
+    watch, part = EscapeHistory(), held(1, 2, limit_milli=limit_milli)
+    for number in range(200):
+        now = number * 0.8
+        if watch.look(looks[number % len(looks)], [part], now):
+            return now
+    return None
+
+
+def test_who_computes_beyond_its_limit_is_told_by_the_drivers_figures_whatever_its_gate_counts() -> None:
+    assert seconds_until_overrun(250, used(910)) == pytest.approx(9.6)
+    assert seconds_until_overrun(250, used(400, 510)) == pytest.approx(9.6)
+    assert seconds_until_overrun(250, used(300)) is None
+    assert seconds_until_overrun(1000, used(1000)) is None
+    assert seconds_until_overrun(250, sample(p1=100)) is None  # of whom the driver does not tell
+
+
+def test_a_long_kernel_after_which_a_slice_rests_is_no_overrun() -> None:
+    looks = [used(1000)] * 5 + [used(0)] * 15  # four seconds of every sixteen
+    assert seconds_until_overrun(250, *looks) is None
+
+
+def test_words_that_slices_share_are_one_ones_doing_only_where_it_is_alone() -> None:
+    other = replace(held(4), task=TaskId("other", 1, 0), pids=frozenset({4}))
+    assert kinds(EscapeHistory(), sample(p1=1), held(1, disturbed=True)) == [EscapeKind.TAMPERED]
+    both = EscapeHistory().look(sample(p1=1), [held(1, disturbed=True), other], 0.0)
+    assert [escape.kind for escape in both] == [EscapeKind.DISTURBED]

@@ -16,15 +16,19 @@ from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Ended, Event, Noted, Refused, SuspendRequested
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
-from millpond.model.sharing import EscapePolicy, ShareClass, SliceHold, SliceRules
+from millpond.model.sharing import EscapePolicy, SliceHold, SliceRules
 from millpond.model.states import Outcome
 from millpond.model.telemetry import DeviceSample, ProcessSample
 from millpond.node.devices.fake import FakeVendor
 from millpond.node.host import procfs
+from millpond.node.host.controllers import Controllers
 from millpond.node.host.machine import Machine
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
-from millpond.node.sharing.backend import Capability, Owner, TaskEnv
+from millpond.node.sharing.backend import Capability, EnforcementRequest, TaskEnv
+from millpond.node.sharing.dmem import DmemEnforcer
+from millpond.node.sharing.gate import layout
 from millpond.node.sharing.gate_enforcer import GateEnforcer
+from millpond.node.task.limits import Limiter
 from millpond.node.task.records import TaskId
 from millpond.server.operations.devices import escapes
 
@@ -175,6 +179,23 @@ def test_two_slices_hold_and_one_leaves_its_card_and_returns(bench: Bench, card:
     assert not procfs.is_halted(pid(bench, "one"))
 
 
+def test_the_cap_minds_what_the_driver_says_lies_on_the_card(bench: Bench, card: Card, fake_driver: FakeDriver) -> None:
+    fake_driver.set("context_bytes", 700 * MIB)  # of which the gate counts 512
+    waits = PROGRAM.replace(
+        "got = 0", "print('ready', flush=True)\ngot = 0\nwhile not os.path.exists('go'): time.sleep(0.01)"
+    )
+    start(bench, card, "one", 2048, program=waits)
+    event_of(bench, Confirmed)
+    assert eventually(lambda: bench.log("one") == b"ready\n")
+    [control] = bench.state_dir.glob("jobs/one/attempt-1/*.gate/control")
+    uncounted = lambda: layout.SliceControl.from_buffer_copy(control.read_bytes()).uncounted_bytes  # noqa: E731
+    assert eventually(lambda: uncounted() == 188 * MIB)
+    (bench.workdir / "one" / "go").touch()
+    pid(bench, "one")
+    assert eventually(lambda: bench.log("one") == b"ready\ngot 1344\n")  # 21 times 64 MiB beside 700 MiB
+    assert fake_driver.used_bytes(card) <= 2048 * MIB
+
+
 def test_a_whole_card_is_left_alone(bench: Bench, card: Card) -> None:
     start(bench, card, "whole", CARD_MIB)
     confirmed = event_of(bench, Confirmed)
@@ -219,6 +240,7 @@ def test_what_follows_an_escape_is_the_pools_to_say(
 def test_who_widens_a_slice_by_its_file_is_found_out_and_gets_nothing(bench: Bench, card: Card) -> None:
     start(bench, card, "one", 1024)
     event_of(bench, Confirmed)
+    pid(bench, "one")
     [control] = bench.state_dir.glob("jobs/one/attempt-1/*.gate/control")
     before = control.read_bytes()
     control.write_bytes(bytes(len(before)))
@@ -240,18 +262,63 @@ class NoCompiler(GateEnforcer):
         return Capability(False, "no C compiler; install gcc on this machine")
 
 
-def test_without_a_gate_a_slice_starts_and_says_so_unless_its_pool_requires_one(bench: Bench, card: Card) -> None:
+MANAGED = "cuMemAllocManaged(ctypes.byref(pointer), ctypes.c_size_t(64 << 20), 1)"
+VANISHES = """
+import os, shutil
+shutil.rmtree(os.environ["MILLPOND_GATE"])
+""" + PROGRAM.replace("assert cuda.cuInit(0) == 0", "print('cuInit', cuda.cuInit(0), flush=True)")
+
+
+@pytest.mark.parametrize(("required", "result"), [(True, b"cuInit 802\n"), (False, b"cuInit 0\n")])
+def test_a_task_whose_gate_has_vanished_has_no_device_unless_its_pool_lets_it(
+    required: bool, result: bytes, bench: Bench, card: Card
+) -> None:
+    start(bench, card, "one", 1024, program=VANISHES, slice_rules=SliceRules(required=required))
+    event_of(bench, Confirmed)
+    assert eventually(lambda: result in bench.log("one"))
+
+
+def test_managed_memory_is_refused_to_a_job_that_says_it_leaves_by_swap(bench: Bench, card: Card) -> None:
+    managed = PROGRAM.replace("cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(64 << 20))", MANAGED)
+    for job, swappable, got in (("swaps", True, b"got 0\n"), ("stays", False, b"got 512\n")):
+        start(bench, card, job, 1024, program=managed, swappable=swappable)
+        event_of(bench, Confirmed)
+        assert eventually(lambda job=job, got=got: bench.log(job) == got)
+
+
+def test_without_a_gate_a_slice_is_refused_unless_its_pool_lets_it_start_and_say_so(bench: Bench, card: Card) -> None:
     bench.holds = {"nvidia": [NoCompiler(bench.workdir, bench.workdir)]}
     bench.restart()
-    start(bench, card, "free", 1024)
+    start(bench, card, "free", 1024, slice_rules=SliceRules(required=False))
     confinement = event_of(bench, Confirmed).confinement  # type: ignore[attr-defined]
     assert (confinement.slices, confinement.slices_reason) == (
         SliceHold.NOTHING,
         "no C compiler; install gcc on this machine",
     )
-    start(bench, card, "strict", 1024, slice_rules=SliceRules(required=True))
+    start(bench, card, "strict", 1024)
     refused = event_of(bench, Refused)
     assert "nothing would keep it to its slice: no C compiler" in refused.reason  # type: ignore[attr-defined]
+
+
+def test_slices_of_cards_without_a_gate_are_bounded_by_the_kernel_or_refused_with_the_reason(bench: Bench) -> None:
+    device = Device("AMD-1", 0, "amd", "MI300X", CARD_MIB)
+    node = Node("real", 8000, 8192, (device,))
+    bench.machine = Machine((node,), {"amd": FakeVendor((node,))})
+    groups = Controllers(dict.fromkeys(("memory", "dmem"), (2, bench.workdir)))
+    folder = bench.workdir
+    for name, hold in (("none", DmemEnforcer({})), ("kernel", DmemEnforcer({"AMD-1": "drm/0000:03:00.0/vram0"}))):
+        bench.holds, bench.limiter = {"amd": [hold]}, Limiter(groups)
+        bench.restart()
+        (bench.workdir / name).mkdir()
+        bench.define(name, ("sleep", "600"), workdir=folder / name)
+        grant = Grant("AMD-1", 250, 1000, 1024)
+        bench.apply(Start(bench.next_id(), name, 1, Cause.FITS, (Placement(0, "worker", "real", (grant,)),)))
+        if name == "none":
+            refused = event_of(bench, Refused)
+            assert "nothing would keep it to its slice: the kernel counts" in refused.reason  # type: ignore[attr-defined]
+        else:
+            refused = event_of(bench, Refused)  # nothing starts whose bound cannot be written: these are no real groups
+            assert "its control group cannot be made" in refused.reason  # type: ignore[attr-defined]
 
 
 def test_a_task_that_does_not_survive_the_move_is_ended_and_may_run_again(
@@ -327,11 +394,9 @@ class Pack(GateEnforcer):
         super().__init__(cache, cards)
         self.tasks: set[TaskId] = set()
 
-    def prepare(
-        self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
-    ) -> TaskEnv:
-        self.tasks.add(task)
-        return super().prepare(task, folder, grants, share_class, owner)
+    def prepare(self, request: EnforcementRequest) -> TaskEnv:
+        self.tasks.add(request.task)
+        return super().prepare(request)
 
     def fault_domain(self, task: TaskId) -> frozenset[TaskId]:
         return frozenset(self.tasks - {task})

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,16 @@ from test_local_slices import CARD_MIB, OneCard
 from fake_driver.driver import FakeDriver
 from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.devices import Device
-from millpond.model.events import Confirmed, Noted
+from millpond.model.events import Confirmed, Event, Noted, Refused
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
-from millpond.model.sharing import SliceHold
+from millpond.model.sharing import DEFAULT_SLICE_RULES, SliceHold, SliceRules
 from millpond.node.containers.container_launch import ContainerLaunch, default_owner
 from millpond.node.containers.detection import RuntimeChoice, find_containers
 from millpond.node.host.machine import Machine
+from millpond.node.sharing.gate.building import library
 from millpond.node.sharing.gate_enforcer import GateEnforcer
+from real_containers import IMAGE as STATIC_IMAGE
 from real_containers import RealPodman
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
@@ -57,7 +60,7 @@ class Yard:
         self.folder.mkdir()
         self.driver = FakeDriver(self.folder, cards=0)
         self.card = self.driver.add_card(CARD_MIB, uuid="FAKE-of-the-driver")  # no runtime knows how to hand it in
-        self._make_image(podman)
+        self._make_image(podman, library(gate_cache))
         self.driver.libraries = Path(shutil.copytree(self.driver.libraries, self.folder / "driver"))
         node = Node("real", 8000, 8192, (Device(self.card.uuid, 0, "nvidia", "H200", CARD_MIB),))
         bench.machine = Machine((node,), {"nvidia": OneCard(self.driver, (node,))})
@@ -70,14 +73,19 @@ class Yard:
 
     def start(self, *command: str) -> SliceHold:
         """Start the program in a slice of 1536 MiB; what is said to hold it."""
-        self.bench.define("one", command, workdir=self.folder, container=self.launch)
-        grant = Grant(self.card.uuid, 250, 1000, 1536)
-        self.bench.apply(Start(self.bench.next_id(), "one", 1, Cause.FITS, (Placement(0, "worker", "real", (grant,)),)))
-        [confirmed] = self.bench.events(1)
+        [confirmed] = self.begin(*command)
         assert isinstance(confirmed, Confirmed), confirmed
         return confirmed.confinement.slices
 
-    def _make_image(self, podman: RealPodman) -> None:
+    def begin(self, *command: str, rules: SliceRules = DEFAULT_SLICE_RULES) -> list[Event]:
+        """What is answered to the start."""
+        self.bench.define("one", command, workdir=self.folder, container=self.launch, slice_rules=rules)
+        grant = Grant(self.card.uuid, 250, 1000, 1536)
+        self.bench.apply(Start(self.bench.next_id(), "one", 1, Cause.FITS, (Placement(0, "worker", "real", (grant,)),)))
+        return self.bench.events(1)
+
+    def _make_image(self, podman: RealPodman, gate: Path) -> None:
+        """An image of the program and of the whole C library, also of those parts that the gate alone uses."""
         program, archive = self.folder / "takes-all", self.folder / "image.tar"
         arguments = (
             "-x",
@@ -90,15 +98,15 @@ class Yard:
             "-Wl,--allow-shlib-undefined",
         )
         subprocess.run(["gcc", "-D_GNU_SOURCE", *arguments], input=TAKES_ALL_IT_GETS, text=True, check=True)
-        needed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        needed = subprocess.run(["ldd", program, gate], capture_output=True, text=True, check=True).stdout
         busybox = shutil.which("busybox")
         assert busybox is not None
         with tarfile.open(archive, "w", dereference=True) as image:
             image.add(busybox, "bin/env")
             image.add(program, "bin/takes-all")
-            for library in set(re.findall(r"(/\S*/(?:ld-linux\S*|lib\S+\.so\S*)) \(0x", needed)):
-                if "libcuda" not in library:
-                    image.add(library, library.lstrip("/"))
+            for needs in sorted(set(re.findall(r"(/\S*/(?:ld-linux\S*|lib\S+\.so\S*)) \(0x", needed))):
+                if "libcuda" not in needs:
+                    image.add(needs, needs.lstrip("/"))
             for name in ("tmp", "etc", "proc"):
                 place = tarfile.TarInfo(name)
                 place.type, place.mode = tarfile.DIRTYPE, 0o755
@@ -118,6 +126,25 @@ def test_a_container_has_the_gate_whose_words_it_can_read_and_not_change(yard: Y
     assert yard.bench.log("one") == b"got 1024, reads 1, writes 0\n"
     [reading] = yard.bench.engine.slice_readings()
     assert reading.memory_mib == 1536
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_slice_in_an_image_that_cannot_load_the_gate_is_refused_or_starts_without_it(
+    required: bool, yard: Yard
+) -> None:
+    containers = yard.launch.containers
+    image = containers.images.find(STATIC_IMAGE)
+    assert image is not None
+    yard.launch = replace(yard.launch, image=image)
+    [answer] = yard.begin("env", rules=SliceRules(required=required))
+    if required:
+        assert isinstance(answer, Refused)
+        assert "nothing would keep it to its slice: its image has no GNU C library" in answer.reason
+    else:
+        assert isinstance(answer, Confirmed)
+        assert answer.confinement.slices is SliceHold.NOTHING
+        assert eventually(lambda: b"MILLPOND_JOB_ID" in yard.bench.log("one"))
+        assert b"LD_PRELOAD" not in yard.bench.log("one")
 
 
 def test_a_program_of_a_container_that_does_without_the_gate_is_found_out(yard: Yard) -> None:

@@ -1,5 +1,6 @@
 // cuCheckpointProcess*: states and errors as the driver documents them (section 6.37 of its API). Where the documents
 // are silent the choice is marked "assumed"; a measurement on a card is to replace it.
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,11 +20,14 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 
 #define NAP_NS 300000ull
 
-// Whose number it is; a process without a context has nothing that could be checkpointed.
+// Whose number it is; a process without a context has nothing that could be checkpointed. Of another user's the driver
+// says nothing unless root asks (assumed code).
 static CUresult find(int pid, int *process) {
     if (pid <= 0) return INVALID_VALUE;
+    if (kill(pid, 0) != 0 && errno == EPERM) return NOT_PERMITTED;
     *process = fake_process_by_pid(pid);
     if (*process < 0) return kill(pid, 0) == 0 ? NOT_INITIALIZED : INVALID_VALUE;
+    if (fake->processes[*process].uses & FAKE_USES_GRAPHICS) return NOT_INITIALIZED;
     return SUCCESS;
 }
 
@@ -69,11 +73,13 @@ static uint64_t device_bytes(int process) {
     }
 
 API cuCheckpointProcessGetState(int pid, int *state) {
-    ENTER("cuCheckpointProcessGetState");
-    int process;
+    int result, process;
+    if (!process_ready()) return NOT_INITIALIZED;
+    if (fake_fault("cuCheckpointProcessGetState", pid, -1, &result)) return result;
+    if ((result = process_await_unlocked())) return result;
     fake_lock();
     fake_refresh();
-    CUresult result = find(pid, &process);
+    result = find(pid, &process);
     if (!result) *state = fake->processes[process].state;
     fake_unlock();
     return result;

@@ -65,12 +65,12 @@ static bool was_woken(sem_t *woken, int patience_s) {
     return !result;
 }
 
-bool fake_clock_rest(int index, uint64_t nanoseconds, const volatile uint32_t *word, uint32_t value, int patience_s) {
+static bool rest(int index, uint64_t nanoseconds, const volatile uint32_t *word, uint32_t value, int patience_s) {
     struct fake_sleeper *sleeper = &shared()->sleepers[index];
     fake_lock();
     bool rests = !word || *word == value;
     if (rests) {
-        sleeper->until_ns = shared()->now_ns + nanoseconds + LATE_NS;
+        sleeper->until_ns = shared()->now_ns + nanoseconds;
         sleeper->wakes = word != NULL;
         sleeper->asleep = true;
         shared()->awake--;
@@ -79,6 +79,12 @@ bool fake_clock_rest(int index, uint64_t nanoseconds, const volatile uint32_t *w
     fake_unlock();
     return !rests || was_woken(&sleeper->woken, patience_s);
 }
+
+bool fake_clock_rest(int index, uint64_t nanoseconds, const volatile uint32_t *word, uint32_t value, int patience_s) {
+    return rest(index, nanoseconds + LATE_NS, word, value, patience_s);
+}
+
+void fake_clock_spend(int index, uint64_t nanoseconds) { rest(index, nanoseconds, NULL, 0, 0); }
 
 void fake_clock_wake(void) {
     fake_lock();

@@ -14,5 +14,7 @@ void fake_clock_leave(int sleeper);
 // real time has gone by that those who are awake will hardly ever rest; 0 for any patience.
 bool fake_clock_rest(int sleeper, uint64_t nanoseconds, const volatile uint32_t *word, uint32_t value, int patience_s);
 void fake_clock_wake(void);
+// Computes for so long: to the point, as nobody has to wake up.
+void fake_clock_spend(int sleeper, uint64_t nanoseconds);
 
 #endif

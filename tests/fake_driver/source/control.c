@@ -71,7 +71,7 @@ EXPORT int fake_add_device(const char *name, const char *uuid, const char *pci, 
         snprintf(device->uuid, sizeof device->uuid, "%s", uuid);
         snprintf(device->pci, sizeof device->pci, "%s", pci);
         device->memory_bytes = memory_bytes;
-        device->current = -1;
+        device->current = device->loaded = -1;
         device->advanced_ns = device->sampled_ns = device->energy_ns = fake_now();
         for (int link = 0; link < FAKE_LINKS; link++) device->link_kind[link] = device->link_peer[link] = -1;
         for (int number = 0; number < KNOB_COUNT; number++) device->knobs[number] = KNOBS[number].value;
@@ -95,10 +95,16 @@ EXPORT int fake_set(const char *name, uint64_t value) {
     int result = 0;
     if (!strcmp(name, "driver_version")) fake->driver_version = (int32_t)value;
     else if (!strcmp(name, "time_slice_ns")) fake->time_slice_ns = value;
+    else if (!strcmp(name, "switch_ns")) fake->switch_ns = value;
+    else if (!strcmp(name, "launch_ns")) fake->launch_ns = value;
     else if (!strcmp(name, "context_bytes")) fake->context_bytes = value;
     else if (!strcmp(name, "host_bytes")) fake->host_bytes = value;
     else if (!strcmp(name, "checkpoint_fixed_ns")) fake->checkpoint_fixed_ns = value;
     else if (!strcmp(name, "bytes_per_second")) fake->bytes_per_second = value;
+    else if (!strcmp(name, "module_bytes")) fake->module_bytes = value;
+    else if (!strcmp(name, "copy_bytes_per_ms")) fake->copy_bytes_per_ms = value;
+    else if (!strcmp(name, "pool_piece_bytes")) fake->pool_piece_bytes = value;
+    else if (!strcmp(name, "own_addresses")) fake->own_addresses = value;
     else if (!strcmp(name, "seed")) fake->seed = value;
     else result = -1;
     fake_unlock();

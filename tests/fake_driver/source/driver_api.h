@@ -23,7 +23,7 @@ typedef struct { unsigned char bytes[16]; } CUuuid;
 enum {
     SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, DEINITIALIZED = 4, NO_DEVICE = 100,
     INVALID_DEVICE = 101, INVALID_CONTEXT = 201, OPERATING_SYSTEM = 304, INVALID_HANDLE = 400, ILLEGAL_STATE = 401,
-    NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801, MPS_SERVER_NOT_READY = 807, MPS_CLIENT_TERMINATED = 810,
+    NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, NOT_PERMITTED = 800, NOT_SUPPORTED = 801, MPS_SERVER_NOT_READY = 807, MPS_CLIENT_TERMINATED = 810,
     CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_IMPLICIT = 906,
 };
 
@@ -49,9 +49,18 @@ struct alloc_node_parameters {
 
 #define API __attribute__((visibility("default"))) CUresult
 
+// Another name of a function, with an address of its own as in the real library.
+#if defined(__aarch64__)
+#define FAKE_JUMP "b "
+#else
+#define FAKE_JUMP "jmp "
+#endif
+#define FAKE_ALSO_NAMED(other, name)                                                                      \
+    __asm__(".pushsection .text\n.globl " other "\n.type " other ", %function\n" other ": " FAKE_JUMP #name \
+            "\n.size " other ", .-" other "\n.popsection")
+
 // The variant of an entry point for programs whose default stream is the thread's own; here all streams share a queue.
-#define PER_THREAD(name) \
-    extern __typeof__(name) name##_ptsz __attribute__((alias(#name), visibility("default")))
+#define PER_THREAD(name) FAKE_ALSO_NAMED(#name "_ptsz", name)
 
 // At the head of each entry point: refuses before cuInit, strikes as the fault plan says, and waits while a checkpoint
 // holds the process.
@@ -81,6 +90,15 @@ CUdeviceptr memory_map(uint64_t bytes);
 bool memory_is_there(CUdeviceptr pointer);
 CUresult memory_allocate(CUdeviceptr *pointer, uint64_t bytes);
 
+// What the driver takes from the card at a time.
+#define GRANULE (2ull << 20)
+uint64_t memory_rounded(uint64_t bytes, uint64_t unit);
+// Memory that a graph's nodes allocate: addresses alone until it is launched or uploaded, then from what the device keeps
+// for graphs until it is trimmed.
+bool graph_memory_take(CUgraphExec exec);
+// What pools keep beyond their threshold is given back whenever the program waits for the card.
+void pools_release(void);
+
 // The context a stream works on, by its handle; -1 where there is none.
 int stream_context(CUstream stream);
 // The graph that a stream's capture fills; NULL where it does not capture.
@@ -92,8 +110,13 @@ struct graph {
     uint64_t kernels_ns;
     size_t nodes;
     uint64_t bytes;  // of allocation nodes
+    struct graph_node *allocations;
     int context;
     bool instantiated;
+    bool taken;  // what can be launched has its memory
 };
+
+struct graph_node { int type; struct alloc_node_parameters about; struct graph_node *next; };
+CUresult graph_add_allocation(CUgraph graph, struct alloc_node_parameters *about, void **node);
 
 #endif

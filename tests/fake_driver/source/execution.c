@@ -36,6 +36,14 @@ void fake_execute(int index, uint64_t now) {
             device->current = next_context(device->current, index);
             device->slice_left_ns = fake->time_slice_ns;
             if (device->current < 0) break;
+            if (device->loaded != device->current) device->switching_ns = device->loaded < 0 ? 0 : fake->switch_ns;
+            device->loaded = device->current;
+        }
+        if (device->switching_ns) {
+            uint64_t lost = device->switching_ns < now - at ? device->switching_ns : now - at;
+            device->switching_ns -= lost;
+            at += lost;
+            if (at == now) break;
         }
         struct fake_context *context = &fake->contexts[device->current];
         struct fake_operation *operation = &context->queue[context->completed % FAKE_QUEUE];

@@ -5,6 +5,8 @@
 #include "execution.h"
 
 #define MEM_ALLOC_NODE 10
+#define GRAPHS_USED 0
+#define GRAPHS_RESERVED 2
 
 struct kernel_node { CUfunction function; unsigned shape[7]; unsigned padding; void **parameters; };
 struct node_parameters {
@@ -13,6 +15,47 @@ struct node_parameters {
 };
 
 uint64_t kernel_ns(CUfunction function, void **parameters);
+
+// Of all graphs of this process. Assumed: what a graph takes with its first launch or upload is in use until the end of
+// what was launched, and kept then.
+static struct { int context; uint64_t reserved, used; } kept;
+
+bool graph_memory_take(CUgraphExec exec) {
+    if (!exec->bytes || exec->taken) return true;
+    uint64_t wanted = kept.used + exec->bytes;
+    if (!kept.reserved) kept.context = exec->context;
+    if (wanted > kept.reserved && !memory_take(kept.context, wanted - kept.reserved)) return false;
+    if (wanted > kept.reserved) kept.reserved = wanted;
+    kept.used = wanted;
+    return exec->taken = true;
+}
+
+CUresult graph_add_allocation(CUgraph graph, struct alloc_node_parameters *about, void **node) {
+    struct graph_node *made = calloc(1, sizeof *made);
+    about->pointer = memory_map(about->bytes);
+    made->type = MEM_ALLOC_NODE, made->about = *about, made->next = graph->allocations;
+    graph->allocations = made;
+    graph->bytes += memory_rounded(about->bytes, GRANULE);
+    graph->nodes++;
+    if (node) *node = made;
+    return SUCCESS;
+}
+
+API cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, uint64_t *value) {
+    ENTER("cuDeviceGetGraphMemAttribute");
+    if (visible_device(device) < 0) return INVALID_DEVICE;
+    if (!fake->contexts[kept.context].used) kept.reserved = kept.used = 0;
+    *value = attribute == GRAPHS_RESERVED ? kept.reserved : kept.used;
+    return attribute == GRAPHS_RESERVED || attribute == GRAPHS_USED ? SUCCESS : INVALID_VALUE;
+}
+
+API cuDeviceGraphMemTrim(CUdevice device) {
+    ENTER("cuDeviceGraphMemTrim");
+    if (visible_device(device) < 0) return INVALID_DEVICE;
+    memory_give(kept.context, kept.reserved - kept.used);
+    kept.reserved = kept.used;
+    return SUCCESS;
+}
 
 API cuGraphCreate(CUgraph *graph, unsigned flags) {
     ENTER("cuGraphCreate");
@@ -34,12 +77,7 @@ API cuGraphAddKernelNode_v2(void **node, CUgraph graph, const void *after, size_
 API cuGraphAddMemAllocNode(void **node, CUgraph graph, const void *after, size_t count, struct alloc_node_parameters *about) {
     ENTER("cuGraphAddMemAllocNode");
     (void)after, (void)count;
-    if (!memory_take(current_context(), about->bytes)) return OUT_OF_MEMORY;
-    about->pointer = memory_map(about->bytes);
-    graph->bytes += about->bytes;
-    graph->nodes++;
-    *node = graph;
-    return SUCCESS;
+    return graph_add_allocation(graph, about, node);
 }
 
 API cuGraphAddNode_v2(void **node, CUgraph graph, const void *after, const void *edges, size_t count, struct node_parameters *about) {
@@ -48,14 +86,37 @@ API cuGraphAddNode_v2(void **node, CUgraph graph, const void *after, const void 
     return about->type == MEM_ALLOC_NODE ? cuGraphAddMemAllocNode(node, graph, after, count, &about->allocation) : NOT_SUPPORTED;
 }
 
+API cuGraphAddNode_v3(void **node, CUgraph graph, const void *after, const void *edges, size_t count, struct node_parameters *about) {
+    return cuGraphAddNode_v2(node, graph, after, edges, count, about);
+}
+
 API cuGraphAddNode(void **node, CUgraph graph, const void *after, size_t count, struct node_parameters *about) {
     return cuGraphAddNode_v2(node, graph, after, NULL, count, about);
 }
 
+static struct graph_node any_other;
+
+// Those that allocate first, and all others alike.
 API cuGraphGetNodes(CUgraph graph, void **nodes, size_t *count) {
     ENTER("cuGraphGetNodes");
-    (void)nodes;
+    struct graph_node *allocation = graph->allocations;
+    for (size_t index = 0; nodes && index < *count; index++) {
+        nodes[index] = allocation ? allocation : &any_other;
+        if (allocation) allocation = allocation->next;
+    }
     *count = graph->nodes;
+    return SUCCESS;
+}
+
+API cuGraphNodeGetType(struct graph_node *node, int *type) {
+    ENTER("cuGraphNodeGetType");
+    *type = node->type;
+    return SUCCESS;
+}
+
+API cuGraphMemAllocNodeGetParams(struct graph_node *node, struct alloc_node_parameters *about) {
+    ENTER("cuGraphMemAllocNodeGetParams");
+    *about = node->about;
     return SUCCESS;
 }
 
@@ -64,14 +125,28 @@ API cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long 
     (void)flags;
     *exec = malloc(sizeof **exec);
     **exec = *graph;
-    (*exec)->bytes = 0;
     (*exec)->instantiated = true;
+    (*exec)->taken = false;
     return SUCCESS;
+}
+
+API cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, void **node, char *log, size_t size) {
+    (void)node, (void)log, (void)size;
+    return cuGraphInstantiateWithFlags(exec, graph, 0);
+}
+
+API cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, void **node, char *log, size_t size) {
+    return cuGraphInstantiate(exec, graph, node, log, size);
+}
+
+API cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, const unsigned long long *about) {
+    return cuGraphInstantiateWithFlags(exec, graph, *about);
 }
 
 API cuGraphUpload(CUgraphExec exec, CUstream stream) {
     ENTER("cuGraphUpload");
-    return stream_context(stream) < 0 || !exec->instantiated ? INVALID_VALUE : SUCCESS;
+    if (stream_context(stream) < 0 || !exec->instantiated) return INVALID_VALUE;
+    return graph_memory_take(exec) ? SUCCESS : OUT_OF_MEMORY;
 }
 
 API cuGraphLaunch(CUgraphExec exec, CUstream stream) {
@@ -83,22 +158,25 @@ API cuGraphLaunch(CUgraphExec exec, CUstream stream) {
         stream_capture(stream)->nodes++;
         return SUCCESS;
     }
+    if (!graph_memory_take(exec)) return OUT_OF_MEMORY;
+    fake_spend(fake->launch_ns);
     fake_submit(stream_context(stream), exec->kernels_ns, -1);
     return SUCCESS;
 }
 
 API cuGraphExecDestroy(CUgraphExec exec) {
     ENTER("cuGraphExecDestroy");
+    if (exec->taken) kept.used -= exec->bytes;
     free(exec);
     return SUCCESS;
 }
 
 API cuGraphDestroy(CUgraph graph) {
     ENTER("cuGraphDestroy");
-    if (graph->bytes) memory_give(graph->context, graph->bytes);
     free(graph);
     return SUCCESS;
 }
 
 PER_THREAD(cuGraphLaunch);
 PER_THREAD(cuGraphUpload);
+PER_THREAD(cuGraphInstantiateWithParams);

@@ -7,22 +7,27 @@
 #include "execution.h"
 
 struct function { char name[64]; };
+struct module { int context; uint64_t bytes; };  // of code, constants and globals
 
-API cuModuleLoadData(void **module, const void *image) {
+API cuModuleLoadData(struct module **module, const void *image) {
     ENTER("cuModuleLoadData");
     if (!image) return INVALID_VALUE;
     if (current_context() < 0) return INVALID_CONTEXT;
-    *module = malloc(1);
+    uint64_t bytes = fake->module_bytes;
+    if (!memory_take(current_context(), bytes)) return OUT_OF_MEMORY;
+    *module = malloc(sizeof **module);
+    **module = (struct module){current_context(), bytes};
     return SUCCESS;
 }
 
-API cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void **values) {
+API cuModuleLoadDataEx(struct module **module, const void *image, unsigned count, void *options, void **values) {
     (void)count, (void)options, (void)values;
     return cuModuleLoadData(module, image);
 }
 
-API cuModuleUnload(void *module) {
+API cuModuleUnload(struct module *module) {
     ENTER("cuModuleUnload");
+    memory_give(module->context, module->bytes);
     free(module);
     return SUCCESS;
 }
@@ -54,6 +59,7 @@ static CUresult launch(CUfunction function, CUstream stream, void **parameters) 
         graph->kernels_ns += nanoseconds;
         graph->nodes++;
     } else {
+        fake_spend(fake->launch_ns);
         fake_submit(context, nanoseconds, -1);
     }
     return SUCCESS;

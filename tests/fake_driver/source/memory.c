@@ -4,10 +4,11 @@
 #include <sys/mman.h>
 
 #include "driver_api.h"
+#include "execution.h"
 
 #define BUCKETS 4096
 #define PITCH 512
-#define GRANULARITY (2ull << 20)
+#define SMALLEST 512
 
 uint64_t process_memory_limit(void);
 
@@ -17,6 +18,8 @@ struct allocation {
     int context;
     int references, mappings;  // of a handle of cuMemCreate
     CUhandle handle;           // of a mapping
+    struct slab *slab;         // of a small one
+    struct pool *pool;
 };
 
 static struct allocation *table[BUCKETS];
@@ -81,20 +84,55 @@ bool memory_is_there(CUdeviceptr pointer) {
     return found;
 }
 
+uint64_t memory_rounded(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// Small allocations share granules, one after the other; a granule is given back with the last of them. Assumed.
+struct slab { int context; uint64_t filled; int live; };
+
+static struct slab *last_slab;
+
+static struct slab *take_from_slab(int context, uint64_t bytes) {
+    bytes = memory_rounded(bytes, SMALLEST);
+    fake_lock();
+    struct slab *slab = last_slab && last_slab->context == context && last_slab->filled + bytes <= GRANULE ? last_slab : NULL;
+    if (slab) slab->filled += bytes, slab->live++;
+    fake_unlock();
+    if (slab || !memory_take(context, GRANULE)) return slab;
+    slab = calloc(1, sizeof *slab);
+    *slab = (struct slab){context, bytes, 1};
+    return last_slab = slab;
+}
+
+static void give_to_slab(struct slab *slab) {
+    fake_lock();
+    bool last = --slab->live == 0;
+    fake_unlock();
+    if (!last) return;
+    memory_give(slab->context, GRANULE);
+    if (slab == last_slab) last_slab = NULL;
+    free(slab);
+}
+
 CUresult memory_allocate(CUdeviceptr *pointer, uint64_t bytes) {
     int context = current_context();
     if (context < 0) return INVALID_CONTEXT;
     if (!bytes) return INVALID_VALUE;
-    if (!memory_take(context, bytes)) return OUT_OF_MEMORY;
+    struct slab *slab = NULL;
+    if (bytes <= GRANULE / 2) slab = take_from_slab(context, bytes);
+    if (bytes <= GRANULE / 2 ? !slab : !memory_take(context, memory_rounded(bytes, GRANULE))) return OUT_OF_MEMORY;
     *pointer = memory_map(bytes);
-    remember(*pointer, bytes, context);
+    remember(*pointer, bytes, context)->slab = slab;
     return SUCCESS;
 }
+
+void pool_give(struct pool *pool, uint64_t bytes);
 
 static CUresult release(uint64_t pointer) {
     struct allocation *found = forget(pointer);
     if (!found) return INVALID_VALUE;
-    memory_give(found->context, found->bytes);
+    if (found->pool) pool_give(found->pool, found->bytes);
+    else if (found->slab) give_to_slab(found->slab);
+    else memory_give(found->context, memory_rounded(found->bytes, GRANULE));
     munmap((void *)(uintptr_t)pointer, found->bytes);
     free(found);
     return SUCCESS;
@@ -123,53 +161,22 @@ API cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
 
 API cuMemFree_v2(CUdeviceptr pointer) {
     ENTER("cuMemFree_v2");
-    return pointer ? release(pointer) : SUCCESS;
-}
-
-API cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
-    ENTER("cuMemAllocAsync");
-    CUgraph graph = stream_capture(stream);
-    CUresult result = memory_allocate(pointer, bytes);
-    if (!result && graph) graph->nodes++;
+    if (!pointer) return SUCCESS;
+    CUresult result = release(pointer);
+    pools_release();
     return result;
 }
 
-API cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, void *pool, CUstream stream) {
-    ENTER("cuMemAllocFromPoolAsync");
-    return pool ? cuMemAllocAsync(pointer, bytes, stream) : INVALID_VALUE;
-}
+CUresult memory_release(CUdeviceptr pointer) { return release(pointer); }
 
-API cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
-    ENTER("cuMemFreeAsync");
-    (void)stream;
-    return release(pointer);
-}
-
-static char default_pool;
-
-API cuDeviceGetDefaultMemPool(void **pool, CUdevice device) {
-    ENTER("cuDeviceGetDefaultMemPool");
-    *pool = &default_pool;
-    return visible_device(device) < 0 ? INVALID_DEVICE : SUCCESS;
-}
-
-API cuMemPoolCreate(void **pool, const struct pool_properties *properties) {
-    ENTER("cuMemPoolCreate");
-    (void)properties;
-    *pool = malloc(1);
-    return SUCCESS;
-}
-
-API cuMemPoolDestroy(void *pool) {
-    ENTER("cuMemPoolDestroy");
-    if (pool != &default_pool) free(pool);
-    return SUCCESS;
+void memory_remember_pooled(CUdeviceptr pointer, uint64_t bytes, int context, struct pool *pool) {
+    remember(pointer, bytes, context)->pool = pool;
 }
 
 API cuMemGetAllocationGranularity(size_t *granularity, const struct allocation_properties *properties, int option) {
     ENTER("cuMemGetAllocationGranularity");
     (void)properties, (void)option;
-    *granularity = GRANULARITY;
+    *granularity = GRANULE;
     return SUCCESS;
 }
 
@@ -188,11 +195,12 @@ API cuMemAddressFree(CUdeviceptr pointer, size_t bytes) {
 API cuMemCreate(CUhandle *handle, size_t bytes, const struct allocation_properties *properties, unsigned long long flags) {
     ENTER("cuMemCreate");
     int device = properties ? visible_device(properties->location.id) : -1, context = current_context();
-    if (device < 0 || flags || !bytes || bytes % GRANULARITY) return INVALID_VALUE;
+    bool of_host = properties && properties->location.type >= 2 && properties->location.type <= 4;
+    if ((device < 0 && !of_host) || flags || !bytes || bytes % GRANULE) return INVALID_VALUE;
     if (context < 0) return INVALID_CONTEXT;
-    if (!memory_take(context, bytes)) return OUT_OF_MEMORY;
+    if (!of_host && !memory_take(context, bytes)) return OUT_OF_MEMORY;
     *handle = last_handle += 2;  // odd, so that no pointer is like it
-    remember(*handle, bytes, context)->references = 1;
+    remember(*handle, of_host ? 0 : bytes, context)->references = 1;
     return SUCCESS;
 }
 
@@ -247,6 +255,39 @@ API cuMemRetainAllocationHandle(CUhandle *handle, void *address) {
     return drop(*handle, -1, 0);
 }
 
+API cuMemExportToShareableHandle(int *shared, CUhandle handle, int type, unsigned long long flags) {
+    ENTER("cuMemExportToShareableHandle");
+    if (type != 1 || flags) return INVALID_VALUE;
+    *shared = 1000;  // who holds it nobody sees: it is never closed
+    return drop(handle, -1, 0);
+}
+
+API cuMulticastBindMem(CUhandle multicast, size_t offset, CUhandle memory, size_t from, size_t bytes, unsigned long long flags) {
+    ENTER("cuMulticastBindMem");
+    if (from || flags || drop(memory, 0, -1)) return INVALID_VALUE;
+    remember(multicast + offset, bytes, -1)->handle = memory;
+    return SUCCESS;
+}
+
+API cuMulticastUnbind(CUhandle multicast, CUdevice device, size_t offset, size_t bytes) {
+    ENTER("cuMulticastUnbind");
+    struct allocation *binding = visible_device(device) < 0 || !bytes ? NULL : forget(multicast + offset);
+    if (!binding) return INVALID_VALUE;
+    CUresult result = drop(binding->handle, 0, 1);
+    free(binding);
+    return result;
+}
+
+struct array_map { int words[14], operation, type; CUhandle handle; uint64_t rest[3]; };
+
+API cuMemMapArrayAsync(const struct array_map *maps, unsigned count, CUstream stream) {
+    ENTER("cuMemMapArrayAsync");
+    if (stream_context(stream) < 0) return INVALID_CONTEXT;
+    for (unsigned index = 0; index < count; index++)
+        if (maps[index].operation != 1 || drop(maps[index].handle, 0, -1)) return INVALID_VALUE;
+    return SUCCESS;
+}
+
 API cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const void *access, size_t count) {
     ENTER("cuMemSetAccess");
     (void)pointer, (void)bytes, (void)access, (void)count;
@@ -261,6 +302,7 @@ static uint64_t element_bytes(unsigned format, unsigned channels) {
 static CUresult make_array(CUarray *array, uint64_t bytes) {
     int context = current_context();
     if (context < 0) return INVALID_CONTEXT;
+    bytes = memory_rounded(bytes, bytes <= GRANULE / 2 ? SMALLEST : GRANULE);
     if (!memory_take(context, bytes)) return OUT_OF_MEMORY;
     *array = malloc(sizeof **array);
     **array = (struct array){bytes, context};
@@ -333,6 +375,26 @@ API cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
     return SUCCESS;
 }
 
+// What copies and fills take of the device.
+static CUresult spend(uint64_t bytes, CUstream stream) {
+    int context = stream_context(stream);
+    if (context < 0) return INVALID_CONTEXT;
+    if (fake->copy_bytes_per_ms) fake_submit(context, bytes * 1000000 / fake->copy_bytes_per_ms, -1);
+    return SUCCESS;
+}
+
+API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    ENTER("cuMemcpyDtoDAsync_v2");
+    memmove(host(to), host(from), bytes);
+    return spend(bytes, stream);
+}
+
+API cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
+    ENTER("cuMemsetD8Async");
+    memset(host(to), value, bytes);
+    return spend(bytes, stream);
+}
+
 API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     ENTER("cuMemcpyDtoD_v2");
     memmove(host(to), host(from), bytes);
@@ -366,6 +428,7 @@ API cuMemFreeHost(void *pointer) {
     return SUCCESS;
 }
 
-PER_THREAD(cuMemAllocAsync);
-PER_THREAD(cuMemAllocFromPoolAsync);
-PER_THREAD(cuMemFreeAsync);
+
+PER_THREAD(cuMemcpyDtoDAsync_v2);
+PER_THREAD(cuMemsetD8Async);
+PER_THREAD(cuMemMapArrayAsync);

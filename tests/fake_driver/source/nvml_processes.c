@@ -10,17 +10,20 @@ struct processes_use { unsigned version, count; unsigned long long last_seen; st
 
 #define NO_INSTANCE 0xffffffffu
 
-static bool is_on(int process, int device, bool mps) {
+#define COMPUTE 0u
+
+// Which of the driver's lists it is in: COMPUTE, FAKE_USES_MPS or FAKE_USES_GRAPHICS.
+static bool is_on(int process, int device, unsigned kind) {
     return fake->processes[process].used && fake_process_bytes(process, device) &&
-           !!(fake->processes[process].uses & FAKE_USES_MPS) == mps;
+           (fake->processes[process].uses & (FAKE_USES_MPS | FAKE_USES_GRAPHICS)) == kind;
 }
 
-static nvmlReturn list(int device, bool mps, unsigned *room, struct process_info *found) {
+static nvmlReturn list(int device, unsigned kind, unsigned *room, struct process_info *found) {
     unsigned count = 0, space = *room;
     fake_lock();
     fake_refresh_all();
     for (int process = 0; process < fake->process_top; process++) {
-        if (!is_on(process, device, mps)) continue;
+        if (!is_on(process, device, kind)) continue;
         if (found && count < space)
             found[count] = (struct process_info){(unsigned)fake_process_pid(process), fake_process_bytes(process, device), NO_INSTANCE, NO_INSTANCE};
         count++;
@@ -32,19 +35,17 @@ static nvmlReturn list(int device, bool mps, unsigned *room, struct process_info
 
 API nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice handle, unsigned *count, struct process_info *found) {
     ON_DEVICE("nvmlDeviceGetComputeRunningProcesses_v3", handle, index);
-    return list(index, false, count, found);
+    return list(index, COMPUTE, count, found);
 }
 
 API nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice handle, unsigned *count, struct process_info *found) {
     ON_DEVICE("nvmlDeviceGetMPSComputeRunningProcesses_v3", handle, index);
-    return list(index, true, count, found);
+    return list(index, FAKE_USES_MPS, count, found);
 }
 
 API nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice handle, unsigned *count, struct process_info *found) {
     ON_DEVICE("nvmlDeviceGetGraphicsRunningProcesses_v3", handle, index);
-    (void)found;
-    *count = 0;
-    return NVML_SUCCESS;
+    return list(index, FAKE_USES_GRAPHICS, count, found);
 }
 
 // Under MPS the server owns all work, so its clients have no rows. A sample no newer than what the caller has seen is
@@ -55,7 +56,7 @@ static unsigned uses(int index, unsigned long long last_seen, struct process_use
     fake_lock();
     unsigned long long at = nvml_at(index)->sampled_ns / 1000;
     for (int process = 0; process < fake->process_top; process++) {
-        if (!is_on(process, index, false) || at <= last_seen) continue;
+        if (!is_on(process, index, COMPUTE) || at <= last_seen) continue;
         if (found && count < room)
             found[count] = (struct process_use){.microseconds = at, .pid = (unsigned)fake_process_pid(process),
                                                 .sm = fake->processes[process].utilization[index]};

@@ -45,6 +45,19 @@ EXPORT int nanosleep(const struct timespec *span, struct timespec *left) {
     return 0;
 }
 
+// By the clock of the process, it is how the pretended driver asks for time that a thread computes.
+EXPORT int clock_nanosleep(clockid_t clock, int flags, const struct timespec *span, struct timespec *left) {
+    bool computes = clock == CLOCK_PROCESS_CPUTIME_ID;
+    if ((!computes && clock != CLOCK_MONOTONIC) || !is_on())
+        return (int)real_syscall()(SYS_clock_nanosleep, clock, flags, span, left);
+    uint64_t nanoseconds = nanoseconds_of(span), now = fake_clock_now();
+    if (flags & TIMER_ABSTIME) nanoseconds = nanoseconds > now ? nanoseconds - now : 0;
+    if (own < 0) own = fake_clock_join();
+    if (computes) fake_clock_spend(own, nanoseconds);
+    else rest(nanoseconds, NULL, 0);
+    return 0;
+}
+
 EXPORT long syscall(long number, ...) {
     long words[6];
     va_list rest_of;

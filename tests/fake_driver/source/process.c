@@ -9,15 +9,23 @@
 #include "knobs.h"
 
 #define STACK 32
+#define THREADS_OF_A_MULTIPROCESSOR 2048
 
 static pid_t ready_in;
 static int visible[FAKE_DEVICES], visible_number;
 static uint64_t mps_limit;
-static bool faulted;
+static bool faulted, torn_down;
 static int primary[FAKE_DEVICES], primary_uses[FAKE_DEVICES];
 static __thread int stack[STACK], depth;
 
-bool process_ready(void) { return ready_in && ready_in == getpid(); }
+// A thread that is still in the driver as it is torn down finds its memory gone, as in the real one. The one that ends the
+// process is answered.
+static void tear_down(void) { torn_down = true; }
+
+bool process_ready(void) {
+    if (torn_down && gettid() != getpid()) __builtin_trap();
+    return ready_in && ready_in == getpid() && !torn_down;
+}
 
 int process_await_unlocked(void) {
     struct fake_process *process = fake_self();
@@ -106,7 +114,7 @@ API cuInit(unsigned flags) {
         read_visible_devices();
         for (int device = 0; device < FAKE_DEVICES; device++) primary[device] = -1;
         result = join_mps(process);
-        if (!result) ready_in = getpid();
+        if (!result) ready_in = getpid(), atexit(tear_down);
     } else {
         result = process ? SUCCESS : OUT_OF_MEMORY;
     }
@@ -171,6 +179,7 @@ API cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
         case 10: *value = 32; break;   // warp size
         case 13: *value = 1980000; break;
         case 16: *value = (int)fake->devices[index].knobs[KNOB_MULTIPROCESSORS]; break;
+        case 39: *value = THREADS_OF_A_MULTIPROCESSOR; break;
         case 75: *value = (int)fake->devices[index].knobs[KNOB_COMPUTE_MAJOR]; break;
         case 76: *value = (int)fake->devices[index].knobs[KNOB_COMPUTE_MINOR]; break;
         case 41: case 83: case 95: case 102: case 115: *value = 1; break;  // addressing, managed, cooperative, VMM, pools
@@ -199,6 +208,7 @@ static int open_context(int device, bool is_primary) {
         struct fake_context *context = &fake->contexts[found];
         *context = (struct fake_context){.used = true, .primary = is_primary, .device = device, .overhead_bytes = bytes};
         context->process = (int)(fake_self() - fake->processes);
+        context->number = ++fake->contexts_made;
         if (found >= fake->context_top) fake->context_top = found + 1;
     }
     fake_unlock();
@@ -219,31 +229,46 @@ static int slot_of(CUcontext context) {
     return context && slot >= 0 && slot < FAKE_CONTEXTS && context->used ? (int)slot : -1;
 }
 
+static pthread_mutex_t primary_mutex = PTHREAD_MUTEX_INITIALIZER;
+
 API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     ENTER("cuDevicePrimaryCtxRetain");
     int index = visible_device(device);
     if (index < 0) return INVALID_DEVICE;
-    if (primary[index] < 0 && (primary[index] = open_context(index, true)) < 0) return OUT_OF_MEMORY;
-    primary_uses[index]++;
-    *context = &fake->contexts[primary[index]];
-    return SUCCESS;
+    pthread_mutex_lock(&primary_mutex);
+    if (primary[index] < 0) primary[index] = open_context(index, true);
+    bool open = primary[index] >= 0;
+    if (open) primary_uses[index]++, *context = &fake->contexts[primary[index]];
+    pthread_mutex_unlock(&primary_mutex);
+    return open ? SUCCESS : OUT_OF_MEMORY;
+}
+
+// A reset ends the context whoever retains it; it is made anew by the next to retain it.
+static CUresult let_go(int index, bool reset) {
+    pthread_mutex_lock(&primary_mutex);
+    CUresult result = reset || primary_uses[index] ? SUCCESS : INVALID_CONTEXT;
+    if (!result && (reset || !--primary_uses[index])) {
+        if (primary[index] >= 0) close_context(primary[index]);
+        primary[index] = -1;
+    }
+    pthread_mutex_unlock(&primary_mutex);
+    return result;
 }
 
 API cuDevicePrimaryCtxReset_v2(CUdevice device) {
     ENTER("cuDevicePrimaryCtxReset_v2");
     int index = visible_device(device);
-    if (index < 0) return INVALID_DEVICE;
-    if (primary[index] >= 0) close_context(primary[index]);
-    primary[index] = -1;
-    return SUCCESS;
+    return index < 0 ? INVALID_DEVICE : let_go(index, true);
 }
 
 API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     ENTER("cuDevicePrimaryCtxRelease_v2");
     int index = visible_device(device);
-    if (index < 0 || !primary_uses[index]) return INVALID_CONTEXT;
-    return --primary_uses[index] ? SUCCESS : cuDevicePrimaryCtxReset_v2(device);
+    return index < 0 ? INVALID_CONTEXT : let_go(index, false);
 }
+
+API cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
+API cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
 
 API cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
     ENTER("cuDevicePrimaryCtxGetState");
@@ -266,6 +291,9 @@ API cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     return SUCCESS;
 }
 
+API cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) { return cuCtxCreate_v2(context, flags, device); }
+API cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) { return cuCtxCreate_v2(context, flags, device); }
+
 API cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device) {
     (void)parameters;
     return cuCtxCreate_v2(context, flags, device);
@@ -282,6 +310,51 @@ API cuCtxDestroy_v2(CUcontext context) {
     if (slot < 0 || context->primary) return INVALID_CONTEXT;
     if (depth && stack[depth - 1] == slot) depth--;
     close_context(slot);
+    return SUCCESS;
+}
+
+API cuCtxDestroy(CUcontext context) { return cuCtxDestroy_v2(context); }
+
+// A green context is here the context that is made of it.
+API cuGreenCtxCreate(CUcontext *green, void *resources, CUdevice device, unsigned flags) {
+    ENTER("cuGreenCtxCreate");
+    (void)resources, (void)flags;
+    int slot = visible_device(device) < 0 ? -1 : open_context(visible_device(device), false);
+    if (slot >= 0) *green = &fake->contexts[slot];
+    return slot < 0 ? OUT_OF_MEMORY : SUCCESS;
+}
+
+API cuGreenCtxDestroy(CUcontext green) { return cuCtxDestroy_v2(green); }
+
+API cuCtxFromGreenCtx(CUcontext *context, CUcontext green) {
+    ENTER("cuCtxFromGreenCtx");
+    *context = green;
+    return slot_of(green) < 0 ? INVALID_CONTEXT : SUCCESS;
+}
+
+enum limit { STACK_OF_A_THREAD, PRINTF_BUFFER, HEAP, LIMITS };
+static const uint64_t FIRST_LIMITS[LIMITS] = {1024, 1 << 20, 8 << 20};  // a context's overhead covers these
+
+API cuCtxGetLimit(size_t *value, int limit) {
+    ENTER("cuCtxGetLimit");
+    if (current_context() < 0) return INVALID_CONTEXT;
+    if (limit < 0 || limit >= LIMITS) return INVALID_VALUE;
+    uint64_t set = fake->contexts[current_context()].limits[limit];
+    *value = set ? set : FIRST_LIMITS[limit];
+    return SUCCESS;
+}
+
+API cuCtxSetLimit(int limit, size_t value) {
+    ENTER("cuCtxSetLimit");
+    size_t before;
+    CUresult result = cuCtxGetLimit(&before, limit);
+    if (result || value < before) return result;  // assumed: what a context has taken it keeps
+    struct fake_context *context = &fake->contexts[current_context()];
+    int64_t processors = fake->devices[context->device].knobs[KNOB_MULTIPROCESSORS];
+    uint64_t threads = limit == STACK_OF_A_THREAD ? (uint64_t)processors * THREADS_OF_A_MULTIPROCESSOR : 1;
+    uint64_t more = memory_rounded(value * threads, GRANULE) - memory_rounded(before * threads, GRANULE);
+    if (!memory_take(current_context(), more)) return OUT_OF_MEMORY;
+    context->limits[limit] = value;
     return SUCCESS;
 }
 

@@ -98,6 +98,16 @@ void fake_sleep(uint64_t nanoseconds) {
     nanosleep(&span, NULL);
 }
 
+void fake_spend(uint64_t nanoseconds) {
+    struct timespec span = {0, (long)nanoseconds};
+    if (!nanoseconds) return;
+    if (fake->clock.on) {
+        clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &span, NULL);
+        return;
+    }
+    for (uint64_t end = fake_now() + nanoseconds; fake_now() < end;) continue;
+}
+
 // A process holds a lock on one byte of the file for as long as it lives. The kernel gives it up at its death, and
 // translates process ids between namespaces when asked who holds it.
 static struct flock byte_of(int index, short type) {

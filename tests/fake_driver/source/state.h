@@ -26,8 +26,8 @@
 
 enum fake_process_state { FAKE_RUNNING, FAKE_LOCKED, FAKE_CHECKPOINTED, FAKE_FAILED, FAKE_CHECKPOINTING, FAKE_RESTORING };
 
-// What keeps a process from being checkpointed.
-enum fake_use { FAKE_USES_MANAGED = 1, FAKE_USES_MPS = 2, FAKE_USES_MIG = 4, FAKE_USES_IPC = 8 };
+// What keeps a process from being checkpointed. One of graphics has its memory by another library than CUDA's.
+enum fake_use { FAKE_USES_MANAGED = 1, FAKE_USES_MPS = 2, FAKE_USES_MIG = 4, FAKE_USES_IPC = 8, FAKE_USES_GRAPHICS = 16 };
 
 struct fake_operation {
     uint64_t remaining_ns;
@@ -45,9 +45,11 @@ struct fake_event {
 struct fake_context {
     bool used;
     bool primary;
+    uint64_t number;          // among all that were ever made
     int32_t process, device;
     uint64_t overhead_bytes;  // what a context itself costs
     uint64_t bytes;           // allocations, without the overhead
+    uint64_t limits[3];       // of cuCtxSetLimit; 0 for as it was made
     uint64_t submitted, completed;  // operations; the queue holds what lies between
     uint64_t pending_ns;
     struct fake_operation queue[FAKE_QUEUE];
@@ -82,6 +84,8 @@ struct fake_device {
     uint64_t memory_bytes;
     uint64_t advanced_ns;  // what has been executed up to here
     int32_t current;       // the context whose time slice it is; -1 for none
+    int32_t loaded;        // the context that it last executed
+    uint64_t switching_ns; // of the switch under way
     uint64_t slice_left_ns;
     uint64_t busy_ns;
     uint64_t sampled_ns, sampled_busy_ns;  // the last sample of utilisation, and what it found
@@ -135,11 +139,18 @@ struct fake_state {
     int32_t driver_version;  // as cuDriverGetVersion tells it
     char driver_name[32];    // as NVML tells it
     uint64_t time_slice_ns;
+    uint64_t switch_ns;      // of the device, from one context to another
+    uint64_t launch_ns;      // of the thread that launches
+    uint64_t contexts_made;
     uint64_t context_bytes;
     uint64_t host_bytes, host_used;
     uint64_t checkpoint_fixed_ns, bytes_per_second;
     uint64_t seed;
     uint64_t swept_ns;
+    uint64_t module_bytes;       // what a module takes when it is loaded
+    uint64_t copy_bytes_per_ms;  // within a card's memory; 0 for in no time
+    uint64_t pool_piece_bytes;  // by which pools grow; at least a granule
+    bool own_addresses;      // cuGetProcAddress hands out others than the library exports
     int32_t process_top, context_top;  // above these no process and no context has ever been
     uint32_t fault_count;
     struct fake_fault faults[FAKE_FAULTS];
@@ -158,6 +169,7 @@ void fake_lock(void);
 void fake_unlock(void);
 uint64_t fake_now(void);
 void fake_sleep(uint64_t nanoseconds);
+void fake_spend(uint64_t nanoseconds);  // computing
 
 // Brings everything up to now; with the lock held.
 void fake_refresh(void);

@@ -14,7 +14,11 @@ struct stream {
     struct stream *next;  // among those that capture
 };
 
-struct event { int index; bool timed; };
+struct event {
+    int index, context;
+    uint64_t context_number;
+    bool timed;
+};
 
 static struct stream *capturing;
 static __thread enum capture_mode thread_mode;
@@ -54,6 +58,8 @@ API cuStreamDestroy_v2(CUstream stream) {
     return SUCCESS;
 }
 
+API cuStreamDestroy(CUstream stream) { return cuStreamDestroy_v2(stream); }
+
 API cuStreamGetCtx(CUstream stream, CUcontext *context) {
     ENTER("cuStreamGetCtx");
     if (stream_context(stream) < 0) return INVALID_CONTEXT;
@@ -66,6 +72,7 @@ static CUresult wait_for(int slot) {
     if (unsafe) return unsafe;
     if (slot < 0) return INVALID_CONTEXT;
     fake_await(slot, fake->contexts[slot].submitted);
+    pools_release();
     return process_await_unlocked();
 }
 
@@ -77,6 +84,11 @@ API cuStreamSynchronize(CUstream stream) {
 API cuCtxSynchronize(void) {
     ENTER("cuCtxSynchronize");
     return wait_for(current_context());
+}
+
+API cuCtxSynchronize_v2(CUcontext context) {
+    ENTER("cuCtxSynchronize_v2");
+    return wait_for((int)(context - fake->contexts));
 }
 
 API cuStreamQuery(CUstream stream) {
@@ -151,19 +163,30 @@ API cuEventCreate(CUevent *event, unsigned flags) {
     fake_unlock();
     if (index == FAKE_EVENTS) return OUT_OF_MEMORY;
     *event = malloc(sizeof **event);
-    **event = (struct event){index, !(flags & 2)};
+    int context = current_context();
+    **event = (struct event){index, context, context < 0 ? 0 : fake->contexts[context].number, !(flags & 2)};
     return SUCCESS;
+}
+
+// The events of a context go with it, and whoever uses one all the same reads memory that is no more.
+static struct fake_event *event_of(CUevent event) {
+    if (event->context >= 0) {
+        const struct fake_context *context = &fake->contexts[event->context];
+        if (!context->used || context->number != event->context_number) __builtin_trap();
+    }
+    return &fake_self()->events[event->index];
 }
 
 API cuEventDestroy_v2(CUevent event) {
     ENTER("cuEventDestroy_v2");
-    fake_self()->events[event->index].used = false;
+    event_of(event)->used = false;
     free(event);
     return SUCCESS;
 }
 
 API cuEventRecord(CUevent event, CUstream stream) {
     ENTER("cuEventRecord");
+    event_of(event);
     CUgraph graph = stream_capture(stream);
     if (graph) {
         graph->nodes++;
@@ -189,7 +212,7 @@ API cuEventQuery(CUevent event) {
     if (unsafe) return unsafe;
     fake_lock();
     fake_refresh();
-    bool done = happened(&fake_self()->events[event->index]);
+    bool done = happened(event_of(event));
     fake_unlock();
     return done ? SUCCESS : NOT_READY;
 }
@@ -198,14 +221,15 @@ API cuEventSynchronize(CUevent event) {
     ENTER("cuEventSynchronize");
     CUresult unsafe = unsafe_during_capture();
     if (unsafe) return unsafe;
-    struct fake_event record = fake_self()->events[event->index];
+    struct fake_event record = *event_of(event);
     if (!happened(&record)) fake_await(record.context, record.sequence);
+    pools_release();
     return process_await_unlocked();
 }
 
 API cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
     ENTER("cuEventElapsedTime_v2");
-    struct fake_event *from = &fake_self()->events[start->index], *to = &fake_self()->events[end->index];
+    struct fake_event *from = event_of(start), *to = event_of(end);
     if (!start->timed || !end->timed || from->context < 0 || to->context < 0) return INVALID_HANDLE;
     CUresult pending = cuEventQuery(end);
     if (pending) return pending;

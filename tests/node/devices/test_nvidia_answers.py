@@ -60,6 +60,18 @@ def test_a_process_has_a_use_for_as_long_as_the_drivers_sample_of_it_is_fresh() 
     assert told[2] == (ProcessSample(9, 512, None), ProcessSample(7, None, None))
 
 
+def test_a_process_that_computes_and_draws_is_one_process() -> None:
+    vendor = vendor_of(
+        "GPU-0",
+        nvmlDeviceGetComputeRunningProcesses=[plain(pid=9, usedGpuMemory=512 * MIB)],
+        nvmlDeviceGetGraphicsRunningProcesses=[
+            plain(pid=9, usedGpuMemory=512 * MIB),
+            plain(pid=7, usedGpuMemory=64 * MIB),
+        ],
+    )
+    assert vendor.sample()[0].processes == (ProcessSample(9, 512), ProcessSample(7, 64))
+
+
 def test_a_lost_card_is_sampled_as_unknown() -> None:
     lost = NVMLError(15)
     stub = StubNvml(["GPU-0"], nvmlDeviceGetTemperature=50)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fake_driver.driver import Action, FakeDriver
+from fake_driver.driver import MIB, Action, FakeDriver, Use
 from fake_driver.program import Program
 
 NOT_SUPPORTED = 3
@@ -71,6 +71,28 @@ tell(link_map(devices, vendor.links()))
     assert places == [[0, 0], [1, 1]]
     assert facts["driver"] == "580.95.05"
     assert map_name == ""
+
+
+def test_where_cards_are_on_the_bus_is_told_as_the_kernel_writes_it(fake_driver: FakeDriver) -> None:
+    [card] = fake_driver.cards
+    [places] = asked(
+        fake_driver,
+        """
+from millpond.node.host.device_memory import pci_address
+tell({uuid: pci_address(place) for uuid, place in vendor.pci_addresses().items()})
+""",
+    )
+    assert places == {card.uuid: "0000:01:00.0"}
+
+
+def test_a_program_that_draws_on_a_card_is_seen_and_counted(fake_driver: FakeDriver) -> None:
+    with Program(fake_driver.env()) as computes, Program(fake_driver.env()) as draws:
+        for program in (computes, draws):
+            assert program("start") == [0]
+            assert program("alloc", 64 * MIB)[0] == 0
+        fake_driver.mark(draws.pid, Use.GRAPHICS)
+        [rows] = asked(fake_driver, "tell([[p.pid, p.memory_mib] for p in vendor.sample()[0].processes])")
+    assert rows == [[computes.pid, 64], [draws.pid, 64]]
 
 
 def test_a_program_on_a_card_is_seen_and_counted(fake_driver: FakeDriver) -> None:

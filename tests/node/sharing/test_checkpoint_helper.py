@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -64,6 +64,12 @@ class Tree:
         return False
 
 
+def mover_of(
+    helper: CheckpointHelper, tree: Tree, resident_mib: Callable[[TaskId], int] = lambda task: 0
+) -> CheckpointMover:
+    return CheckpointMover(helper, tree, lambda task: 64, resident_mib, sleep=lambda seconds: None)
+
+
 def test_a_program_leaves_its_card_and_returns_with_what_it_had(
     fake_driver: FakeDriver, helper: CheckpointHelper, program: Program
 ) -> None:
@@ -72,7 +78,7 @@ def test_a_program_leaves_its_card_and_returns_with_what_it_had(
     program("fill", pointer, 7, 1000)
     idle, tree = os.getpid(), Tree([])
     tree.processes = [idle, program.pid]  # one that never used a card takes no part
-    mover = CheckpointMover(helper, tree, lambda task: 64)
+    mover = mover_of(helper, tree)
     assert mover.swap_out(TASK, 20.0).ok
     assert fake_driver.used_bytes(card) == 0
     assert mover.whereabouts(TASK, 60.0) is Whereabouts.SWAPPED
@@ -87,7 +93,7 @@ def test_work_that_does_not_end_leaves_the_program_where_it_was(
 ) -> None:
     assert helper.probe().usable  # up before the clock runs
     program("launch", 60_000_000_000)
-    answer = CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 0.5)
+    answer = mover_of(helper, Tree([program.pid])).swap_out(TASK, 0.5)
     assert answer.outcome is MoveOutcome.TIMEOUT
     assert "it has work on the device that does not end" in answer.reason
     assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
@@ -97,7 +103,7 @@ def test_a_return_without_room_waits_on_the_host(
     fake_driver: FakeDriver, helper: CheckpointHelper, program: Program
 ) -> None:
     program("alloc", 2048 * MIB)
-    mover = CheckpointMover(helper, Tree([program.pid]), lambda task: 64)
+    mover = mover_of(helper, Tree([program.pid]))
     assert mover.swap_out(TASK, 20.0).ok
     with Program(fake_driver.env()) as stranger:
         stranger("start")
@@ -118,7 +124,7 @@ def test_what_the_driver_cannot_move_is_refused_and_goes_on(
     use: Use, fake_driver: FakeDriver, helper: CheckpointHelper, program: Program
 ) -> None:
     fake_driver.mark(program.pid, use)
-    answer = CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 20.0)
+    answer = mover_of(helper, Tree([program.pid])).swap_out(TASK, 20.0)
     assert answer.outcome is MoveOutcome.UNSUPPORTED
     assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
 
@@ -134,10 +140,7 @@ def test_a_helper_that_dies_in_a_call_is_replaced(
     fake_driver: FakeDriver, helper: CheckpointHelper, program: Program
 ) -> None:
     fake_driver.plan("cuCheckpointProcessLock", Action.KILL_CALLER, times=1)
-    assert (
-        CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 20.0).outcome
-        is MoveOutcome.TIMEOUT
-    )
+    assert mover_of(helper, Tree([program.pid])).swap_out(TASK, 20.0).outcome is MoveOutcome.TIMEOUT
     assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
 
 
@@ -145,8 +148,60 @@ def test_a_program_that_the_driver_gave_up_on_is_lost(
     fake_driver: FakeDriver, helper: CheckpointHelper, program: Program
 ) -> None:
     fake_driver.plan("cuCheckpointProcessCheckpoint", Action.FAIL_TARGET, result=999, times=1)
-    answer = CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 20.0)
+    answer = mover_of(helper, Tree([program.pid])).swap_out(TASK, 20.0)
     assert answer.outcome is MoveOutcome.LOST
+
+
+@pytest.mark.parametrize("error", ["NOT_PERMITTED", "NOT_SUPPORTED", "INVALID_VALUE"])
+def test_a_program_of_which_the_driver_does_not_say_where_it_is_stays_and_goes_on(
+    error: str, fake_driver: FakeDriver, helper: CheckpointHelper, program: Program
+) -> None:
+    result = {"NOT_PERMITTED": 800, "NOT_SUPPORTED": 801, "INVALID_VALUE": 1}[error]
+    [card] = fake_driver.cards
+    program("alloc", 64 * MIB)
+    with Program(fake_driver.env()) as other:
+        assert other("start") == [0]
+        fake_driver.plan("cuCheckpointProcessGetState", result=result, pid=other.pid)
+        tree = Tree([program.pid, other.pid])
+        answer = mover_of(helper, tree).swap_out(TASK, 20.0)
+        assert answer.outcome is MoveOutcome.UNSUPPORTED
+        assert answer.reason == (
+            f"the driver does not say whether process {other.pid} has memory on the device (CUDA_ERROR_{error})"
+        )
+        assert fake_driver.bytes_of(program.pid, card) >= 64 * MIB
+        assert (tree.halted, tree.held[-1], tree.borne[-1]) == (False, False, 0)
+    assert program("sync") == [0]
+
+
+def test_a_program_that_cannot_be_asked_after_on_the_host_waits_there(
+    fake_driver: FakeDriver, helper: CheckpointHelper, program: Program
+) -> None:
+    tree = Tree([program.pid])
+    mover = mover_of(helper, tree)
+    assert mover.swap_out(TASK, 20.0).ok
+    fake_driver.plan("cuCheckpointProcessGetState", result=801, pid=program.pid, times=1)
+    assert mover.swap_in(TASK, 20.0).outcome is MoveOutcome.TIMEOUT
+    assert tree.halted
+    assert mover.swap_in(TASK, 20.0).ok
+    assert program("sync") == [0]
+
+
+def test_what_the_driver_still_lists_on_the_device_has_not_left(
+    fake_driver: FakeDriver, helper: CheckpointHelper, program: Program
+) -> None:
+    [card] = fake_driver.cards
+    with Program(fake_driver.env()) as drawing:
+        drawing("start")
+        drawing("alloc", 640 * MIB)
+        fake_driver.mark(drawing.pid, Use.GRAPHICS)  # of which no checkpoint knows
+        tree = Tree([program.pid, drawing.pid])
+        resident_mib = lambda task: sum(fake_driver.bytes_of(pid, card) for pid in tree.processes) // MIB  # noqa: E731
+        answer = mover_of(helper, tree, resident_mib).swap_out(TASK, 20.0)
+    assert answer.outcome is MoveOutcome.UNSUPPORTED
+    assert answer.reason == "the driver moved what it could, and 640 MiB of it are on the device all the same"
+    assert not tree.halted
+    assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
+    assert program("sync") == [0]
 
 
 def test_a_wrong_state_is_the_drivers_own_error(helper: CheckpointHelper, program: Program) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
-from millpond.model.sharing import ShareClass, SliceHold
+from millpond.model.sharing import SliceHold
+from millpond.node.sharing.backend import EnforcementRequest
 from millpond.node.sharing.mps import MpsEnforcer
 from millpond.node.task.records import TaskId
 
@@ -47,7 +48,7 @@ def test_a_pack_has_one_daemon_from_its_first_task_to_its_last(
     hold: MpsEnforcer, program: Path, tmp_path: Path
 ) -> None:
     for task in (ONE, TWO):
-        env = hold.prepare(task, tmp_path / task.job, [SLICE], ShareClass.NORMAL, None)
+        env = hold.prepare(EnforcementRequest(task, tmp_path / task.job, [SLICE]))
     assert env.hold is SliceHold.MPS
     assert env.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
     assert env.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
@@ -60,7 +61,7 @@ def test_a_pack_has_one_daemon_from_its_first_task_to_its_last(
 
 
 def test_the_next_agent_finds_the_pack_and_ends_it(hold: MpsEnforcer, program: Path, tmp_path: Path) -> None:
-    hold.prepare(ONE, tmp_path / "one", [SLICE], ShareClass.NORMAL, None)
+    hold.prepare(EnforcementRequest(ONE, tmp_path / "one", [SLICE]))
     following = MpsEnforcer(tmp_path, str(program))
     assert following.adopt(ONE, tmp_path / "one", ["GPU-1"])
     assert not following.adopt(TWO, tmp_path / "two", ["GPU-1"])
@@ -69,16 +70,16 @@ def test_the_next_agent_finds_the_pack_and_ends_it(hold: MpsEnforcer, program: P
 
 
 def test_a_pack_is_one_users(hold: MpsEnforcer, tmp_path: Path) -> None:
-    hold.prepare(ONE, tmp_path / "one", [SLICE], ShareClass.NORMAL, None)
+    hold.prepare(EnforcementRequest(ONE, tmp_path / "one", [SLICE]))
     with pytest.raises(UnavailableError, match="serves another user"):
-        hold.prepare(TWO, tmp_path / "two", [SLICE], ShareClass.NORMAL, (os.geteuid() + 1, os.getegid()))
+        hold.prepare(EnforcementRequest(TWO, tmp_path / "two", [SLICE], owner=(os.geteuid() + 1, os.getegid())))
 
 
 def test_a_daemon_that_does_not_come_up_is_told_with_its_words(tmp_path: Path, program: Path) -> None:
     program.write_text("#!/bin/sh\necho 'An instance of this daemon is already running' >&2; exit 1\n")
     hold = MpsEnforcer(tmp_path, str(program))
     with pytest.raises(UnavailableError, match="already running"):
-        hold.prepare(ONE, tmp_path / "one", [SLICE], ShareClass.NORMAL, None)
+        hold.prepare(EnforcementRequest(ONE, tmp_path / "one", [SLICE]))
 
 
 def test_without_the_program_the_reason_is_told(tmp_path: Path) -> None:

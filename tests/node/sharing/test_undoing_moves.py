@@ -83,6 +83,6 @@ class Node:
 @pytest.mark.parametrize(("look_s", "restore_s"), [(0.01, MIB / 5_000), (2.0, 0.1)], ids=["much memory", "slow looks"])
 def test_a_task_that_cannot_leave_its_device_is_back_on_it_and_not_lost(look_s: float, restore_s: float) -> None:
     node = Node(look_s, restore_s)
-    answer = CheckpointMover(node, node, lambda task: MIB, node.clock).swap_out(TASK, 110.0)
+    answer = CheckpointMover(node, node, lambda task: MIB, lambda task: 0, node.clock).swap_out(TASK, 110.0)
     assert answer.outcome is MoveOutcome.UNSUPPORTED, answer.reason
     assert set(node.states.values()) == {ProcessState.RUNNING}

@@ -113,6 +113,14 @@ def test_whether_jobs_can_be_kept_to_parts_of_cards_is_proved(monkeypatch) -> No
     assert (found.grade, found.remedy) == (Grade.LIMITED, "install gcc")
 
 
+def test_what_else_keeps_jobs_to_parts_of_cards_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    amd = Vendor("amd", "2:MI300X-192GB")
+    assert looked(amd)["Amd parts of cards"].found.startswith("nothing keeps jobs to them, so they are refused")
+    monkeypatch.setattr(devices, "regions", lambda: {"0000:03:00.0": "drm/0000:03:00.0/vram0"})
+    amd.pci_addresses = lambda: {"GPU-1": "0000:03:00.0", "GPU-2": "0000:04:00.0"}  # type: ignore[method-assign]
+    assert looked(amd)["Amd parts of cards"].found == "the kernel can bound the memory of 1 by control group (dmem)"
+
+
 def test_another_server_that_shares_out_the_cards_of_the_machine_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.slices import Slices, TaskAssignments
 from millpond.engines.local.verdicts import Refusal
 from millpond.model.decisions import Placement
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.telemetry import SliceReading
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host import procfs
@@ -40,6 +40,7 @@ from millpond.node.task.records import RunRecord, TaskId
 
 LEAST_MOVE_S: Final = 30.0
 _RETURN_AGAIN_S: Final = 5.0
+_MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class DeviceSharing:
         self._lock = lock
         self._state_dir = state_dir
         self._devices = devices = {device.uuid: device for node in machine.nodes for device in node.devices}
+        self._vendors = machine.vendors
         self.hindrance()
         self._helper = CheckpointHelper()
         self._slices = Slices(devices, holds, state_dir)
@@ -104,7 +106,7 @@ class DeviceSharing:
             {uuid: device.memory_mib for uuid, device in devices.items()},
             {node.name: node.swap_mib for node in machine.nodes},
         )
-        checkpoints = CheckpointMover(self._helper, self._trees, self._ledger.total_mib)
+        checkpoints = CheckpointMover(self._helper, self._trees, self._ledger.total_mib, self._resident_mib)
         mover = VendorMover(self._trees, checkpoints, self.vendor_of)
         context = NodeContext(
             time.monotonic,
@@ -178,6 +180,7 @@ class DeviceSharing:
         for entry in self._ledger:
             task, usage = entry.task, self._slices.usage(entry.task) or SliceUsage()
             swapped = entry.residence is Residence.SWAPPED
+            used_mib = None if usage.used_bytes is None else usage.used_bytes // _MIB
             for device, mib in entry.memory_mib.items():
                 found.append(
                     SliceReading(
@@ -188,7 +191,7 @@ class DeviceSharing:
                         entry.share_class,
                         self._slices.kind(task),
                         usage.busy_ns,
-                        0 if swapped else usage.used_mib,
+                        0 if swapped else used_mib,
                         mib if swapped else 0,
                         usage.denials,
                     )
@@ -223,6 +226,16 @@ class DeviceSharing:
         if device is None:
             return ""
         return INSTANCES if device.parent else device.vendor
+
+    def _resident_mib(self, task: TaskId) -> int:
+        """What a task has on its devices by the driver's list of processes; 0 where that does not tell."""
+        pids = set(self._trees.pids(task))
+        try:
+            samples = self._vendors[self.vendor_of(task)].sample()
+        except (KeyError, UnavailableError):
+            return 0
+        rows = (process for sample in samples for process in sample.processes or () if process.pid in pids)
+        return sum(process.memory_mib or 0 for process in rows)
 
     def is_swapped(self, task: TaskId) -> bool:
         """Whether a task's device memory is on the host."""

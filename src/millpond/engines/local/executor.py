@@ -14,7 +14,7 @@ from pathlib import Path
 
 from millpond.engines.local.background import Background
 from millpond.engines.local.device_sharing import DeviceSharing, Room, SharingCallbacks
-from millpond.engines.local.escapes import Escape
+from millpond.engines.local.escapes import Escape, EscapeKind
 from millpond.engines.local.live_tasks import Live, LiveTasks
 from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.outbox import Outbox
@@ -245,6 +245,9 @@ class Executor:
         """A task uses a device beyond its slice: what follows is its pool's to say."""
         live = self.live.get(escape.task)
         if live is None or not live.expected:
+            return
+        if escape.kind is EscapeKind.DISTURBED:  # it may be the one who is harmed
+            self._outbox.note(escape.task.job, escape.text)
             return
         TaskFiles.of(self._context.state_dir, escape.task).escape.write_text(escape.text)
         match live.record.escapes:

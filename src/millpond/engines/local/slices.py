@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.engines.local.live_tasks import LiveTasks
@@ -11,7 +11,9 @@ from millpond.model.decisions import Grant
 from millpond.model.devices import Device
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 from millpond.model.sharing import SliceHold
-from millpond.node.sharing.backend import SliceEnforcer, SliceUsage, TaskEnv
+from millpond.node.containers.container_launch import ContainerLaunch
+from millpond.node.containers.preload_trial import trouble_with_preload
+from millpond.node.sharing.backend import EnforcementRequest, SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, write_assignment
 
@@ -20,7 +22,7 @@ class Slices:
     """All slices of real devices.
 
     Args:
-        holds: by vendor of the device; which of them, a pool says.
+        holds: by vendor of the device; which of them, a pool says, and the first where none is of that kind.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Slices:
         self._holds = holds
         self._state_dir = state_dir
         self._of_task: dict[TaskId, SliceEnforcer] = {}
+        self._image_trouble: dict[tuple[str, str], str] = {}
 
     def concern(self, grants: Sequence[Grant]) -> bool:
         """Whether these are less than whole cards."""
@@ -51,8 +54,8 @@ class Slices:
         if env.hold is SliceHold.NOTHING and launch.slice_rules.required:
             raise UnavailableError(
                 f"nothing would keep it to its slice: {env.reason}",
-                "its pool requires that (enforce: required); mend the machine, ask for a whole card, or use another "
-                "pool",
+                "ask for a whole card or another pool, or mend what is named; a pool with enforce: preferred lets it "
+                "start all the same",
             )
         return env
 
@@ -72,6 +75,12 @@ class Slices:
         """What a task uses by the account of its hold; None where nothing holds it."""
         hold = self._of_task.get(task)
         return None if hold is None else hold.usage(task)
+
+    def match_driver(self, task: TaskId, driver_mib: int, usage: SliceUsage) -> None:
+        """Have what holds a task mind what the driver says of its memory; see ``SliceEnforcer``."""
+        hold = self._of_task.get(task)
+        if hold is not None:
+            hold.match_driver(task, driver_mib, usage)
 
     def kind(self, task: TaskId) -> SliceHold:
         """What keeps a task to its slices."""
@@ -110,21 +119,46 @@ class Slices:
             hold.release(task)
 
     def _held(self, task: TaskId, cut: Sequence[Grant], launch: LaunchSpec) -> TaskEnv:
-        wanted = launch.slice_rules.hold
-        hold = self._hold_of(cut, wanted)
+        holds = self._holds_for(cut)
+        hold = next((each for each in holds if each.kind is launch.slice_rules.hold), next(iter(holds), None))
         if hold is None:
             vendor = self._devices[cut[0].device].vendor
-            return TaskEnv(SliceHold.NOTHING, f"there is no {wanted} for {vendor} devices")
+            return TaskEnv(SliceHold.NOTHING, f"there is nothing that does so for {vendor} devices")
         capability = hold.probe()
         if not capability.usable:
             return TaskEnv(SliceHold.NOTHING, capability.reason)
         owner = None if launch.identity is None else (launch.identity.uid, launch.identity.gid)
+        rules = launch.slice_rules
+        request = EnforcementRequest(
+            task,
+            self._folder(task),
+            cut,
+            launch.share_class,
+            owner,
+            rules.required,
+            launch.swappable,
+            launch.container is not None,
+        )
         try:
-            env = hold.prepare(task, self._folder(task), cut, launch.share_class, owner)
+            env = hold.prepare(request)
+            trouble = self._trouble_in_image(launch.container, env.preload)
         except (MillpondError, OSError) as error:
-            return TaskEnv(SliceHold.NOTHING, str(error))
+            trouble = str(error)
+        if trouble:
+            hold.release(task)
+            return TaskEnv(SliceHold.NOTHING, trouble)
         self._of_task[task] = hold
-        return env
+        kernel = next((each for each in holds if each.kind is SliceHold.DMEM and each is not hold), None)
+        return env if kernel is None else _bounded_too(env, kernel, request)
+
+    def _trouble_in_image(self, container: ContainerLaunch | None, preload: str) -> str:
+        """Why the programs of an image would not load what holds them; each image is looked at once."""
+        if container is None or not preload:
+            return ""
+        key = container.image.digest, preload
+        if key not in self._image_trouble:
+            self._image_trouble[key] = trouble_with_preload(container.containers, container.image, Path(preload))
+        return self._image_trouble[key]
 
     def _cut(self, grants: Sequence[Grant]) -> tuple[Grant, ...]:
         return tuple(grant for grant in grants if self._is_cut(grant))
@@ -139,9 +173,11 @@ class Slices:
         return device is not None and not device.fake and grant.is_part_of(device)
 
     def _hold_of(self, grants: Sequence[Grant], kind: SliceHold) -> SliceEnforcer | None:
+        return next((hold for hold in self._holds_for(grants) if hold.kind is kind), None)
+
+    def _holds_for(self, grants: Sequence[Grant]) -> Sequence[SliceEnforcer]:
         device = self._devices.get(grants[0].device) if grants else None
-        holds = () if device is None else self._holds.get(device.vendor, ())
-        return next((hold for hold in holds if hold.kind is kind), None)
+        return () if device is None else self._holds.get(device.vendor, ())
 
     def _require_room(self, grant: Grant) -> None:
         device = self._devices[grant.device]
@@ -154,6 +190,16 @@ class Slices:
 
     def _folder(self, task: TaskId) -> Path:
         return TaskFiles.of(self._state_dir, task).record.with_suffix(".gate")
+
+
+def _bounded_too(env: TaskEnv, kernel: SliceEnforcer, request: EnforcementRequest) -> TaskEnv:
+    """What holds a task, and the kernel's bound on its device memory beside it where there is one."""
+    if not kernel.probe().usable:
+        return env
+    try:
+        return replace(env, device_memory_mib=kernel.prepare(request).device_memory_mib)
+    except MillpondError:
+        return env
 
 
 @dataclass(frozen=True, slots=True)

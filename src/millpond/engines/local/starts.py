@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from millpond.model.confinement import Confinement, loosest
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import Device
 from millpond.model.errors import UnavailableError
+from millpond.node.host.controllers import Amounts
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.backend import UNSLICED, TaskEnv
 from millpond.node.task.forkserver_client import ForkserverClient, Spawned
@@ -176,27 +177,25 @@ class PendingStart:
             env |= {"MILLPOND_ACCESS_KEY": key, "MILLPOND_BASE_PATH": base_path(service_of(task.job))}
             if self.launch.listening is not ListenMode.SOCKET:
                 env["MILLPOND_PORT"] = str(port)
-        env |= sliced.env
-        if sliced.preload:
-            env["LD_PRELOAD"] = os.pathsep.join(filter(None, (sliced.preload, env.get("LD_PRELOAD", ""))))
         return TaskStart(
             task,
             self.decision.id,
             placed,
-            env,
+            sliced.applied_to(env),
             sliced,
-            self._limits(task, placed.role),
+            self._limits(task, placed.role, sliced.device_memory_mib),
             port,
             key,
             self._context.options.servers[0],
             meeting.private,
         )
 
-    def _limits(self, task: TaskId, role: str) -> TaskLimits:
+    def _limits(self, task: TaskId, role: str, device_memory_mib: Mapping[str, int]) -> TaskLimits:
         """What the task is kept to, and by what."""
-        amounts = self.launch.role_amounts.get(role)
+        amounts = self.launch.role_amounts.get(role, Amounts(0, 0) if device_memory_mib else None)
         if amounts is None or self.launch.container is not None:  # which its runtime keeps to them
             return NO_LIMITS
+        amounts = replace(amounts, device_memory_mib=device_memory_mib)
         mark = hashlib.sha256(f"{self._context.state_dir}\0{task.job}".encode()).hexdigest()[:12]
         name = f"millpond-{mark}-{task.attempt}-{task.task}"
         limits = self._context.options.limiter.limits(

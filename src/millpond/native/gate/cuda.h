@@ -31,7 +31,15 @@ enum {
 #define CUDA_EVENT_BLOCKING_SYNC 1
 #define CUDA_STREAM_PER_THREAD ((CUstream)2)
 #define CUDA_CAPTURE_RELAXED 2
+#define CUDA_GRAPH_NODE 4
 #define CUDA_MEM_ALLOC_NODE 10
+#define CUDA_MEM_FREE_NODE 11
+#define CUDA_POOL_RESERVED 5
+#define CUDA_POOL_USED 7
+#define CUDA_POOL_LOCATION_TYPE 11
+#define CUDA_OPERATION_MAP 1
+#define CUDA_GRAPHS_USED 0
+#define CUDA_GRAPHS_RESERVED 2
 #define CUDA_ARRAY_CUBEMAP 4
 
 struct array_descriptor { size_t width, height; unsigned format, channels; };
@@ -43,5 +51,21 @@ struct alloc_node { struct pool_properties pool; const void *access; size_t acce
 struct graph_node { int type, reserved[3]; struct alloc_node allocation; };
 struct nvml_memory { unsigned long long total, available, used; };
 struct nvml_memory_v2 { unsigned version; unsigned long long total, reserved, available, used; };
+
+struct array_map {
+    int resource_type;
+    void *resource;
+    int part_type;
+    uint64_t part[4];
+    int operation, handle_type;
+    CUhandle handle;
+    uint64_t offset;
+    unsigned devices, flags, reserved[2];
+};
+struct location { int type, id; };
+struct allocation_properties { int type, handle_types; struct location location; };  // and more
+
+// The types between those of devices and those that newer versions of CUDA have added for parts of devices.
+static inline int cuda_location_is_host(int type) { return type >= 2 && type <= 4; }
 
 #endif

@@ -13,21 +13,38 @@
     HOOK(cuMemCreate) HOOK(cuMemRelease) HOOK(cuMemMap) HOOK(cuMemUnmap) HOOK(cuMemRetainAllocationHandle)         \
     HOOK(cuArrayCreate) HOOK(cuArrayCreate_v2) HOOK(cuArray3DCreate) HOOK(cuArray3DCreate_v2)                      \
     HOOK(cuMipmappedArrayCreate) HOOK(cuArrayDestroy) HOOK(cuMipmappedArrayDestroy)                                \
-    HOOK(cuGraphAddMemAllocNode) HOOK(cuGraphAddNode) HOOK(cuGraphAddNode_v2) HOOK(cuGraphDestroy)                 \
+    HOOK(cuMemPoolCreate) HOOK(cuMemPoolDestroy) HOOK(cuMemPoolSetAttribute) HOOK(cuMemPoolTrimTo)                 \
+    HOOK(cuGraphAddMemAllocNode) HOOK(cuGraphAddNode) HOOK(cuGraphAddNode_v2) HOOK(cuGraphAddNode_v3) HOOK(cuGraphInstantiate)             \
+    HOOK(cuGraphInstantiate_v2) HOOK(cuGraphInstantiateWithFlags) HOOK(cuGraphInstantiateWithParams)               \
+    HOOK(cuGraphInstantiateWithParams_ptsz) HOOK(cuGraphUpload) HOOK(cuGraphUpload_ptsz) HOOK(cuGraphExecDestroy)  \
+    HOOK(cuDeviceGraphMemTrim) HOOK(cuStreamSynchronize) HOOK(cuStreamSynchronize_ptsz) HOOK(cuCtxSynchronize)     \
+    HOOK(cuCtxSynchronize_v2) HOOK(cuEventSynchronize)                                                             \
+    HOOK(cuMemExportToShareableHandle) HOOK(cuMemMapArrayAsync) HOOK(cuMemMapArrayAsync_ptsz)                      \
+    HOOK(cuMulticastBindMem) HOOK(cuMulticastBindMem_v2) HOOK(cuMulticastBindAddr) HOOK(cuMulticastBindAddr_v2)    \
+    HOOK(cuMulticastUnbind) HOOK(cuCtxSetLimit) HOOK(cuGreenCtxCreate) HOOK(cuGreenCtxDestroy)                     \
+    HOOK(cuCtxCreate) HOOK(cuGLCtxCreate) HOOK(cuGLCtxCreate_v2) HOOK(cuCtxDestroy)                                \
+    HOOK(cuMemcpyDtoD_v2) HOOK(cuMemcpyDtoD_v2_ptds) HOOK(cuMemcpyDtoDAsync_v2) HOOK(cuMemcpyDtoDAsync_v2_ptsz)    \
+    HOOK(cuMemsetD8_v2) HOOK(cuMemsetD8_v2_ptds) HOOK(cuMemsetD8Async) HOOK(cuMemsetD8Async_ptsz)                  \
+    HOOK(cuMemsetD16_v2) HOOK(cuMemsetD16_v2_ptds) HOOK(cuMemsetD16Async) HOOK(cuMemsetD16Async_ptsz)              \
+    HOOK(cuMemsetD32_v2) HOOK(cuMemsetD32_v2_ptds) HOOK(cuMemsetD32Async) HOOK(cuMemsetD32Async_ptsz)              \
     HOOK(cuCtxCreate_v2) HOOK(cuCtxCreate_v3) HOOK(cuCtxCreate_v4) HOOK(cuCtxDestroy_v2)                           \
-    HOOK(cuDevicePrimaryCtxRetain) HOOK(cuDevicePrimaryCtxRelease_v2) HOOK(cuDevicePrimaryCtxReset_v2)             \
+    HOOK(cuDevicePrimaryCtxRetain) HOOK(cuDevicePrimaryCtxRelease) HOOK(cuDevicePrimaryCtxRelease_v2)              \
+    HOOK(cuDevicePrimaryCtxReset) HOOK(cuDevicePrimaryCtxReset_v2)                                                 \
     HOOK(cuMemGetInfo_v2) HOOK(cuDeviceTotalMem_v2)                                                                \
     HOOK(cuLaunch) HOOK(cuLaunchGrid) HOOK(cuLaunchGridAsync) HOOK(cuLaunchKernel) HOOK(cuLaunchKernel_ptsz)       \
     HOOK(cuLaunchKernelEx) HOOK(cuLaunchKernelEx_ptsz) HOOK(cuLaunchCooperativeKernel)                             \
     HOOK(cuLaunchCooperativeKernel_ptsz) HOOK(cuLaunchCooperativeKernelMultiDevice) HOOK(cuGraphLaunch)            \
-    HOOK(cuGraphLaunch_ptsz) HOOK(cuStreamDestroy_v2)
+    HOOK(cuGraphLaunch_ptsz) HOOK(cuStreamDestroy) HOOK(cuStreamDestroy_v2)
 
 #define NVML_HOOKS(HOOK) HOOK(nvmlDeviceGetMemoryInfo) HOOK(nvmlDeviceGetMemoryInfo_v2)
 
 #define CUDA_CALLS(CALL)                                                                                           \
     CALL(cuCtxGetCurrent) CALL(cuCtxSetCurrent) CALL(cuDevicePrimaryCtxGetState) CALL(cuEventCreate)               \
-    CALL(cuEventRecord) CALL(cuEventDestroy_v2) CALL(cuEventQuery) CALL(cuEventSynchronize) CALL(cuEventElapsedTime) \
-    CALL(cuStreamIsCapturing) CALL(cuThreadExchangeStreamCaptureMode)
+    CALL(cuEventRecord) CALL(cuEventDestroy_v2) CALL(cuEventQuery) CALL(cuEventElapsedTime)                        \
+    CALL(cuStreamIsCapturing) CALL(cuThreadExchangeStreamCaptureMode) CALL(cuCtxGetDevice) CALL(cuDeviceGetMemPool) \
+    CALL(cuMemPoolGetAttribute) CALL(cuDeviceGetGraphMemAttribute) CALL(cuGraphGetNodes) CALL(cuGraphNodeGetType)  \
+    CALL(cuGraphMemAllocNodeGetParams) CALL(cuGraphMemFreeNodeGetParams) CALL(cuGraphChildGraphNodeGetGraph) \
+    CALL(cuCtxGetLimit) CALL(cuDeviceGetAttribute) CALL(cuCtxFromGreenCtx)
 
 #define NVML_CALLS(CALL) CALL(nvmlDeviceGetUUID)
 
@@ -46,5 +63,10 @@ void *gate_resolve(int hook);
 #define REAL_AS(name, like) \
     ((__typeof__(like) *)(LIKELY(gate_real[HOOK_##name]) ? gate_real[HOOK_##name] : gate_resolve(HOOK_##name)))
 #define REAL(name) REAL_AS(name, name)
+
+static inline CUcontext current_context(void) {
+    CUcontext context = NULL;
+    return REAL_AS(cuCtxGetCurrent, CUresult(CUcontext *))(&context) ? NULL : context;
+}
 
 #endif

@@ -27,13 +27,12 @@ struct gate_control {
     _Atomic uint32_t limit_milli;          // the most when they do not; 1000 for no limit
     _Atomic uint32_t share_class;          // gate_class
     _Atomic uint32_t paused;
-    _Atomic uint32_t in_flight_maximum;    // launches in flight while a higher class is on the card; 0 for any number
-    _Atomic uint32_t activity_window_us;   // a higher class counts as active for so long after its last launch
+    _Atomic uint32_t in_flight_us;         // work in flight while a higher class is about; 0 for any amount
     _Atomic uint32_t floor_milli;          // share of device time that even an active higher class leaves
     _Atomic uint32_t refuse_managed;       // managed memory keeps a process from being checkpointed
-    _Atomic uint32_t quantum_us;           // length of a turn
     _Atomic uint32_t cards;                // how often the slice has moved to another card; then member is another too
     char uuid[48];                         // of the card, as NVML spells it
+    _Atomic uint64_t uncounted_bytes;      // on the card for the slice, as the driver says, beyond what slots count
 };
 
 // One process of the task. It holds a POSIX lock on byte `index` of the file while it lives, which is how others know.
@@ -50,7 +49,9 @@ struct gate_slot {
     _Atomic uint64_t unmeasured;      // launches whose time was estimated
     _Atomic uint64_t turn_timeouts;   // turns taken because whoever held one did not pass it on
     _Atomic uint64_t waited_ns;       // for turns, limits, higher classes, while paused
-    uint64_t reserved[4];
+    _Atomic uint64_t claimed_bytes;   // while it finds out whether the cap allows them
+    _Atomic uint64_t due_ns;          // by when what is in flight is surely done, if the process lives to see it
+    uint64_t reserved[2];
 };
 
 // Written by the task's processes.
@@ -61,9 +62,12 @@ struct gate_usage {
     _Atomic uint64_t busy_clock_ns;    // busy time of all processes together is counted up to here
     _Atomic uint64_t limit_clock_ns;   // when the limit allows the next launch
     _Atomic uint64_t floor_clock_ns;   // when the floor does
+    _Atomic uint64_t fill_clock_ns;    // when the room that others leave does
+    _Atomic uint64_t demand_from_ns, demand_busy_ns;  // the window over which the slice's demand is taken, and its use
     // What processes counted that have given their slot back.
     _Atomic uint64_t past_launches, past_busy_ns, past_denials, past_unmeasured, past_turn_timeouts, past_waited_ns;
-    uint64_t reserved[5];
+    _Atomic uint64_t slot_top;         // above it no slot has ever been taken
+    uint64_t reserved[1];
     struct gate_slot slot[GATE_SLOTS];
 };
 
@@ -79,7 +83,8 @@ struct gate_member {
     _Atomic uint64_t waiting_ns;      // when it last said that it waits for a turn; 0 when it does not
     _Atomic uint64_t active_ns;       // when it last launched or had work on the card; lower classes yield to this
     _Atomic uint64_t returns_ns;      // its limit keeps it off the card up to then, in the future; 0 when it does not
-    uint64_t reserved[2];
+    _Atomic uint64_t demand_milli;    // of the card's time that it would use by itself
+    _Atomic uint64_t demand_until_ns; // up to when that is known
 };
 
 struct gate_turn {

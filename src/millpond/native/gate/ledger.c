@@ -3,13 +3,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-// An open-addressed table in pages of its own: the program's malloc may be one that allocates device memory.
+#include "quota.h"
+
+// An open-addressed table in pages of its own: the program's malloc may be one that allocates device memory. What is
+// taken out leaves no trace, as what lies behind it moves up; so a look-up costs the same however many came and went.
 static struct charge *table;
-static size_t capacity, filled;  // filled counts what was taken out too
+static size_t capacity, filled;  // the capacity is a power of two
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 #define FIRST_CAPACITY 4096
-#define GONE UINT64_MAX
 
 void ledger_reset(void) {
     pthread_mutex_init(&mutex, NULL);
@@ -17,24 +19,37 @@ void ledger_reset(void) {
     filled = 0;
 }
 
-static size_t hash(uint64_t key) { return (size_t)((key ^ key >> 9) * 0x9e3779b97f4a7c15ull >> 20); }
+static size_t place_of(uint64_t key) { return (size_t)((key ^ key >> 9) * 0x9e3779b97f4a7c15ull >> 20) & (capacity - 1); }
+static size_t behind(size_t at) { return (at + 1) & (capacity - 1); }
 
 static struct charge *find(uint64_t key) {
-    if (!table) return NULL;
-    for (size_t at = hash(key) % capacity;; at = (at + 1) % capacity) {
+    if (!table || !key) return NULL;
+    for (size_t at = place_of(key);; at = behind(at)) {
         if (table[at].key == key) return &table[at];
         if (!table[at].key) return NULL;
     }
 }
 
 static void insert(struct charge charge) {
-    size_t at = hash(charge.key) % capacity;
-    while (table[at].key) at = (at + 1) % capacity;
+    size_t at = place_of(charge.key);
+    while (table[at].key) at = behind(at);
     table[at] = charge;
     filled++;
 }
 
-// Twice the places when half are used; what was taken out is left behind.
+// Entries behind the hole move into it as long as their own place is not between it and where they are.
+static void take_out(struct charge *entry) {
+    size_t hole = (size_t)(entry - table);
+    for (size_t at = behind(hole); table[at].key; at = behind(at)) {
+        size_t wanted = place_of(table[at].key), mask = capacity - 1;
+        if (((at - wanted) & mask) < ((at - hole) & mask)) continue;
+        table[hole] = table[at];
+        hole = at;
+    }
+    table[hole].key = 0;
+    filled--;
+}
+
 static bool grow(void) {
     size_t before = capacity, wanted = before ? before * 2 : FIRST_CAPACITY;
     void *fresh = mmap(NULL, wanted * sizeof *table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -42,7 +57,7 @@ static bool grow(void) {
     struct charge *old = table;
     table = fresh, capacity = wanted, filled = 0;
     for (size_t at = 0; at < before; at++)
-        if (old[at].key && old[at].key != GONE) insert(old[at]);
+        if (old[at].key) insert(old[at]);
     if (old) munmap(old, before * sizeof *old);
     return true;
 }
@@ -50,7 +65,7 @@ static bool grow(void) {
 void ledger_add(struct charge charge) {
     pthread_mutex_lock(&mutex);
     // Without room for the entry its memory stays charged until the process ends.
-    if (filled * 2 < capacity || grow()) insert(charge);
+    if (charge.key && (filled * 2 < capacity || grow())) insert(charge);
     pthread_mutex_unlock(&mutex);
 }
 
@@ -59,7 +74,7 @@ bool ledger_take(uint64_t key, struct charge *charge) {
     struct charge *found = find(key);
     if (found) {
         *charge = *found;
-        found->key = GONE;
+        take_out(found);
     }
     pthread_mutex_unlock(&mutex);
     return found != NULL;
@@ -74,26 +89,23 @@ void ledger_count(uint64_t handle, int references, int mappings) {
         found->mappings += mappings;
         if (found->references <= 0 && found->mappings <= 0) {
             freed = found->bytes;
-            found->key = GONE;
+            take_out(found);
         }
     }
     pthread_mutex_unlock(&mutex);
-    if (freed) gate_release_quota(freed);
+    if (freed) quota_refund(freed);
 }
 
-static void drop(CUcontext context, uint64_t owner) {
-    uint64_t freed = 0;
+void ledger_drop_context(CUcontext context) {
     pthread_mutex_lock(&mutex);
-    for (size_t at = 0; at < capacity; at++) {
+    for (size_t at = 0; at < capacity;) {
         struct charge *charge = &table[at];
-        if (!charge->key || charge->key == GONE) continue;
-        if (!(context ? charge->context == context : charge->owner == owner)) continue;
-        freed += charge->bytes;
-        charge->key = GONE;
+        if (!charge->key || charge->context != context) {
+            at++;
+            continue;
+        }
+        quota_refund(charge->bytes);
+        take_out(charge);  // the place is another's now, or empty
     }
     pthread_mutex_unlock(&mutex);
-    if (freed) gate_release_quota(freed);
 }
-
-void ledger_drop_context(CUcontext context) { drop(context, 0); }
-void ledger_drop_owner(uint64_t owner) { drop(NULL, owner); }

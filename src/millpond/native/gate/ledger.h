@@ -8,7 +8,7 @@ struct charge {
     uint64_t key;        // 0 for an empty place
     uint64_t bytes;
     CUcontext context;   // whose end frees it
-    uint64_t owner;      // the handle behind a mapping, the graph behind an allocation node; 0 otherwise
+    uint64_t owner;      // the handle behind a mapping; 0 otherwise
     int32_t references;  // to a handle of cuMemCreate
     int32_t mappings;    // of it
 };
@@ -18,9 +18,8 @@ void ledger_add(struct charge charge);
 bool ledger_take(uint64_t key, struct charge *charge);
 // Changes how often a handle is referred to and mapped; its memory is refunded when neither is left.
 void ledger_count(uint64_t handle, int references, int mappings);
-// Refunds all that belonged to a context or a graph which is gone.
+// Refunds all that belonged to a context which is gone.
 void ledger_drop_context(CUcontext context);
-void ledger_drop_owner(uint64_t owner);
 // In a child after fork.
 void ledger_reset(void);
 

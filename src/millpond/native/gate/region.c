@@ -3,12 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,12 +39,11 @@ void gate_wake(_Atomic uint32_t *word, bool shared) {
 
 static void *map(const char *folder, const char *name, size_t size, bool writable, int *file) {
     char path[4096];
-    struct stat status;
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
     *file = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
     if (*file < 0) return NULL;
     void *found = MAP_FAILED;
-    if (fstat(*file, &status) == 0 && (size_t)status.st_size >= size)
+    if (lseek(*file, 0, SEEK_END) >= (off_t)size)
         found = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, *file, 0);
     if (found != MAP_FAILED && *(uint64_t *)found == GATE_MAGIC && ((uint32_t *)found)[2] == GATE_VERSION) return found;
     close(*file);
@@ -125,6 +124,8 @@ static struct gate_slot *take_slot(void) {
         struct gate_slot *slot = &gate.usage->slot[index];
         retire(slot);  // whoever had it is dead
         slot->pid = (uint64_t)getpid();
+        uint64_t top = gate.usage->slot_top;
+        while (top <= (uint64_t)index && !atomic_compare_exchange_weak(&gate.usage->slot_top, &top, index + 1)) continue;
         return slot;
     }
     return NULL;
@@ -146,44 +147,60 @@ void gate_reset(void) {
     pthread_mutex_init(&mutex, NULL);
 }
 
-static void say_missing(const char *folder) {
+static void say(const char *what, const char *folder, const char *outcome) {
+    static bool said;
     char text[512];
-    int length = snprintf(text, sizeof text, "millpond: no gate in %s; this program shares its card without limits\n", folder);
-    if (write(STDERR_FILENO, text, (size_t)length) < 0) return;
+    int length = snprintf(text, sizeof text, "millpond: %s %s; %s\n", what, folder, outcome);
+    if (said || length < 0) return;
+    said = true;
+    if (write(STDERR_FILENO, text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1) < 0) return;
+}
+
+#define REFUSED "this program is refused the card"
+
+// With the files of the slice in place a process has its limits or no card; without them, the policy decides.
+static void find_place(const char *folder) {
+    if (!folder || (!gate.card && !map_all(folder))) {
+        gate.open = !getenv("MILLPOND_GATE_REQUIRED");
+        if (folder) say("no gate in", folder, gate.open ? "this program shares its card without limits" : REFUSED);
+        return;
+    }
+    struct gate_slot *slot = take_slot();
+    if (!slot) {
+        say("all places are taken in the slice of", folder, REFUSED);
+        return;
+    }
+    static bool survives;
+    if (!survives) survive_bus_errors();
+    survives = true;
+    gate.cards = gate.control->cards;
+    gate.member = gate.control->member;
+    gate.slot = slot;
 }
 
 bool gate_attach(void) {
-    if (gate.missing) return false;
+    if (gate.open) return false;
     const char *folder = getenv("MILLPOND_GATE");
     pthread_mutex_lock(&mutex);
-    if (!gate.slot && !gate.missing) {
-        bool mapped = folder && (gate.card || map_all(folder));
-        struct gate_slot *slot = mapped ? take_slot() : NULL;
-        if (slot) {
-            static bool survives;
-            if (!survives) survive_bus_errors();
-            survives = true;
-            gate.cards = gate.control->cards;
-            gate.member = gate.control->member;
-            gate.slot = slot;
-        } else {
-            gate.missing = true;
-            if (folder) say_missing(folder);
-        }
-    }
+    if (!gate.slot && !gate.open) find_place(folder);
     pthread_mutex_unlock(&mutex);
     return gate.slot != NULL;
 }
 
-// Where the policy is to fail closed, the driver does not start for a program whose gate is missing.
+// Nothing works in a process for which the driver does not start.
 HOOK CUresult cuInit(unsigned flags) {
-    if (!gate_ready() && getenv("MILLPOND_GATE_REQUIRED")) return CUDA_SYSTEM_NOT_READY;
+    if (!gate_ready() && !gate.open) return CUDA_SYSTEM_NOT_READY;
     return REAL(cuInit)(flags);
 }
 
-static uint64_t sum(void) {
-    uint64_t bytes = 0;
-    for (int index = 0; index < GATE_SLOTS; index++) bytes += gate.usage->slot[index].used_bytes;
+static int slot_top(void) { return gate.usage->slot_top < GATE_SLOTS ? (int)gate.usage->slot_top : GATE_SLOTS; }
+
+static uint64_t sum(bool claims) {
+    uint64_t bytes = gate.control->uncounted_bytes;
+    for (int index = 0, top = slot_top(); index < top; index++) {
+        const struct gate_slot *slot = &gate.usage->slot[index];
+        bytes += slot->used_bytes + (claims ? slot->claimed_bytes : 0);
+    }
     return bytes;
 }
 
@@ -198,28 +215,55 @@ void gate_reap_dead(void) {
     }
 }
 
-bool gate_charge(uint64_t bytes) {
-    struct flock lock;
+// Shows the claim first and then adds up everybody's: of several that claim at once, the last to do so sees all others.
+static bool claim(uint64_t bytes, uint64_t cap) {
     struct gate_slot *slot = gate.slot;
-    pthread_mutex_lock(&mutex);
+    slot->claimed_bytes = bytes;
+    bool fits = sum(true) <= cap;
+    if (fits) slot->used_bytes += bytes;
+    slot->claimed_bytes = 0;
+    if (fits && slot->used_bytes > slot->peak_bytes) slot->peak_bytes = slot->used_bytes;
+    return fits;
+}
+
+#define CLAIM_ATTEMPTS 1000  // beyond which a claim that stands in the way may be a halted process's
+
+// One process at a time decides what to do at the cap: what the dead held is free, and a claim of another's that comes to
+// nothing keeps nobody from what is left.
+static bool claim_at_cap(uint64_t bytes, uint64_t cap) {
+    struct flock lock;
+    bool fits = false, room = true;
     lock_byte(F_SETLKW, GATE_CHARGE_LOCK, F_WRLCK, &lock);
-    uint64_t cap = gate.control->cap_bytes;
-    if (!cap) cap = UINT64_MAX;
-    if (bytes > cap || sum() > cap - bytes) gate_reap_dead();
-    bool fits = bytes <= cap && sum() <= cap - bytes;
-    if (fits) {
-        slot->used_bytes += bytes;
-        if (slot->used_bytes > slot->peak_bytes) slot->peak_bytes = slot->used_bytes;
-    } else {
-        slot->denials++;
+    gate_reap_dead();
+    for (int attempt = 0; attempt < CLAIM_ATTEMPTS && room && !fits; attempt++) {
+        room = sum(false) <= cap - bytes;
+        fits = room && claim(bytes, cap);
+        if (room && !fits) sched_yield();
     }
     lock_byte(F_SETLK, GATE_CHARGE_LOCK, F_UNLCK, &lock);
+    return fits;
+}
+
+bool gate_charge(uint64_t bytes) {
+    uint64_t cap = gate.control->cap_bytes;
+    if (!cap) cap = INT64_MAX;
+    pthread_mutex_lock(&mutex);
+    bool fits = bytes <= cap && (claim(bytes, cap) || claim_at_cap(bytes, cap));
     pthread_mutex_unlock(&mutex);
     return fits;
+}
+
+void gate_charge_anyway(uint64_t bytes) {
+    if (gate.slot) gate.slot->used_bytes += bytes;
+}
+
+bool gate_over_cap(void) {
+    uint64_t cap = gate.control->cap_bytes;
+    return cap && sum(false) > cap;
 }
 
 void gate_release_quota(uint64_t bytes) {
     if (gate.slot) gate.slot->used_bytes -= bytes;
 }
 
-uint64_t gate_charged(void) { return sum(); }
+uint64_t gate_charged(void) { return sum(false); }

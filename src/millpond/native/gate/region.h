@@ -11,7 +11,7 @@ struct gate {
     struct gate_slot *slot;  // NULL until the process has one, and again in a child after fork
     unsigned member;
     uint32_t cards;          // moves to other cards that it has followed
-    bool missing;            // the files are not there: this process runs without its limits
+    bool open;               // this process is in no slice, or its slice's files are gone: it runs without limits
 };
 extern struct gate gate;
 
@@ -25,8 +25,10 @@ void gate_reset(void);
 
 // Charges memory to the slice: false when the cap does not allow it.
 bool gate_charge(uint64_t bytes);
+void gate_charge_anyway(uint64_t bytes);  // what has been taken already
+bool gate_over_cap(void);
 void gate_release_quota(uint64_t bytes);
-uint64_t gate_charged(void);  // by all processes of the slice
+uint64_t gate_charged(void);  // what counts against the cap, of all processes of the slice
 // Empties the slots of processes that died without giving them back.
 void gate_reap_dead(void);
 

@@ -1,11 +1,11 @@
 // Finds the driver's functions, and hands programs the gate's instead: by exported names, dlsym and cuGetProcAddress.
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "c_library.h"
 #include "hooks.h"
-
-typedef void *(*dlsym_function)(void *, const char *);
 
 static const char *const NAMES[CALL_COUNT] = {
 #define ROW(name) [HOOK_##name] = #name,
@@ -14,14 +14,20 @@ static const char *const NAMES[CALL_COUNT] = {
 };
 
 void *gate_real[CALL_COUNT];
-static dlsym_function real_dlsym;
 
-// Versions of dlsym in the C library, by architecture and age.
-static dlsym_function find_dlsym(void) {
-    static const char *const VERSIONS[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
-    for (size_t index = 0; !real_dlsym && index < sizeof VERSIONS / sizeof *VERSIONS; index++)
-        real_dlsym = (dlsym_function)dlvsym(RTLD_NEXT, "dlsym", VERSIONS[index]);
-    return real_dlsym;
+typedef void *dlsym_function(void *, const char *);
+typedef void *dlvsym_function(void *, const char *, const char *);
+
+static dlsym_function *real_dlsym(void) {
+    static dlsym_function *found;
+    if (!LIKELY(found != NULL)) found = (dlsym_function *)c_library_function("dlsym");
+    return found;
+}
+
+static dlvsym_function *real_dlvsym(void) {
+    static dlvsym_function *found;
+    if (!LIKELY(found != NULL)) found = (dlvsym_function *)c_library_function("dlvsym");
+    return found;
 }
 
 static void *library(bool nvml) {
@@ -34,7 +40,7 @@ static CUresult absent(void) { return CUDA_NOT_SUPPORTED; }
 
 void *gate_resolve(int hook) {
     void *from = library(NAMES[hook][0] == 'n');
-    void *found = from ? find_dlsym()(from, NAMES[hook]) : NULL;
+    void *found = from ? real_dlsym()(from, NAMES[hook]) : NULL;
     // A driver may lack what is newer than itself; a program that calls it all the same is told so.
     return gate_real[hook] = found ? found : (void *)absent;
 }
@@ -45,28 +51,68 @@ static int hook_named(const char *name) {
     return -1;
 }
 
-static __attribute__((noinline)) void *hooked(void *handle, const char *name) {
-    void *found = find_dlsym()(handle, name);
-    int hook = found ? hook_named(name) : -1;
-    return hook < 0 ? found : (void *)gate_hooks[hook];
+// Of another library behind the gate that does as the gate does, or the C library's.
+static dlsym_function *next_dlsym(void) {
+    static dlsym_function *found;
+    if (LIKELY(found != NULL)) return found;
+    dlsym_function *real = real_dlsym(), *next = (dlsym_function *)real(RTLD_NEXT, "dlsym");
+    return found = next ? next : real;
 }
 
-// All other names are passed on by a jump, not a call: dlsym looks at its return address to know who asks, and what is
-// "next" depends on it.
+static struct link_map *map_of(const void *address) {
+    struct link_map *map = NULL;
+    Dl_info about;
+    return dladdr1(address, &about, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+// Whether the library with that code was loaded before the gate, so that the gate is what is next for it.
+static bool precedes_gate(const void *code) {
+    const struct link_map *asker = map_of(code), *map = map_of((const void *)gate_hooks);
+    while (map && map != asker) map = map->l_prev;
+    return asker && map == asker && asker != map_of((const void *)gate_hooks);
+}
+
+static bool may_be_hooked(const char *name) {
+    return (name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v');
+}
+
+// Whoever asks for the next function of that name comes before the driver, and so does the gate.
+static bool driver_has(void *handle, int hook) {
+    if (handle != RTLD_NEXT) return real_dlsym()(handle, NAMES[hook]) != NULL;
+    return (gate_real[hook] ? gate_real[hook] : gate_resolve(hook)) != (void *)absent;
+}
+
+// All other names are passed on by a jump, not a call: the C library looks at its return address to know who asks, and
+// what is "next" depends on it. Names like the driver's belong to other libraries too, such as cudaMalloc.
 HOOK __attribute__((optimize("O2"))) void *dlsym(void *handle, const char *name) {
-    if ((name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v')) return hooked(handle, name);
-    dlsym_function next = LIKELY(real_dlsym) ? real_dlsym : find_dlsym();
-    return next(handle, name);
+    int hook = may_be_hooked(name) ? hook_named(name) : -1;
+    if (hook >= 0 && driver_has(handle, hook)) return (void *)gate_hooks[hook];
+    return next_dlsym()(handle, name);
+}
+
+// One that asks for the next dlsym by its version, as those do that define one themselves, would pass by the gate's: the
+// gate's has none.
+HOOK __attribute__((optimize("O2"))) void *dlvsym(void *handle, const char *name, const char *version) {
+    int hook = may_be_hooked(name) ? hook_named(name) : -1;
+    if (hook >= 0 && driver_has(handle, hook)) return (void *)gate_hooks[hook];
+    if (handle == RTLD_NEXT && !strcmp(name, "dlsym") && precedes_gate(__builtin_return_address(0))) return (void *)dlsym;
+    return real_dlvsym()(handle, name, version);
 }
 
 #define PER_THREAD_STREAM 2
 
-// The variants of a name that its versions of CUDA brought.
-static bool has_variant(const char *name, int variant, int version) {
-    if (variant == 4) return version >= 12050;  // only cuCtxCreate got so far
-    if (variant == 3) return version >= 11040;
-    if (variant == 2 && !strcmp(name, "cuGraphAddNode")) return version >= 12030;
-    return variant == 2 ? version >= 3020 : true;
+// The first version of CUDA with an entry point, where a caller of an older one is given another variant of the name.
+static int first_version(const char *full) {
+    static const struct { const char *name; int version; } LATER[] = {
+        {"cuDevicePrimaryCtxRelease_v2", 11000}, {"cuDevicePrimaryCtxReset_v2", 11000}, {"cuCtxCreate_v3", 11040},
+        {"cuGraphInstantiate_v2", 11000}, {"cuGraphInstantiateWithFlags", 11040},
+        {"cuGetProcAddress_v2", 12000}, {"cuGraphAddNode_v2", 12030}, {"cuCtxCreate_v4", 12050},
+        {"cuCtxSynchronize_v2", 13000}, {"cuGraphAddNode_v3", 13040},
+        {"cuMulticastBindMem_v2", 13010}, {"cuMulticastBindAddr_v2", 13010},
+    };
+    for (size_t index = 0; index < sizeof LATER / sizeof *LATER; index++)
+        if (!strcmp(LATER[index].name, full)) return LATER[index].version;
+    return strstr(full, "_v2") ? 3020 : 0;
 }
 
 // By what the driver answered; where it keeps other addresses than it exports, by the name that it must have meant.
@@ -75,11 +121,13 @@ static void *in_front_of(void *found, const char *name, int version, unsigned lo
     for (int hook = 0; hook < HOOK_COUNT; hook++)
         if ((gate_real[hook] ? gate_real[hook] : gate_resolve(hook)) == found) return (void *)gate_hooks[hook];
     if (strlen(name) > sizeof full - 16) return found;
-    for (int thread = flags & PER_THREAD_STREAM ? 1 : 0; thread >= 0; thread--)
+    if (version >= 12000 && !strcmp(name, "cuGraphInstantiate")) name = "cuGraphInstantiateWithFlags";
+    for (int thread = flags & PER_THREAD_STREAM ? 2 : 0; thread >= 0; thread--)
         for (int variant = 4; variant >= 1; variant--) {
             static const char *const SUFFIX[] = {"", "", "_v2", "_v3", "_v4"};
-            snprintf(full, sizeof full, "%s%s%s", name, SUFFIX[variant], thread ? "_ptsz" : "");
-            int hook = has_variant(name, variant, version) ? hook_named(full) : -1;
+            static const char *const THREAD[] = {"", "_ptds", "_ptsz"};
+            snprintf(full, sizeof full, "%s%s%s", name, SUFFIX[variant], THREAD[thread]);
+            int hook = version >= first_version(full) ? hook_named(full) : -1;
             if (hook >= 0 && gate_real[hook] != (void *)absent) return (void *)gate_hooks[hook];
         }
     return found;

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from millpond.node.containers.container import Container, Runtime
 from millpond.node.containers.oci import volume
+from millpond.node.sandbox.sandbox import Mount
 
 _FROM_OUTSIDE = "APPTAINERENV_"
 
@@ -43,6 +44,10 @@ class Apptainer(Runtime):
         if container.cards:
             options.append("--nv")
         return [self.program, "exec", *options, container.image, *container.argv]
+
+    def try_out(self, image: str, mount: Mount, argv: Sequence[str]) -> list[str]:
+        """See ``Runtime``."""
+        return [self.program, "exec", "--containall", "--no-home", "--bind", volume(mount), image, *argv]
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """See ``Runtime``."""

@@ -83,6 +83,10 @@ class Runtime(ABC):
     def run(self, container: Container) -> list[str]:
         """Runs a container in the foreground and exits with its exit code."""
 
+    @abstractmethod
+    def try_out(self, image: str, mount: Mount, argv: Sequence[str]) -> list[str]:
+        """Runs a program of an image that has nothing of the machine but one mount; leaves nothing."""
+
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """What the program itself must have in its environment for a container with these variables.
 

@@ -6,6 +6,7 @@ Source of the options: podman-run(1) of podman 4, docker-run(1) of docker 20.10 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -61,6 +62,11 @@ class OciProgram(Runtime):
             options += ["--cpu-shares", str(shares)]
         options += self.own_options(container)
         return [self.program, "run", "--name", container.name, *options, container.image, *container.argv]
+
+    def try_out(self, image: str, mount: Mount, argv: Sequence[str]) -> list[str]:
+        """See ``Runtime``."""
+        options = ["--rm", "--network", "none", "--log-driver", "none", "--pull", "never", "--entrypoint", ""]
+        return [self.program, "run", *options, "--volume", volume(mount), image, *argv]
 
     def execute(self, name: str, variables: Path, workdir: Path) -> list[str]:
         """See ``Runtime``."""

@@ -34,7 +34,7 @@ class AmdVendor(ToolVendor):
             ToolReading(
                 number,
                 _model(products.get(number, {}).get("market_name", "")),
-                _sample(entry.get("uuid") or local_uuid(self.name, number), metrics.get(number, {}), processes, number),
+                _sample(_uuid(entry), metrics.get(number, {}), processes, number),
             )
             for entry in self._ask("list")
             for number in [int(entry["gpu"])]
@@ -59,6 +59,14 @@ class AmdVendor(ToolVendor):
             if (one, other) in kinds
         )
 
+    def pci_addresses(self) -> dict[str, str]:
+        """By ``amd-smi list``."""
+        try:
+            entries = self._ask("list")
+        except (UnavailableError, ValueError, KeyError):
+            return {}
+        return {_uuid(entry): str(entry["bdf"]) for entry in entries if "bdf" in entry}
+
     def facts(self) -> tuple[Fact, ...]:
         """The driver's version."""
         versions = {str(entry.get("driver", {}).get("version", "unknown")) for entry in self._ask("static", "--driver")}
@@ -76,6 +84,10 @@ class AmdVendor(ToolVendor):
         answer = parse_json(self.run([self.tool, command, *options, "--json"]))
         entries: list[dict[str, Any]] = answer["gpu_data"] if isinstance(answer, dict) else answer
         return entries
+
+
+def _uuid(entry: dict[str, Any]) -> str:
+    return entry.get("uuid") or local_uuid(AmdVendor.name, int(entry["gpu"]))
 
 
 def _model(product: str) -> str:

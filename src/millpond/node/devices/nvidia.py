@@ -100,6 +100,17 @@ class NvidiaVendor:
         """Driver, MIG, persistence mode, and whether processes can be distinguished."""
         return facts_of(self._nvml(), list(self._handles())) if self.available().usable else ()
 
+    def pci_addresses(self) -> dict[str, str]:
+        """Of whole cards: an instance has no memory that the kernel counts by itself."""
+        if not self.available().usable:
+            return {}
+        nvml, found = self._nvml(), {}
+        for handle in self._handles():
+            about = nvml.ask("nvmlDeviceGetPciInfo", handle)
+            if about is not None and instances_of(nvml, handle) is None:
+                found[text(nvml.ask("nvmlDeviceGetUUID", handle))] = text(about.busId)
+        return found
+
     def watch(self) -> HealthStream | None:
         """XIDs and double-bit errors; None where no card reports any."""
         if not self.available().usable:

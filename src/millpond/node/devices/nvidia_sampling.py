@@ -14,6 +14,8 @@ _MILLI = 1000
 _TEMPERATURE_OF_CHIP = 0
 _CLOCK_OF_SM = 1
 _STALE_AFTER_S = 2.0
+_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
+"""The driver lists who computes and who draws (Vulkan, OpenGL) apart; one that does both is in both lists."""
 
 
 class _Uses(NamedTuple):
@@ -64,18 +66,16 @@ class NvidiaSampler:
         )
 
     def _processes(self, uuid: str, card: Any) -> tuple[ProcessSample, ...] | None:
-        running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", card)
-        if running is None:
+        lists = [self._nvml.ask(name, card) for name in _LISTS]
+        if lists[0] is None:
             return None
-        uses = self._uses_of(uuid, card) if running else {}
-        return tuple(
-            ProcessSample(
-                process.pid,
-                None if process.usedGpuMemory is None else int(process.usedGpuMemory) // _MIB,
-                uses.get(process.pid),
-            )
-            for process in running
-        )
+        memory_mib: dict[int, int | None] = {}
+        for process in (process for running in lists for process in running or ()):
+            known = memory_mib.get(process.pid)
+            mib = None if process.usedGpuMemory is None else int(process.usedGpuMemory) // _MIB
+            memory_mib[process.pid] = known if mib is None else max(mib, known or 0)
+        uses = self._uses_of(uuid, card) if memory_mib else {}
+        return tuple(ProcessSample(pid, mib, uses.get(pid)) for pid, mib in memory_mib.items())
 
     def _uses_of(self, uuid: str, card: Any) -> Mapping[int, int]:
         """How much each process computed, by the driver's latest samples.

@@ -154,6 +154,10 @@ class DeviceVendor(Protocol):
         """What a person looking after the machine wants to know, the driver's version first."""
         return ()
 
+    def pci_addresses(self) -> dict[str, str]:
+        """Where the devices are on the PCI bus, by UUID; those of which it is not known are left out."""
+        return {}
+
     def watch(self) -> HealthStream | None:
         """Listen to what the driver reports from now on; None when it reports nothing."""
         return None

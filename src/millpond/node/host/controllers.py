@@ -29,7 +29,7 @@ TASKS_UNIT = "millpond-tasks.service"
 SERVER_GROUP = "server"
 """Where what is no task lives below a group of version 2 that is divided: no processes beside groups there."""
 
-_CONTROLLERS = ("memory", "cpu", "pids")
+_CONTROLLERS = ("memory", "cpu", "pids", "dmem")
 _DELEGATED = ("trusted.delegate", "user.delegate")
 _PERIOD_US = 100_000
 _CPU_SHARES, _CPU_WEIGHT = 1024, 100
@@ -57,12 +57,14 @@ class Amounts:
         memory_mib: 0 is no bound.
         processes: the most it may have, threads included; 0 is no bound.
         cpu_is_bound: it gets no more CPU time than that, even on idle CPUs.
+        device_memory_mib: of one device at the most, by the kernel's name for its memory (``device_memory``).
     """
 
     cpu_milli: int
     memory_mib: int
     processes: int = 0
     cpu_is_bound: bool = False
+    device_memory_mib: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,12 @@ def _pids(amounts: Amounts) -> dict[str, str]:
     return {"pids.max": str(amounts.processes)} if amounts.processes else {}
 
 
+def _dmem(amounts: Amounts) -> dict[str, str]:
+    """Of one device: the file takes a region and its limit at a time."""
+    bound = next(iter(amounts.device_memory_mib.items()), None)
+    return {} if bound is None else {"dmem.max": f"{bound[0]} {bound[1] * 2**20}"}
+
+
 _KILLS = {1: "memory.oom_control", 2: "memory.events"}
 _SETTINGS: Mapping[tuple[int, str], Callable[[Amounts], dict[str, str]]] = {
     (1, "memory"): _memory_1,
@@ -212,6 +220,7 @@ _SETTINGS: Mapping[tuple[int, str], Callable[[Amounts], dict[str, str]]] = {
     (2, "cpu"): _cpu_2,
     (1, "pids"): _pids,
     (2, "pids"): _pids,
+    (2, "dmem"): _dmem,
 }
 
 

@@ -7,6 +7,7 @@ have half of its methods answer "unsupported" in every class.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +19,8 @@ from millpond.model.decisions import Grant
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.task.records import TaskId
+
+_PRELOAD = "LD_PRELOAD"
 
 
 class MoveOutcome(StrEnum):
@@ -74,6 +77,7 @@ class TaskEnv:
         reason: why nothing does; empty when something does.
         preload: a library to be loaded into its programs before any that it names itself; empty: none.
         mounts: what must be found in its sandbox or container.
+        device_memory_mib: what its control group bounds, by the kernel's names for the memory of devices.
     """
 
     hold: SliceHold
@@ -81,6 +85,12 @@ class TaskEnv:
     env: Mapping[str, str] = field(default_factory=dict)
     preload: str = ""
     mounts: tuple[Mount, ...] = ()
+    device_memory_mib: Mapping[str, int] = field(default_factory=dict)
+
+    def applied_to(self, env: Mapping[str, str]) -> dict[str, str]:
+        """A task's variables with these: the one place where it is decided what is loaded before what."""
+        own = {_PRELOAD: os.pathsep.join(filter(None, (self.preload, env.get(_PRELOAD, ""))))} if self.preload else {}
+        return {**env, **self.env, **own}
 
 
 UNSLICED = TaskEnv(SliceHold.UNKNOWN)
@@ -93,20 +103,46 @@ class SliceUsage:
 
     Attributes:
         pids: processes of the task that the hold knows of.
+        used_bytes: of device memory.
         busy_ns: device time so far.
         denials: requests for memory that were refused.
         tampered: words were changed that only the agent may change.
+        disturbed: so were words that all slices of its device share, by one of them.
     """
 
     pids: frozenset[int] = frozenset()
-    used_mib: int | None = None
+    used_bytes: int | None = None
     busy_ns: int | None = None
     denials: int | None = None
     tampered: bool = False
+    disturbed: bool = False
 
 
 Owner: TypeAlias = tuple[int, int]
 """Numbers of a user and a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcementRequest:
+    """What a task is to be held to.
+
+    Attributes:
+        folder: its own, where files may lie; made if missing.
+        grants: its parts of devices.
+        owner: whom it runs as; None: as we do.
+        required: its programs must not use a device where what holds them is missing.
+        swappable: it must stay one whose memory can be moved to the host.
+        contained: it runs in a container.
+    """
+
+    task: TaskId
+    folder: Path
+    grants: Sequence[Grant]
+    share_class: ShareClass = ShareClass.NORMAL
+    owner: Owner | None = None
+    required: bool = True
+    swappable: bool = False
+    contained: bool = False
 
 
 class SliceEnforcer(Protocol):
@@ -117,15 +153,8 @@ class SliceEnforcer(Protocol):
     def probe(self) -> Capability:
         """Whether it works on this machine; may take seconds the first time."""
 
-    def prepare(
-        self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
-    ) -> TaskEnv:
+    def prepare(self, request: EnforcementRequest) -> TaskEnv:
         """Make what the task needs before it starts. Made again for the same task, it is the same.
-
-        Args:
-            folder: its own, where files may lie; made if missing.
-            grants: its parts of devices.
-            owner: whom it runs as; None: as we do.
 
         Raises:
             MillpondError: it cannot hold these slices.
@@ -143,6 +172,14 @@ class SliceEnforcer(Protocol):
     def usage(self, task: TaskId) -> SliceUsage | None:
         """What the task uses; None when this hold knows nothing of it."""
         return None
+
+    def match_driver(self, task: TaskId, driver_mib: int, usage: SliceUsage) -> None:
+        """Mind what the driver says that the task has of its device, beyond what is counted.
+
+        Args:
+            usage: as it was right before the driver was asked.
+        """
+        return
 
     def processes(self) -> list[int]:
         """Processes of its own that the driver may name as users of a device."""

@@ -15,7 +15,7 @@ from millpond.model.decisions import Grant
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.sandbox.sandbox import Mount
-from millpond.node.sharing.backend import Capability, Owner, SliceEnforcer, SliceUsage, TaskEnv
+from millpond.node.sharing.backend import Capability, EnforcementRequest, SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.sharing.gate.building import library
 from millpond.node.sharing.gate.region import CONTROL, SHARED, USAGE, GateRegion, GateSettings, GateUsage
 from millpond.node.task.records import TaskId
@@ -23,8 +23,8 @@ from millpond.node.task.records import TaskId
 CONTEXT_MIB = 512
 """What each CUDA context is counted as: hundreds of MiB on recent cards, which no call asks for."""
 
-_IN_FLIGHT_BESIDE_A_HIGHER_CLASS = 2
-_FLOOR_MILLI = 50
+_IN_FLIGHT_US = 500
+"""Work that a lower class may have on the card when a higher one comes for it."""
 _LEAST_GUARANTEE_MILLI = 10
 """A slice by memory alone has turns too."""
 _MIB = 1024 * 1024
@@ -55,25 +55,26 @@ class GateEnforcer(SliceEnforcer):
             return Capability(False, str(error))
         return Capability(True)
 
-    def prepare(
-        self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
-    ) -> TaskEnv:
+    def prepare(self, request: EnforcementRequest) -> TaskEnv:
         """See ``SliceEnforcer``."""
-        if len(grants) != 1:
+        if len(request.grants) != 1:
             raise UnavailableError(
-                f"the gate holds a slice of one card, not of {len(grants)}", "ask for one slice, or for whole cards"
+                f"the gate holds a slice of one card, not of {len(request.grants)}",
+                "ask for one slice, or for whole cards",
             )
-        built = library(self._cache)
-        region = GateRegion.create(folder, self._cards / grants[0].device, _settings(grants[0], share_class), owner)
+        [grant] = request.grants
+        built, folder = library(self._cache), request.folder
+        region = GateRegion.create(folder, self._cards / grant.device, settings_of(grant, request), request.owner)
         with self._guard:
-            self._regions[task] = region
+            self._regions[request.task] = region
         mounts = (
             Mount(built, writable=False),
             Mount(folder / CONTROL, writable=False),
             Mount(folder / USAGE, writable=True),
             Mount(folder / SHARED, writable=True),
         )
-        return TaskEnv(self.kind, "", {"MILLPOND_GATE": str(folder)}, str(built), mounts)
+        env = {"MILLPOND_GATE": str(folder)} | ({"MILLPOND_GATE_REQUIRED": "1"} if request.required else {})
+        return TaskEnv(self.kind, "", env, str(built), mounts)
 
     def adopt(self, task: TaskId, folder: Path, devices: Sequence[str]) -> bool:
         """See ``SliceEnforcer``."""
@@ -102,7 +103,14 @@ class GateEnforcer(SliceEnforcer):
             if not region.verify():
                 self._tampered.add(task)
             region.reap()
-            return _usage(region.usage(), task in self._tampered)
+            return _usage(region.usage(), task in self._tampered, not region.verify_card())
+
+    def match_driver(self, task: TaskId, driver_mib: int, usage: SliceUsage) -> None:
+        """See ``SliceEnforcer``."""
+        with self._guard:
+            region = self._regions.get(task)
+            if region is not None and usage.used_bytes is not None:
+                region.match_driver(driver_mib * _MIB, usage.used_bytes)
 
     def move(self, task: TaskId, devices: Sequence[str]) -> None:
         """See ``SliceEnforcer``."""
@@ -120,25 +128,27 @@ class GateEnforcer(SliceEnforcer):
                 region.close()
 
 
-def _settings(grant: Grant, share_class: ShareClass) -> GateSettings:
-    goes_first = share_class is ShareClass.ONLINE
+def settings_of(grant: Grant, request: EnforcementRequest) -> GateSettings:
+    """What the gate holds a task to."""
+    goes_first = request.share_class is ShareClass.ONLINE
     return GateSettings(
         cap_mib=grant.memory_mib,
         guarantee_milli=max(grant.compute_milli, _LEAST_GUARANTEE_MILLI),
         limit_milli=grant.limit_milli,
-        share_class=share_class,
+        share_class=request.share_class,
         context_mib=CONTEXT_MIB,
-        in_flight_maximum=0 if goes_first else _IN_FLIGHT_BESIDE_A_HIGHER_CLASS,
-        floor_milli=0 if goes_first else _FLOOR_MILLI,
+        in_flight_us=0 if goes_first else _IN_FLIGHT_US,
+        refuse_managed=request.swappable,
         uuid=grant.device,
     )
 
 
-def _usage(counted: GateUsage, tampered: bool) -> SliceUsage:
+def _usage(counted: GateUsage, tampered: bool, disturbed: bool) -> SliceUsage:
     return SliceUsage(
         frozenset(counted.processes),
-        counted.used_bytes // _MIB,
+        counted.used_bytes,
         counted.busy_ns,
         counted.denials,
         tampered,
+        disturbed,
     )

@@ -22,13 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
-from millpond.model.sharing import ShareClass, SliceHold
+from millpond.model.sharing import SliceHold
 from millpond.node.host import procfs
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sandbox.sandbox import Mount
-from millpond.node.sharing.backend import Capability, Owner, SliceEnforcer, TaskEnv
+from millpond.node.sharing.backend import Capability, EnforcementRequest, Owner, SliceEnforcer, TaskEnv
 from millpond.node.task.records import TaskId
 
 CONTROL_PROGRAM = "nvidia-cuda-mps-control"
@@ -78,22 +77,20 @@ class MpsEnforcer(SliceEnforcer):
             return Capability(False, f"{self._program} is not installed; it comes with the NVIDIA driver")
         return Capability(True)
 
-    def prepare(
-        self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
-    ) -> TaskEnv:
+    def prepare(self, request: EnforcementRequest) -> TaskEnv:
         """See ``SliceEnforcer``."""
-        if len(grants) != 1:
+        if len(request.grants) != 1:
             raise UnavailableError(
-                f"a pack shares one card, not {len(grants)}", "ask for one slice, or for whole cards"
+                f"a pack shares one card, not {len(request.grants)}", "ask for one slice, or for whole cards"
             )
-        (part,) = grants
+        (part,) = request.grants
         with self._guard:
-            pack = self._pack_of(part.device, owner or (os.geteuid(), os.getegid()))
+            pack = self._pack_of(part.device, request.owner or (os.geteuid(), os.getegid()))
             if not pack.tasks:
                 self._start(pack)
-            pack.tasks.add(task)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_json(folder / _NOTE, {"device": part.device, "owner": pack.owner})
+            pack.tasks.add(request.task)
+        request.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_json(request.folder / _NOTE, {"device": part.device, "owner": pack.owner})
         env = {
             **pack.env,
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(max(1, part.limit_milli // 10)),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.sharing import LENIENT, ShareClass, SliceRules
+from millpond.model.sharing import DEFAULT_SLICE_RULES, ShareClass, SliceRules
 from millpond.node.containers.container_launch import ContainerLaunch
 from millpond.node.host.controllers import Amounts
 from millpond.node.host.identities import MachineAccount, SharedAccount
@@ -63,6 +63,7 @@ class LaunchSpec:
         container: what its tasks run in; None: the machine's own environment.
         share_class: who goes first where it shares a device.
         slice_rules: how its tasks are held to their parts of devices.
+        swappable: its job says that it leaves its devices by swap, so nothing may come about that keeps it from that.
         reads_input: its task is given a client's standard input.
         keep_s: the place of a task whose program has failed is kept this long for a look inside; 0: it is not. Takes a
             workspace.
@@ -85,7 +86,8 @@ class LaunchSpec:
     account: SharedAccount | None = None
     container: ContainerLaunch | None = None
     share_class: ShareClass = ShareClass.NORMAL
-    slice_rules: SliceRules = LENIENT
+    slice_rules: SliceRules = DEFAULT_SLICE_RULES
+    swappable: bool = False
     reads_input: bool = False
     keep_s: float = 0.0
 

@@ -14,6 +14,7 @@ from millpond.node.devices.discovery import FoundVendors
 from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.node.devices.vendor import DeviceVendor, OwnProcesses
+from millpond.node.host.device_memory import pci_address, regions
 from millpond.node.sharing.agent_lock import AgentLock
 from millpond.node.sharing.gate.building import library
 from millpond.node.task.records import TaskFiles, running_records
@@ -69,8 +70,28 @@ class _VendorCheck:
             return
         for fact in facts:
             yield self._finding(fact.what, fact.found, fact.remedy)
-        if self.vendor.name == NVIDIA:
-            yield _slices()
+        yield self._slices()
+
+    def _slices(self) -> Finding:
+        """What keeps tasks to parts of this vendor's cards: the gate, the kernel, the card itself."""
+        what, found = "parts of cards", self._kept_by_others()
+        if self.vendor.name != NVIDIA:
+            nothing = ["nothing keeps jobs to them, so they are refused; whole cards are handed out"]
+            return Finding(f"{self.vendor.title} {what}", Grade.OK, "; ".join(found or nothing))
+        trouble = _trouble_with_gate()
+        if trouble is None:
+            return Finding(what, Grade.OK, "; ".join(["the library that keeps jobs to them can be built", *found]))
+        cause = trouble.cause if found else f"nothing keeps jobs to them: {trouble.cause}"
+        return Finding(what, Grade.LIMITED, "; ".join([cause, *found]), trouble.remedy)
+
+    def _kept_by_others(self) -> list[str]:
+        """What keeps tasks to parts of cards besides the gate."""
+        names = regions()
+        places = self.vendor.pci_addresses().values() if names else ()
+        bounded = sum(pci_address(place) in names for place in places)
+        instances = sum(bool(device.parent) for device in self.devices)
+        kept = [f"the kernel can bound the memory of {bounded} by control group (dmem)"] if bounded else []
+        return kept + ([f"the hardware keeps {instances} instances apart (MIG)"] if instances else [])
 
     def _finding(self, what: str, found: str, remedy: str) -> Finding:
         return Finding(f"{self.vendor.title} {what}", Grade.LIMITED if remedy else Grade.OK, found, remedy)
@@ -119,15 +140,14 @@ def _absent(checks: Sequence[_VendorCheck]) -> list[Finding]:
     return [Finding("other devices", Grade.OK, f"none ({reasons})")]
 
 
-def _slices() -> Finding:
-    """Whether tasks can be kept to parts of a card; proved by building what does it."""
-    what = "parts of cards"
+def _trouble_with_gate() -> MillpondError | None:
+    """What keeps the gate from being built, which is tried."""
     with tempfile.TemporaryDirectory(prefix="millpond-doctor-") as folder:
         try:
             library(Path(folder))
         except MillpondError as error:
-            return Finding(what, Grade.LIMITED, f"nothing keeps jobs to them: {error.cause}", error.remedy)
-    return Finding(what, Grade.OK, "the library that keeps jobs to them can be built")
+            return error
+    return None
 
 
 def sharing(state_dir: Path) -> Finding:

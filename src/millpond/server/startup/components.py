@@ -13,8 +13,11 @@ from millpond.engines.local.engine import LocalEngine
 from millpond.engines.local.options import EngineOptions
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.controllers import GroupMode
+from millpond.node.host.device_memory import pci_address, regions
 from millpond.node.host.machine import Machine
 from millpond.node.sandbox.detection import SandboxMode
+from millpond.node.sharing.backend import SliceEnforcer
+from millpond.node.sharing.dmem import DmemEnforcer
 from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.sharing.mps import MpsEnforcer
 from millpond.node.task.limits import Limiter
@@ -202,6 +205,19 @@ def _make_components(
     return components, SchedulerThread(loop, processor), delivery_worker
 
 
+def _kernel_enforcer(host: HostEnvironment) -> DmemEnforcer:
+    """What bounds device memory by control group, where the kernel counts it."""
+    controllers, names = host.limiter.controllers, regions()
+    trouble = ""
+    if controllers is None:
+        trouble = f"tasks have no control groups of their own ({host.limiter.trouble})"
+    elif "dmem" not in controllers.folders:
+        trouble = "the server's control group has no say about device memory (dmem), which takes Linux 6.14"
+    vendors = host.machine.vendors.values() if names else ()
+    places = {uuid: pci_address(place) for each in vendors for uuid, place in each.pci_addresses().items()}
+    return DmemEnforcer({uuid: names[place] for uuid, place in places.items() if place in names}, trouble)
+
+
 def _make_engine(
     current: Current, host: HostEnvironment, components: ServerComponents, origins: JobOrigins, servers: Sequence[str]
 ) -> LocalEngine:
@@ -211,7 +227,9 @@ def _make_engine(
         components.job_files, files, components.isolation, components.vault, provisions, state_dir, rules, origins
     )
     gate = GateEnforcer(state_dir / "gate", state_dir / "cards")
-    holds = {NvidiaVendor.name: (gate, MpsEnforcer())}
+    kernel = _kernel_enforcer(host)
+    holds: dict[str, tuple[SliceEnforcer, ...]] = dict.fromkeys(host.machine.vendors, (kernel,))
+    holds[NvidiaVendor.name] = (gate, MpsEnforcer(), kernel)
     engine_options = EngineOptions(
         wake=components.loop.wake, sandbox=host.apart.sandbox, limiter=host.limiter, holds=holds, servers=servers
     )

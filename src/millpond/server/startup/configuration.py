@@ -10,7 +10,7 @@ from pathlib import Path
 
 from millpond.model import events
 from millpond.model.errors import MillpondError
-from millpond.model.sharing import LENIENT, SliceRules
+from millpond.model.sharing import DEFAULT_SLICE_RULES, SliceRules
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.machine import Machine
 from millpond.server.runtime.loop import Loop
@@ -33,7 +33,7 @@ class Current:
 
     def slice_rules(self, pool: str) -> SliceRules:
         """How a pool holds tasks to their parts of devices."""
-        return self.config.slices.get(pool, LENIENT)
+        return self.config.slices.get(pool, DEFAULT_SLICE_RULES)
 
     def provisioning_on(self, machine: Machine, wake: Callable[[], None]) -> ProvisioningDependencies:
         """What provides for jobs on a machine."""

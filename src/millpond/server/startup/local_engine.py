@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.model.sharing import LENIENT, MigLayout, SliceRules
-from millpond.model.workloads import CheckpointMode
+from millpond.model.sharing import DEFAULT_SLICE_RULES, MigLayout, SliceRules
+from millpond.model.workloads import CheckpointMode, Suspendable
 from millpond.node.devices.fake import VENDOR, FakeVendor, Tenant
 from millpond.node.devices.nvml import Nvml
 from millpond.node.host.controllers import Amounts, GroupMode, find_controllers, open_for_groups
@@ -66,7 +66,7 @@ class Rules:
     """
 
     tasks: Callable[[], TaskRules] = TaskRules
-    slices: Callable[[str], SliceRules] = lambda pool: LENIENT
+    slices: Callable[[str], SliceRules] = lambda pool: DEFAULT_SLICE_RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,7 @@ class Launcher:
             container=self.provisions.launch(spec.file, identity),
             slice_rules=self.rules.slices(spec.file.pool),
             share_class=spec.job.share_class,
+            swappable=spec.job.suspendable is Suspendable.SWAP,
             reads_input=spec.file.stdin,
             keep_s=spec.file.keep or 0.0,
         )

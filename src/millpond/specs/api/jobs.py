@@ -109,8 +109,8 @@ class JobInfo:
         unsandboxed: its present (or last) run can see files and processes of others.
         limited_by: what keeps that run to the CPUs and the memory it asked for: ``control-group`` (all its processes
             together) or ``process`` (each by itself); empty: unknown, or it never ran.
-        held_by: what keeps that run to its parts of cards: ``gate``, ``mps``, ``mig`` or ``nothing``; empty: it has
-            whole cards, none, or pretended ones.
+        held_by: what keeps that run to its parts of cards: ``gate``, ``mps``, ``mig``, ``dmem`` or ``nothing``; empty:
+            it has whole cards, none, or pretended ones.
         hold_reason: why nothing does.
         network: that of that run: ``host`` (the machine's) or ``private`` (shared by its tasks alone); empty: unknown.
         scaled_to_zero: why a service has no replicas for now; empty when it has, or waits for them.

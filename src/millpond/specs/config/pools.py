@@ -26,12 +26,13 @@ class SlicesFile(Strict):
 
     Attributes:
         escapes: what becomes of a task that uses a device beyond its part.
-        enforce: with ``required``, a task whose part nothing would enforce does not start.
+        enforce: with ``required``, a task whose part nothing would enforce does not start; with ``preferred`` it starts
+            and its history says so.
         hold: ``mps`` has the tasks of one user on one card run at the same time, under NVIDIA's service.
     """
 
     escapes: Literal["report", "suspend", "kill"] = "report"
-    enforce: Literal["preferred", "required"] = "preferred"
+    enforce: Literal["preferred", "required"] = "required"
     hold: Literal["gate", "mps"] = "gate"
 
     def rules(self) -> SliceRules:

@@ -143,7 +143,8 @@ class JobFile(Strict):
         window: the hours in which it may run; it leaves its cards at their end and goes on when they come again.
         suspend: how it may be asked to leave its cards without ending, in a pool that suspends: not at all, by halting
             (its device memory stays), or by moving its device memory to host memory too; left out: the last, if it has
-            one task or its checkpoints are transparent, else the first.
+            one task or its checkpoints are transparent, else the first. With ``swap`` a slice is refused managed
+            memory, which cannot be moved.
         share_class: who goes first on a card that several share; left out: services are ``online``, work of low
             priority is ``backfill``.
         ship: send ``workdir`` with the job, which then runs in a copy; otherwise it runs in place.

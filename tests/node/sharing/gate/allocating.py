@@ -115,29 +115,56 @@ def mipmapped() -> Made:
 
 
 def node_of(add: Callable[[c_void_p, c_void_p], int]) -> Callable[[], Made]:
+    """A graph takes memory with its first launch or upload, and the driver keeps it until it is trimmed."""
+
     def make() -> Made:
-        graph, node = c_void_p(), c_void_p()
+        graph, node, runnable = c_void_p(), c_void_p(), c_void_p()
         cuda.cuGraphCreate(byref(graph), 0)
-        return add(node, graph), lambda: cuda.cuGraphDestroy(graph)
+        if refusal := add(node, graph):
+            return refusal, lambda: 0
+        assert cuda.cuGraphInstantiateWithFlags(byref(runnable), graph, c_uint64(0)) == 0
+        cuda.cuGraphDestroy(graph)
+        result = cuda.cuGraphUpload(runnable, None)
+
+        def free() -> int:
+            return cuda.cuGraphExecDestroy(runnable) or cuda.cuDeviceGraphMemTrim(0)
+
+        if result:
+            free()
+        return result, free
 
     return make
 
 
 def alloc_node(node: c_void_p, graph: c_void_p) -> int:
-    return cuda.cuGraphAddMemAllocNode(byref(node), graph, None, c_size_t(0), byref(AllocNode(bytes=MIB)))
+    return cuda.cuGraphAddMemAllocNode(byref(node), graph, None, c_size_t(0), byref(AllocNode(bytes=2 * MIB)))
 
 
 def any_node(node: c_void_p, graph: c_void_p) -> int:
-    about = GraphNode(type=10, allocation=AllocNode(bytes=MIB))
+    about = GraphNode(type=10, allocation=AllocNode(bytes=2 * MIB))
     return cuda.cuGraphAddNode(byref(node), graph, None, c_size_t(0), byref(about))
 
 
 def any_node_v2(node: c_void_p, graph: c_void_p) -> int:
-    about = GraphNode(type=10, allocation=AllocNode(bytes=MIB))
+    about = GraphNode(type=10, allocation=AllocNode(bytes=2 * MIB))
     return cuda.cuGraphAddNode_v2(byref(node), graph, None, None, c_size_t(0), byref(about))
 
 
-POOL = c_void_p(1)
+def any_node_v3(node: c_void_p, graph: c_void_p) -> int:
+    about = GraphNode(type=10, allocation=AllocNode(bytes=2 * MIB))
+    return cuda.cuGraphAddNode_v3(byref(node), graph, None, None, c_size_t(0), byref(about))
+
+
+def pooled(symbol: str, free: str, *free_more: object) -> Callable[[], Made]:
+    def make() -> Made:
+        pool = c_void_p()
+        cuda.cuDeviceGetDefaultMemPool(byref(pool), 0)
+        result, release = linear(symbol, free, pool, None, free_more=free_more)()
+        return result, lambda: release() or cuda.cuCtxSynchronize()
+
+    return make
+
+
 NO_STREAM = (c_void_p(),)
 ROWS: dict[str, tuple[int, Callable[[], Made]]] = {
     "cuMemAlloc_v2": (MIB, linear("cuMemAlloc_v2")),
@@ -145,18 +172,16 @@ ROWS: dict[str, tuple[int, Callable[[], Made]]] = {
     "cuMemAllocManaged": (MIB, linear("cuMemAllocManaged", "cuMemFree_v2", 1)),
     "cuMemAllocAsync": (MIB, linear("cuMemAllocAsync", "cuMemFreeAsync", None, free_more=NO_STREAM)),
     "cuMemAllocAsync_ptsz": (MIB, linear("cuMemAllocAsync_ptsz", "cuMemFreeAsync_ptsz", None, free_more=NO_STREAM)),
-    "cuMemAllocFromPoolAsync": (
-        MIB,
-        linear("cuMemAllocFromPoolAsync", "cuMemFreeAsync", POOL, None, free_more=NO_STREAM),
-    ),
-    "cuMemAllocFromPoolAsync_ptsz": (MIB, linear("cuMemAllocFromPoolAsync_ptsz", "cuMemFree_v2", POOL, None)),
+    "cuMemAllocFromPoolAsync": (MIB, pooled("cuMemAllocFromPoolAsync", "cuMemFreeAsync", *NO_STREAM)),
+    "cuMemAllocFromPoolAsync_ptsz": (MIB, pooled("cuMemAllocFromPoolAsync_ptsz", "cuMemFree_v2")),
     "cuMemCreate": (2 * MIB, by_handle),
     "cuArrayCreate_v2": (MIB, array),
     "cuArray3DCreate_v2": (MIB, array_3d),
     "cuMipmappedArrayCreate": (MIB, mipmapped),
-    "cuGraphAddMemAllocNode": (MIB, node_of(alloc_node)),
-    "cuGraphAddNode": (MIB, node_of(any_node)),
-    "cuGraphAddNode_v2": (MIB, node_of(any_node_v2)),
+    "cuGraphAddMemAllocNode": (2 * MIB, node_of(alloc_node)),
+    "cuGraphAddNode": (2 * MIB, node_of(any_node)),
+    "cuGraphAddNode_v2": (2 * MIB, node_of(any_node_v2)),
+    "cuGraphAddNode_v3": (2 * MIB, node_of(any_node_v3)),
 }
 
 

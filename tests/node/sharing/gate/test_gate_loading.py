@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
+import itertools
+import json
 import os
+import platform
 import re
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 
 import pytest
+from entry_names import BASES, HOOKS, meant
 from gated import GatedCard
 
 from fake_driver.driver import MIB
 from fake_driver.program import Program
+from millpond.node.sharing.gate import layout
+from millpond.node.sharing.gate.building import OLDEST_GLIBC
 
 LINKED = """
 #include <stdio.h>
@@ -32,6 +38,53 @@ NEXT = """
 #include <unistd.h>
 static int calls;
 int getpagesize(void) { calls++; return ((int (*)(void))dlsym(RTLD_NEXT, "getpagesize"))() + 1; }
+"""
+
+
+INTERPOSER = """
+#include <dlfcn.h>
+typedef int call(unsigned long long *, unsigned long);
+int interposed;
+int cudaMalloc(unsigned long long *pointer, unsigned long size) {
+    interposed++;
+    return ((call *)dlsym(RTLD_NEXT, "cudaMalloc"))(pointer, size);
+}
+int cuMemAlloc_v2(unsigned long long *pointer, unsigned long size) {
+    interposed++;
+    return ((call *)dlsym(RTLD_NEXT, "cuMemAlloc_v2"))(pointer, size);
+}
+"""
+DLSYM_INTERPOSER = """
+#include <dlfcn.h>
+int interposed;
+void *dlsym(void *handle, const char *name) {
+    static void *(*next)(void *, const char *);
+    interposed++;
+    if (!next) next = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", VERSION);
+    return next(handle, name);
+}
+"""
+RUNTIME = """
+int cuInit(unsigned); int cuDevicePrimaryCtxRetain(void **, int); int cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(unsigned long long *, unsigned long);
+int cudaMalloc(unsigned long long *pointer, unsigned long size) {
+    static void *context;
+    if (!context) cuInit(0), cuDevicePrimaryCtxRetain(&context, 0), cuCtxSetCurrent(context);
+    return cuMemAlloc_v2(pointer, size);
+}
+"""
+USES_RUNTIME = """
+#include <dlfcn.h>
+#include <stdio.h>
+int cudaMalloc(unsigned long long *, unsigned long);
+int main(void) {
+    unsigned long long pointer;
+    int *interposed = dlsym(RTLD_DEFAULT, "interposed"), refused = cudaMalloc(&pointer, 11ul << 20);
+    printf("%d %d ", refused, cudaMalloc(&pointer, 10ul << 20));
+    int (*found)(unsigned long long *, unsigned long) = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuMemAlloc_v2");
+    printf("%d %d\\n", found(&pointer, 1), *interposed > 0);
+    return 0;
+}
 """
 
 
@@ -86,12 +139,95 @@ def test_whoever_asks_for_the_next_library_still_gets_it(card: GatedCard, tmp_pa
     assert card.python(task, source, LD_PRELOAD=f"{card.gate_library}:{other}") == "1\n"
 
 
+@pytest.mark.parametrize("order", ["the gate first", "the gate last"])
+@pytest.mark.parametrize("source", [INTERPOSER, DLSYM_INTERPOSER], ids=["of calls", "of dlsym"])
+def test_another_interposer_works_beside_the_gate_and_neither_calls_the_other_for_ever(
+    card: GatedCard, tmp_path: Path, source: str, order: str
+) -> None:
+    library, driver = ("-shared", "-fPIC", "-D_GNU_SOURCE"), (f"-L{card.driver.libraries}", "-lcuda")
+    version = "GLIBC_2.2.5" if platform.machine() == "x86_64" else "GLIBC_2.17"
+    other = compile_c(source, tmp_path / "libother.so", *library, f'-DVERSION="{version}"')
+    compile_c(RUNTIME, tmp_path / "libruntime.so", *library, *driver)
+    found_by = f"-Wl,--allow-shlib-undefined,-rpath,{tmp_path}"
+    program = compile_c(USES_RUNTIME, tmp_path / "uses", "-D_GNU_SOURCE", f"-L{tmp_path}", "-lruntime", found_by)
+    preloaded = [card.gate_library, other] if order == "the gate first" else [other, card.gate_library]
+    env = os.environ | card.slice(cap_mib=10).env | {"LD_PRELOAD": ":".join(map(str, preloaded))}
+    done = subprocess.run([program], env=env, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("2 0 2 1\n", 0)
+
+
+@pytest.mark.parametrize("ask", ["dlsym(RTLD_NEXT, name)", "dlvsym(library, name, VERSION)"])
+def test_the_driver_is_found_through_the_gate_by_every_call_of_the_linker(
+    card: GatedCard, tmp_path: Path, ask: str
+) -> None:
+    source = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void) {
+    const char *name = "cuMemAlloc_v2";
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), *found = ASK;
+    Dl_info about;
+    printf("%s", library && found && dladdr(found, &about) ? about.dli_fname : "nothing");
+    return 0;
+}
+"""
+    # Versions bind names of libraries that have them; the driver has none, so any will do.
+    asked = ["-D_GNU_SOURCE", f"-DASK={ask}", '-DVERSION="any"', "-ldl"]
+    program = compile_c(source, tmp_path / "asks", *asked)
+    done = subprocess.run([program], env=os.environ | card.slice().env, capture_output=True, text=True)
+    assert done.stdout == str(card.gate_library)
+
+
+ASKS = """
+import ctypes, json, sys
+class Found(ctypes.Structure):
+    _fields_ = [(name, kind) for each in ("file", "symbol") for name, kind in
+                ((each, ctypes.c_char_p), (each + "_at", ctypes.c_void_p))]
+cuda, libc, answers = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None), []
+for name, version, flags in json.loads(sys.stdin.read()):
+    at, found = ctypes.c_void_p(), Found()
+    cuda.cuGetProcAddress(name.encode(), ctypes.byref(at), version, ctypes.c_uint64(flags))
+    libc.dladdr(at, ctypes.byref(found))
+    answers.append([found.file.decode(), found.symbol.decode() if found.symbol else ""])
+print(json.dumps(answers))
+"""
+
+
+@pytest.mark.parametrize("own_addresses", [0, 1])
+def test_callers_of_each_cuda_get_the_hooks_of_the_variants_they_were_built_for(
+    card: GatedCard, own_addresses: int
+) -> None:
+    card.driver.set("own_addresses", own_addresses)
+    asked, expected = [], []
+    versions = (2000, 7000, 11000, 11030, 11040, 11080, 12000, 12020, 12030, 12050, 12080, 13000, 13010, 13040)
+    for base, version, thread in itertools.product(BASES, versions, (False, True)):
+        if (symbol := meant(base, version, thread)) in HOOKS:
+            asked.append((base, version, 2 if thread else 0))
+            expected.append([str(card.gate_library), symbol])
+    env = os.environ | card.slice().env
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS], input=json.dumps(asked), env=env, capture_output=True, text=True, check=True
+    )
+    answers = zip(asked, json.loads(done.stdout), expected, strict=True)
+    assert [each for each in answers if each[1] != each[2]] == []
+
+
 def test_every_hook_stands_before_a_function_of_the_same_name(gate_library: Path) -> None:
-    hooks = (Path(str(resources.files("millpond"))) / "native" / "gate" / "hooks.h").read_text()
-    names = set(re.findall(r"HOOK\((cu\w+|nvml\w+)\)", hooks))
     listed = subprocess.run(["nm", "-D", "--defined-only", gate_library], capture_output=True, text=True, check=True)
     exported = {line.split()[-1] for line in listed.stdout.splitlines()}
-    assert exported == names | {"dlsym"}
+    assert exported == HOOKS | {"dlsym", "dlvsym"}
+
+
+def test_the_library_loads_with_old_c_libraries_and_cannot_be_written_over(gate_library: Path) -> None:
+    command = ["readelf", "--wide", "--dynamic", "--segments", "--dyn-syms", gate_library]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    versions = {tuple(map(int, found.split("."))) for found in re.findall(r"@GLIBC_([\d.]+)", said)}
+    assert max(versions) <= OLDEST_GLIBC
+    assert {"libdl.so.2", "libpthread.so.0"} <= set(re.findall(r"NEEDED.*\[(.*)\]", said))
+    assert "GNU_RELRO" in said
+    assert re.search(r"FLAGS.*\bBIND_NOW\b", said)
+    assert re.search(r"GNU_STACK.* RW ", said)
+    assert {"__stack_chk_fail", "__snprintf_chk"} <= set(re.findall(r"(\w+)@GLIBC", said))
 
 
 def test_a_program_without_the_driver_is_left_alone(card: GatedCard) -> None:
@@ -120,6 +256,33 @@ def test_a_program_whose_gate_is_missing_finds_no_driver_where_it_must_have_one(
     (task.region.folder / "control").unlink()
     with Program(task.env | {"MILLPOND_GATE_REQUIRED": "1"}) as program:
         assert program("start") == [802]
+
+
+def test_a_program_for_which_its_slice_has_no_place_is_refused_the_card_until_there_is_one(card: GatedCard) -> None:
+    task = card.slice(cap_mib=10)
+    source = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+print(cuda.cuInit(0), cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(20 << 20)), flush=True)
+input()
+print(cuda.cuInit(0))
+"""
+    with (task.region.folder / "usage").open("r+b") as usage:
+        fcntl.lockf(usage, fcntl.LOCK_EX, layout.SLOTS)  # as that many processes do
+        refused = subprocess.Popen(
+            [sys.executable, "-c", source],
+            env=os.environ | task.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert refused.stdout is not None
+        assert refused.stdout.readline() == "802 3\n"
+    output, errors = refused.communicate("\n")
+    assert output == "0\n"
+    reason = f"millpond: all places are taken in the slice of {task.region.folder}"
+    assert errors == f"{reason}; this program is refused the card\n"
 
 
 @pytest.mark.parametrize("dropped", [("LD_PRELOAD",), ("LD_PRELOAD", "MILLPOND_GATE"), ("MILLPOND_GATE",)])

@@ -26,6 +26,13 @@ def run(card: GatedCard, env: dict[str, str], *command: str) -> str:
     return done.stdout
 
 
+def linked(card: GatedCard, source: str, target: Path, *flags: str) -> Path:
+    """A C program linked against the driver."""
+    flags = (*flags, f"-L{card.driver.libraries}", "-lcuda", "-Wl,--allow-shlib-undefined")
+    subprocess.run(["gcc", "-x", "c", "-", "-o", target, *flags], input=source, text=True, check=True)
+    return target
+
+
 def test_every_entry_point_is_refused_exactly_at_the_cap_and_refunded(card: GatedCard) -> None:
     task = card.slice(cap_mib=64)
     found = json.loads(run(card, task.env, sys.executable, str(ALLOCATING)))
@@ -95,6 +102,76 @@ def test_processes_of_one_task_share_its_cap_and_the_dead_give_theirs_back(card:
     assert other("alloc", 60 * MIB)[0] == 0
 
 
+TOGETHER = """
+#include <pthread.h>
+#include <stdio.h>
+int cuInit(unsigned); int cuDevicePrimaryCtxRetain(void **, int); int cuDevicePrimaryCtxRelease_v2(int);
+int cuCtxSetCurrent(void *); int cuMemGetInfo_v2(unsigned long *, unsigned long *);
+static pthread_barrier_t ready;
+static void *retain(void *context) {
+    pthread_barrier_wait(&ready);
+    cuDevicePrimaryCtxRetain(&context, 0);
+    return context;
+}
+int main(void) {
+    pthread_t threads[8];
+    unsigned long least = ~0ul, available, total;
+    void *context;
+    cuInit(0), pthread_barrier_init(&ready, 0, 8);
+    for (int round = 0; round < 50; round++) {
+        for (int index = 0; index < 8; index++) pthread_create(&threads[index], 0, retain, 0);
+        for (int index = 0; index < 8; index++) pthread_join(threads[index], &context);
+        cuCtxSetCurrent(context), cuMemGetInfo_v2(&available, &total);
+        if (available < least) least = available;
+        for (int index = 0; index < 8; index++) cuDevicePrimaryCtxRelease_v2(0);
+    }
+    printf("%lu\\n", least >> 20);
+    return 0;
+}
+"""
+
+
+def test_a_context_that_threads_retain_together_counts_once(card: GatedCard, tmp_path: Path) -> None:
+    task = card.slice(cap_mib=1024, context_mib=100)
+    assert run(card, task.env, str(linked(card, TOGETHER, tmp_path / "together", "-pthread"))) == "924\n"
+    assert task.region.usage().used_bytes == 0
+
+
+RACING = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int cuInit(unsigned); int cuDevicePrimaryCtxRetain(void **, int); int cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(unsigned long long *, unsigned long); int cuMemFree_v2(unsigned long long);
+int main(int count, char **values) {
+    int refused = 0, status;
+    for (int child = 0; child < atoi(values[1]); child++) {
+        if (fork()) continue;
+        void *context; unsigned long long pointer;
+        cuInit(0), cuDevicePrimaryCtxRetain(&context, 0), cuCtxSetCurrent(context);
+        for (int number = 0; number < 300; number++)
+            if (cuMemAlloc_v2(&pointer, 8ul << 20)) refused++;
+            else cuMemFree_v2(pointer);
+        _exit(refused ? 1 : 0);
+    }
+    while (wait(&status) > 0) refused += WEXITSTATUS(status);
+    printf("%d\\n", refused);
+    return count == 0;
+}
+"""
+
+
+def test_processes_that_race_for_the_last_of_a_cap_are_refused_nothing_that_fits(
+    card: GatedCard, tmp_path: Path
+) -> None:
+    program = linked(card, RACING, tmp_path / "racing")
+    task = card.slice(cap_mib=32)
+    assert run(card, task.env, str(program), "4") == "0\n"
+    assert task.region.usage().denials == 0
+    assert task.region.usage().used_bytes == 0
+
+
 def test_the_agent_frees_what_a_dead_process_held(card: GatedCard) -> None:
     task = card.slice(cap_mib=100)
     with Program(task.env) as killed:
@@ -146,6 +223,23 @@ def test_a_context_counts_and_a_slice_that_has_no_room_for_one_is_refused(card: 
     small = card.slice(cap_mib=400, context_mib=500)
     with Program(small.env) as refused:
         assert refused("start") == [OUT_OF_MEMORY]
+
+
+def test_memory_that_no_call_asked_for_counts_once_the_agent_has_seen_it(card: GatedCard) -> None:
+    card.driver.set("context_bytes", 14 * MIB)
+    card.driver.set("module_bytes", 10 * MIB)
+    task = card.slice(cap_mib=100)
+    program = task.start()
+    assert program("alloc", 40 * MIB)[0] == 0
+    charged = task.region.usage().used_bytes
+    on_card = card.driver.bytes_of(program.pid, card.driver.cards[0])
+    task.region.match_driver(on_card, charged)
+    assert program("info") == [0, 36 * MIB, 100 * MIB]
+    assert program("alloc", 37 * MIB)[0] == OUT_OF_MEMORY
+    assert program("alloc", 36 * MIB)[0] == 0
+    task.region.match_driver(on_card, charged)  # too late: more has been charged since
+    task.region.match_driver(0, charged)
+    assert program("info") == [0, 0, 100 * MIB]
 
 
 def test_managed_memory_is_refused_where_a_task_is_to_be_movable(card: GatedCard) -> None:

@@ -20,12 +20,11 @@ SETTINGS = GateSettings(
     limit_milli=800,
     share_class=ShareClass.BACKFILL,
     context_mib=500,
-    in_flight_maximum=4,
-    activity_window_us=3000,
+    in_flight_us=400,
     floor_milli=50,
     refuse_managed=True,
-    quantum_us=5000,
     uuid="GPU-1",
+    uncounted_bytes=3 * 2**20 + 1,
 )
 
 
@@ -84,6 +83,21 @@ def test_whatever_a_task_writes_into_its_counters_is_read_without_harm(
     assert region.usage().used_bytes == 0
     region.reap()
     region.detach()
+
+
+def test_a_slice_that_no_agent_made_and_a_class_that_none_gave_are_noticed_and_put_right(tmp_path: Path) -> None:
+    one, other = (GateRegion.create(tmp_path / name, tmp_path / "card", SETTINGS) for name in ("one", "other"))
+    assert one.verify_card()
+    card = layout.Card.from_buffer_copy((tmp_path / "card" / "card").read_bytes())
+    card.member[9].present = ShareClass.ONLINE.rank + 1
+    card.member[9].active_until_ns = 2**62
+    card.member[0].present = ShareClass.ONLINE.rank + 1
+    (tmp_path / "card" / "card").write_bytes(bytes(card))
+    assert not other.verify_card()  # who does not exist is gone; its own class is each slice's to mend
+    assert not one.verify_card()
+    assert one.verify_card()
+    assert other.verify_card()
+    assert present(tmp_path / "card") == [3, 3]
 
 
 def test_slices_of_a_card_have_places_of_their_own_and_give_them_back(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_paused_slice_launches_nothing_until_it_is_resumed(card: GatedCard) ->
 def test_backfill_leaves_the_card_to_online_work_but_for_its_floor(card: GatedCard) -> None:
     [online, backfill] = card.programs(
         {"share_class": ShareClass.ONLINE},
-        {"share_class": ShareClass.BACKFILL, "in_flight_maximum": 2, "floor_milli": 100},
+        {"share_class": ShareClass.BACKFILL, "in_flight_us": 500, "floor_milli": 100},
     )
     keep_busy(backfill)
     card.until(lambda: backfill.region.usage().busy_ns > 0)
@@ -144,7 +144,7 @@ def test_backfill_leaves_the_card_to_online_work_but_for_its_floor(card: GatedCa
 def test_backfill_uses_what_the_limit_of_online_work_leaves_and_is_gone_when_that_returns(card: GatedCard) -> None:
     [online, backfill] = card.programs(
         {"share_class": ShareClass.ONLINE, "limit_milli": 300},
-        {"share_class": ShareClass.BACKFILL, "in_flight_maximum": 2, "floor_milli": 50},
+        {"share_class": ShareClass.BACKFILL, "in_flight_us": 500, "floor_milli": 50},
     )
     assert backfill.program is not None
     backfill.program.send("busy", KERNEL_NS // 4, FOR_EVER_MS)
@@ -162,7 +162,7 @@ def test_backfill_uses_what_the_limit_of_online_work_leaves_and_is_gone_when_tha
 
 def test_backfill_has_no_more_in_flight_than_allowed_while_online_work_is_on_the_card(card: GatedCard) -> None:
     [_, backfill] = card.programs(
-        {"share_class": ShareClass.ONLINE}, {"share_class": ShareClass.BACKFILL, "in_flight_maximum": 2}
+        {"share_class": ShareClass.ONLINE}, {"share_class": ShareClass.BACKFILL, "in_flight_us": 500}
     )
     assert backfill.program is not None
     keep_busy(backfill)

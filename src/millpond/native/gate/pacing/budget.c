@@ -5,6 +5,8 @@
 #define BURST_NS 5000000ull          // ahead of its limit, so that the card need not wait for the next launch
 #define LIMIT_WINDOW_NS 50000000ull  // over which a limit holds
 #define SLACK_NS 50000000ull         // within which overlapping spans are told from late ones
+#define LONGEST_WORK_NS 2000000000ull // that is believed to be in flight
+#define SILENCE_NS 100000000ull       // of a process that lives
 #define WHOLE 1000
 
 // Moves a clock by a span from no earlier than a given instant.
@@ -29,7 +31,7 @@ uint64_t budget_count(uint64_t busy_ns, uint64_t now) {
 // Work that begins while nothing is in flight: what lies before is not the slice's.
 void budget_begin(uint64_t now) {
     uint64_t before = gate.usage->busy_clock_ns;
-    if (before < now && !budget_in_flight()) atomic_compare_exchange_strong(&gate.usage->busy_clock_ns, &before, now);
+    if (before < now && !budget_in_flight(now)) atomic_compare_exchange_strong(&gate.usage->busy_clock_ns, &before, now);
 }
 
 uint64_t budget_limit_wait(uint64_t now, uint64_t outstanding_ns) {
@@ -41,6 +43,17 @@ uint64_t budget_limit_wait(uint64_t now, uint64_t outstanding_ns) {
     return ahead > now + BURST_NS ? ahead - now - BURST_NS : 0;
 }
 
+// The room that others leave on the card, beside whom the slice goes.
+uint64_t budget_fill_wait(uint64_t now, uint64_t outstanding_ns, uint32_t room_milli) {
+    uint64_t clock = gate.usage->fill_clock_ns, earliest = now - BURST_NS;
+    uint64_t ahead = (clock > earliest ? clock : earliest) + outstanding_ns * WHOLE / room_milli;
+    return ahead > now + BURST_NS ? ahead - now - BURST_NS : 0;
+}
+
+void budget_charge_fill(uint64_t busy_ns, uint64_t now, uint32_t room_milli) {
+    advance(&gate.usage->fill_clock_ns, now - BURST_NS, busy_ns * WHOLE / room_milli);
+}
+
 // What a slice could not use within the window, as it was another's turn, it may use later.
 void budget_charge(uint64_t busy_ns, uint64_t now) {
     uint64_t limit = gate.control->limit_milli;
@@ -49,7 +62,7 @@ void budget_charge(uint64_t busy_ns, uint64_t now) {
 
 bool budget_floor_allows(uint64_t now) {
     uint64_t floor = gate.control->floor_milli;
-    return floor >= WHOLE || (floor && gate.usage->floor_clock_ns <= now && !budget_in_flight());
+    return floor >= WHOLE || (floor && gate.usage->floor_clock_ns <= now && !budget_in_flight(now));
 }
 
 void budget_charge_floor(uint64_t busy_ns, uint64_t now) {
@@ -68,14 +81,32 @@ void budget_meet_floor(uint64_t expected_ns, uint64_t now) {
     while (before < met && !atomic_compare_exchange_weak(&gate.usage->floor_clock_ns, &before, met)) continue;
 }
 
-uint64_t budget_outstanding(void) {
+// What a process says it has in flight, unless it has said nothing since long after that should have been done: then it is
+// stopped or dead.
+static bool is_believable(const struct gate_slot *slot, uint64_t now) {
+    uint64_t due = slot->due_ns;
+    return due > now && due - now < 2 * LONGEST_WORK_NS;
+}
+
+void budget_expect(uint64_t now) {
+    uint64_t work = gate.slot->outstanding_ns;
+    gate.slot->due_ns = now + SILENCE_NS + (work < LONGEST_WORK_NS ? work : LONGEST_WORK_NS);
+}
+
+uint64_t budget_outstanding(uint64_t now) {
     uint64_t expected = 0;
-    for (int index = 0; index < GATE_SLOTS; index++) expected += gate.usage->slot[index].outstanding_ns;
+    for (int index = 0; index < GATE_SLOTS; index++) {
+        const struct gate_slot *slot = &gate.usage->slot[index];
+        if (slot->outstanding_ns && is_believable(slot, now)) expected += slot->outstanding_ns;
+    }
     return expected;
 }
 
-uint64_t budget_in_flight(void) {
+uint64_t budget_in_flight(uint64_t now) {
     uint64_t launches = 0;
-    for (int index = 0; index < GATE_SLOTS; index++) launches += gate.usage->slot[index].in_flight;
+    for (int index = 0; index < GATE_SLOTS; index++) {
+        const struct gate_slot *slot = &gate.usage->slot[index];
+        if (slot->in_flight && is_believable(slot, now)) launches += slot->in_flight;
+    }
     return launches;
 }

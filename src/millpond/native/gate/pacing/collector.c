@@ -1,9 +1,11 @@
 // A thread that waits for batches to complete, measures them, and gives the turn away when there is no more work.
 //
-// It runs only while there is something in flight; a program that computes nothing costs nothing.
+// It runs only while there is something in flight; a program that computes nothing costs nothing. It is gone before the
+// driver is, when the process ends.
 #include "collector.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -16,7 +18,8 @@
 #define TAIL_NS 2000000ull     // a batch that nobody fills for so long is given up
 #define SHORTEST_NAP_NS 50000ull
 #define LONGEST_NAP_NS 500000ull
-#define FORGET_NS 1000000000ull
+#define PROBE_NS 20000000ull   // after which the length of launches that never queue is looked at again
+#define STOP_NS 300000000ull   // at the end of the process, for a collector that the driver keeps
 
 struct batches batches = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -26,21 +29,31 @@ void collector_reset(void) {
     lanes_reset();
 }
 
-// The estimate follows the last launches, down faster than up: a thread that is put to sleep between event and launch
-// makes a span longer, nothing makes it shorter.
-static void learn(struct lane *lane, bool graph, uint64_t each) {
-    uint64_t *estimate = &lane->estimate_ns[graph], before = *estimate;
+// The estimate follows the last launches, a batch that was queued down faster than up: others on the card make its span
+// longer, nothing makes it shorter.
+static void learn(uint64_t *estimate, uint64_t each, bool queued) {
+    uint64_t before = *estimate;
     if (!before) *estimate = each;
-    else *estimate = each < before ? (before + each) / 2 : before + (each - before) / 8;
+    else if (each < before) *estimate = before - (before - each) / (queued ? 2 : 8);
+    else *estimate = before + (each - before) / 8;
     if (!*estimate) *estimate = 1;
 }
 
-static void count(uint64_t busy_ns, bool floor, uint64_t now) {
+void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now) {
     uint64_t counted = budget_count(busy_ns, now);
     gate.slot->busy_ns += counted;
-    turn_charge(counted);
+    turn_charge(counted, batch->queued, now);
     budget_charge(counted, now);
-    if (floor) budget_charge_floor(counted, now);
+    if (batch->floor) budget_charge_floor(counted, now);
+}
+
+static void put_on(struct lane *lane, uint32_t size, uint64_t expected_ns) {
+    lane->batch.size += size;
+    lane->batch.expected_ns += expected_ns;
+    lane->unlaunched += (int32_t)size;
+    gate.slot->in_flight += size;
+    gate.slot->outstanding_ns += expected_ns;
+    budget_expect(gate_now());
 }
 
 static void take_off(uint32_t size, uint64_t expected_ns) {
@@ -48,20 +61,98 @@ static void take_off(uint32_t size, uint64_t expected_ns) {
     gate.slot->outstanding_ns -= expected_ns;
 }
 
-void collector_discard(struct lane *lane) {
-    int32_t left = atomic_exchange(&lane->remaining, 0);
-    uint32_t launched = lane->size - (left > 0 ? (uint32_t)left : 0);
-    take_off(lane->size, lane->expected_ns);
-    gate.slot->launches += launched;
-    gate.slot->unmeasured += launched;
-    count(lane->expected_ns * launched / lane->size, lane->floor, gate_now());
-    lane_give_pair(lane, lane->pair);
+void collector_open(struct lane *lane, struct batch batch) {
+    uint32_t size = batch.size;
+    uint64_t expected_ns = batch.expected_ns;
+    lane->batch = batch;
+    lane->batch.size = 0, lane->batch.expected_ns = 0;
+    lane->batch.began_ns = gate_now();
+    lane->batch.shared = turn_shared(lane->batch.began_ns);
+    lane->unlaunched = 0;
+    lane->gap = false;
+    lane->open = true;
+    batches.open++;
+    budget_begin(gate_now());
+    put_on(lane, size, expected_ns);
+    lane->remaining = (int32_t)size - 1;
+    batches.submitted++;
+}
+
+void collector_join(struct lane *lane, uint64_t expected_ns) { put_on(lane, 1, expected_ns); }
+
+// Counts the open batch by what was expected of it.
+static void discard(struct lane *lane) {
+    const struct batch *batch = &lane->batch;
+    take_off(batch->size, batch->expected_ns);
+    gate.slot->launches += batch->size;
+    gate.slot->unmeasured += batch->size;
+    collector_charge(batch->expected_ns, batch, gate_now());
+    lane_give_pair(lane, batch->pair);
     lane->open = false;
     batches.open--;
 }
 
+// Whether the end of the open batch is recorded.
+static bool end_batch(struct lane *lane) {
+    struct batch *batch = &lane->batch;
+    if (lane_captures(lane->stream)) return false;
+    batch->host_ns = gate_now() - batch->began_ns;
+    batch->queued = !lane_reached(lane, lane->start[batch->pair]);
+    batch->gap = lane->gap;
+    return lane_record(lane, lane->end[batch->pair]);
+}
+
+void collector_close(struct lane *lane) {
+    const struct batch *batch = &lane->batch;
+    if (!lane->open || lane->unlaunched > 0 || lane->held) return;
+    if (end_batch(lane)) {
+        batches.pending[batches.pending_count++] = *batch;
+        gate.slot->launches += batch->size;
+        lane->pending++;
+        lane->last_pair = batch->pair;
+        lane->open = false;
+        batches.open--;
+    } else {
+        discard(lane);
+    }
+    batches.submitted++;
+}
+
+static bool cut(struct lane *lane) {
+    int32_t left = atomic_exchange(&lane->remaining, 0);
+    if (!lane->open || left < 1) return lane->open && lane->unlaunched < 1;
+    uint64_t unused_ns = lane->batch.expected_ns / lane->batch.size * (uint32_t)left;
+    take_off((uint32_t)left, unused_ns);
+    lane->batch.size -= (uint32_t)left;
+    lane->batch.expected_ns -= unused_ns;
+    return atomic_fetch_sub(&lane->unlaunched, left) == left;
+}
+
+void collector_cut(struct lane *lane) {
+    if (cut(lane)) collector_close(lane);
+}
+
+void collector_wake(void) {
+    if (batches.asleep) gate_wake(&batches.submitted, false);
+}
+
+// Of the context whose events are asked for next.
+static CUcontext worked_in;
+
 static bool is_complete(const struct batch *batch) {
-    return REAL_AS(cuEventQuery, CUresult(CUevent))(batch->lane->end[batch->pair]) != CUDA_NOT_READY;
+    const struct lane *lane = batch->lane;
+    if (lane->held) return false;
+    if (worked_in != lane->context) REAL_AS(cuCtxSetCurrent, CUresult(CUcontext))(worked_in = lane->context);
+    return REAL_AS(cuEventQuery, CUresult(CUevent))(lane->end[batch->pair]) != CUDA_NOT_READY;
+}
+
+// What one launch took, as far as the span of its batch says; 0 where it does not. The span of a single one that found the
+// stream idle begins as its thread begins to launch it; one of several such has all that their thread did in it.
+static uint64_t each_took(const struct batch *batch, uint64_t span) {
+    if (batch->mixed || (batch->gap && batch->size > 1)) return 0;
+    if (batch->queued) return span / batch->size;
+    if (batch->size > 1 || !batch->from_idle || batch->host_ns >= span) return 0;
+    return span - batch->host_ns > span / 8 ? span - batch->host_ns : span / 8;
 }
 
 static void finish(const struct batch *batch, uint64_t now) {
@@ -70,15 +161,25 @@ static void finish(const struct batch *batch, uint64_t now) {
     CUresult result = REAL_AS(cuEventElapsedTime, CUresult(float *, CUevent, CUevent))(
         &milliseconds, lane->start[batch->pair], lane->end[batch->pair]);
     uint64_t span = result || milliseconds < 0 ? 0 : (uint64_t)((double)milliseconds * 1e6);
-    bool measured = !result && !batch->gap;
-    // Beside an active higher class, part of the span is that class's: it teaches nothing, unless nothing is known yet, or
-    // what was taken for known was longer.
-    uint64_t known = lane->estimate_ns[batch->graph];
-    bool alone = !batch->floor || !known || span / batch->size < known;
-    if (measured && alone) learn(lane, batch->graph, span / batch->size);
-    if (!measured) gate.slot->unmeasured += batch->size;
+    uint64_t *estimate = lane_estimate(lane, batch->graph), known = *estimate, each = result ? 0 : each_took(batch, span);
+    bool guess = !each && !known;
+    if (guess) each = span / batch->size;
+    // Beside others, part of the span is theirs: it teaches nothing, unless nothing is known yet, or what was taken for
+    // known was longer.
+    bool alone = !(batch->floor || batch->shared) || !known || each < known;
+    if (each && lane->guessed && !batch->shared) {
+        *estimate = 0;
+        alone = true;
+    }
+    if (each && alone) {
+        lane->guessed = guess || (lane->guessed && batch->shared);
+        learn(estimate, each, batch->queued);
+    }
+    if (!each) gate.slot->unmeasured += batch->size;
+    if (batch->size > 1 && !batch->queued && now - lane->probed_ns > PROBE_NS) lane->probe = true;
+    uint64_t busy_ns = each && alone ? each * batch->size : *estimate * batch->size;
     take_off(batch->size, batch->expected_ns);
-    count((measured && alone) || span < batch->expected_ns ? span : batch->expected_ns, batch->floor, now);
+    collector_charge(!result && span < busy_ns ? span : busy_ns, batch, now);
     lane_give_pair(lane, batch->pair);
     if (--lane->pending == 0 && lane->state == LANE_DYING) lane_bury(lane);
 }
@@ -102,16 +203,21 @@ static bool sweep(uint64_t now) {
     return kept != before;
 }
 
-static void give_up_tails(uint64_t now) {
+static bool give_up_tails(uint64_t now) {
+    static uint64_t looked_ns;
+    unsigned before = batches.open;
     struct lane *lane;
-    for (int index = 0; batches.open && (lane = lane_at(index)); index++)
-        if (lane->state == LANE_LIVE && lane->open && lane->last_ns + TAIL_NS < now) collector_discard(lane);
+    if (looked_ns + TAIL_NS / 2 > now) return false;
+    looked_ns = now;
+    for (unsigned index = 0; batches.open && (lane = lane_at(index)); index++)
+        if (lane->open && !lane->held && lane->last_ns + TAIL_NS < now && cut(lane)) discard(lane);
+    return batches.open != before;
 }
 
 // Nobody waits for what completes while the slice has the card to itself, so there is no haste.
 static uint64_t next_nap(uint64_t now) {
     uint64_t part = gate.slot->outstanding_ns / 8;
-    if (!batches.admitting && !turn_contended(now)) return LONGEST_NAP_NS;
+    if (!batches.admitting && !turn_contended(now) && !turn_has_superiors()) return LONGEST_NAP_NS;
     return part < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : part > LONGEST_NAP_NS ? LONGEST_NAP_NS : part;
 }
 
@@ -120,21 +226,21 @@ static void leave_card(uint64_t now) {
     uint64_t ahead = budget_limit_wait(now, 0);
     bool idle = !batches.admitting && gate.slot->last_launch_ns + IDLE_NS < now;
     if (ahead) turn_away(now, ahead);
-    if (turn_held() && (idle || batches.resting)) turn_release(now);
+    if (idle || batches.resting) turn_release(now);
 }
 
 // One look at everything; how long to wait before the next, 0 for until there is work again.
 static uint64_t collect(void) {
     uint64_t now = gate_now(), wait = 0;
     pthread_mutex_lock(&batches.mutex);
-    bool any = sweep(now);
-    give_up_tails(now);
+    bool any = sweep(now) | give_up_tails(now);
     if (batches.pending_count || batches.open) {
         turn_active(now, gate.slot->outstanding_ns);
+        budget_expect(now);
         wait = next_nap(now);
     } else {
         wait = turn_held() ? IDLE_NS : 0;
-        if (!budget_in_flight()) leave_card(now);
+        if (!budget_in_flight(now)) leave_card(now);
     }
     if (any) batches.completed++;
     batches.asleep = !wait || wait == IDLE_NS;
@@ -145,37 +251,53 @@ static uint64_t collect(void) {
 
 #define FOR_EVER_NS 3600000000000ull
 
-static void *run(void *nothing) {
+// Signals are for the program's own threads, but for those that this one brings upon itself.
+static void mask_signals(void) {
+    static const int OWN[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
     sigset_t signals;
-    int relaxed = CUDA_CAPTURE_RELAXED;
     sigfillset(&signals);
-    sigdelset(&signals, SIGBUS);  // see region.c
+    for (size_t index = 0; index < sizeof OWN / sizeof *OWN; index++) sigdelset(&signals, OWN[index]);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
+}
+
+static void *run(void *nothing) {
+    int relaxed = CUDA_CAPTURE_RELAXED;
+    (void)nothing;
+    mask_signals();
     prctl(PR_SET_NAME, "millpond-gate");
     prctl(PR_SET_TIMERSLACK, 1000);
-    CUcontext context = nothing;
-    REAL_AS(cuCtxSetCurrent, CUresult(CUcontext))(context);
+    worked_in = NULL;
     REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&relaxed);
-    for (;;) {
+    while (!batches.stops) {
         uint32_t submitted = batches.submitted;
         uint64_t wait = collect();
         if (!wait || wait == IDLE_NS) {
-            gate_wait(&batches.submitted, submitted, wait ? wait : FOR_EVER_NS, false);
+            if (!batches.stops) gate_wait(&batches.submitted, submitted, wait ? wait : FOR_EVER_NS, false);
         } else {
             struct timespec span = {0, (long)wait};
             nanosleep(&span, NULL);
         }
     }
+    batches.ended = 1;
+    gate_wake(&batches.ended, false);
     return NULL;
 }
 
+// Registered after the driver's own, so that it is called before that is torn down.
+static void stop(void) {
+    if (!batches.collecting) return;
+    batches.stops = true;
+    batches.submitted++;
+    gate_wake(&batches.submitted, false);
+    for (uint64_t end = gate_now() + STOP_NS; !batches.ended && gate_now() < end;) gate_wait(&batches.ended, 0, 1000000, false);
+}
+
 void collector_start(void) {
-    static bool failed;
+    static bool failed, registered;
     pthread_t thread;
-    CUcontext context = NULL;
     if (batches.collecting || failed) return;
-    REAL_AS(cuCtxGetCurrent, CUresult(CUcontext *))(&context);
-    if (pthread_create(&thread, NULL, run, context)) {
+    if (!registered) registered = !atexit(stop);
+    if (pthread_create(&thread, NULL, run, NULL)) {
         failed = true;
         return;
     }
@@ -183,44 +305,74 @@ void collector_start(void) {
     batches.collecting = true;
 }
 
-static void let_go(struct lane *lane) {
-    if (lane->open) collector_discard(lane);
-    lane->state = LANE_DYING;
-    if (!lane->pending) lane_bury(lane);
-}
-
 void gate_forget_stream(CUstream stream) {
-    struct lane *lane;
+    struct lane *lane = (uintptr_t)stream > 2 ? lane_of(stream) : NULL;
+    if (!lane) return;
     pthread_mutex_lock(&batches.mutex);
-    for (int index = 0; (lane = lane_at(index)); index++)
-        if (lane->state == LANE_LIVE && lane->stream == stream && stream) let_go(lane);
+    if (lane->state == LANE_LIVE && lane->stream == stream) {
+        collector_cut(lane);
+        if (lane->open) discard(lane);
+        lane_retire(lane);
+        if (!lane->pending && !lane->held) lane_bury(lane);
+    }
     pthread_mutex_unlock(&batches.mutex);
 }
 
-static bool is_pending(CUcontext context) {
-    for (unsigned index = 0; index < batches.pending_count; index++)
-        if (batches.pending[index].lane->context == context) return true;
-    return false;
+// Calls a function for each lane of a context.
+static void of_context(CUcontext context, void (*each)(struct lane *)) {
+    struct lane *lane;
+    for (unsigned index = 0; (lane = lane_at(index)); index++)
+        if (lane->state != LANE_FREE && lane->context == context) each(lane);
 }
 
-// The events of a context go with it, so what is pending is waited for; what takes too long is dropped.
-void gate_forget_context(CUcontext context) {
-    struct lane *lane;
-    pthread_mutex_lock(&batches.mutex);
-    for (uint64_t end = gate_now() + FORGET_NS; is_pending(context) && gate_now() < end;) {
-        uint32_t completed = batches.completed;
-        pthread_mutex_unlock(&batches.mutex);
-        gate_wait(&batches.completed, completed, LONGEST_NAP_NS, false);
-        pthread_mutex_lock(&batches.mutex);
-    }
+static void hold(struct lane *lane) { lane->held = true; }
+
+static void resume(struct lane *lane) {
+    lane->held = false;
+    collector_close(lane);
+    if (lane->state == LANE_DYING && !lane->pending) lane_bury(lane);
+}
+
+// What was pending is counted as expected: nobody can be asked any more.
+static void drop(struct lane *lane) {
     unsigned kept = 0;
     for (unsigned index = 0; index < batches.pending_count; index++) {
         struct batch batch = batches.pending[index];
-        if (batch.lane->context != context) batches.pending[kept++] = batch;
-        else take_off(batch.size, batch.expected_ns), batch.lane->pending--, lane_give_pair(batch.lane, batch.pair);
+        if (batch.lane != lane) {
+            batches.pending[kept++] = batch;
+            continue;
+        }
+        take_off(batch.size, batch.expected_ns);
+        collector_charge(batch.expected_ns, &batch, gate_now());
+        gate.slot->unmeasured += batch.size;
     }
     batches.pending_count = kept;
-    for (int index = 0; (lane = lane_at(index)); index++)
-        if (lane->state == LANE_LIVE && lane->context == context) let_go(lane);
+    lane->pending = 0;
+    cut(lane);
+    if (lane->open) discard(lane);
+    lane_drop(lane);
+}
+
+void gate_hold_context(CUcontext context) {
+    pthread_mutex_lock(&batches.mutex);
+    of_context(context, hold);
     pthread_mutex_unlock(&batches.mutex);
+}
+
+void gate_context_stays(CUcontext context) {
+    pthread_mutex_lock(&batches.mutex);
+    of_context(context, resume);
+    batches.completed++;
+    pthread_mutex_unlock(&batches.mutex);
+    gate_wake(&batches.completed, false);
+    collector_wake();
+}
+
+void gate_context_gone(CUcontext context) {
+    pthread_mutex_lock(&batches.mutex);
+    of_context(context, drop);
+    worked_in = NULL;
+    batches.completed++;
+    pthread_mutex_unlock(&batches.mutex);
+    gate_wake(&batches.completed, false);
 }

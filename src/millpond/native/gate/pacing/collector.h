@@ -13,19 +13,29 @@ struct batches {
     unsigned open;
     _Atomic uint32_t submitted, completed;  // futexes: count batches
     _Atomic uint32_t admitting, resting;    // threads that wait to launch, and of those the ones that wait for time
+    _Atomic uint32_t ended;                 // futex: the collecting thread is gone
+    _Atomic bool stops;                     // the process ends: nothing is measured any more
     bool collecting, asleep;                // whether the thread runs, and whether it waits for work
 };
 extern struct batches batches;
 
-// Starts the collecting thread, once; with the lock held.
-void collector_start(void);
-// Takes a batch out of the books without having measured it; with the lock held.
-void collector_discard(struct lane *lane);
+// With the lock held:
+void collector_start(void);  // the collecting thread, once
+void collector_open(struct lane *lane, struct batch batch);
+void collector_join(struct lane *lane, uint64_t expected_ns);  // one launch more in the open batch
+void collector_close(struct lane *lane);  // the open batch, if all its launches have been made
+void collector_cut(struct lane *lane);    // no more launches in the open batch, and it is closed if none is under way
+void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now);
+
+void collector_wake(void);   // without the lock: there is work
 // In a child after fork: none of the parent's batches and streams.
 void collector_reset(void);
 
-// A stream or a context is about to go.
+// A stream is about to go.
 void gate_forget_stream(CUstream stream);
-void gate_forget_context(CUcontext context);
+// A context may be about to go: none of its events is used until it is known which.
+void gate_hold_context(CUcontext context);
+void gate_context_stays(CUcontext context);
+void gate_context_gone(CUcontext context);
 
 #endif

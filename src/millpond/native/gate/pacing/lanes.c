@@ -1,30 +1,39 @@
+// Lanes lie in blocks that never move, and are found without a lock through an index: open addressing with marks for what
+// was taken out. A look-up that misses, as the index changes, is done again with the lock.
 #include "lanes.h"
 
+#include <assert.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "hooks.h"
 
-#define LANES 128
-#define WINDOW 16  // places in which a stream may be found
+#define BLOCK 64
+#define BLOCKS 1024
+#define FIRST_INDEX 256
 
-static struct lane lanes[LANES];
+struct index {
+    size_t size, used;  // places; those that hold a lane or a mark
+    _Atomic(struct lane *) place[];
+};
+
+static struct lane *blocks[BLOCKS];
+static _Atomic unsigned lane_count, free_count;
+static _Atomic(struct index *) current;
+static struct lane removed;  // the mark; no key matches it
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-struct lane *lane_at(int index) { return index < LANES ? &lanes[index] : NULL; }
+struct lane *lane_at(unsigned index) { return index < lane_count ? &blocks[index / BLOCK][index % BLOCK] : NULL; }
 
 // The events are the parent's; its child can have no context on which they would mean anything.
 void lanes_reset(void) {
     pthread_mutex_init(&mutex, NULL);
-    memset(lanes, 0, sizeof lanes);
+    lane_count = free_count = 0;
+    current = NULL;
 }
 
 // A stream's handle is its own; the default streams are one for each context, or for each thread.
 struct key { CUstream stream; CUcontext context; uint64_t thread; };
-
-static CUcontext current_context(void) {
-    CUcontext context = NULL;
-    return REAL_AS(cuCtxGetCurrent, CUresult(CUcontext *))(&context) ? NULL : context;
-}
 
 static struct key key_of(CUstream stream) {
     struct key key = {stream, NULL, 0};
@@ -35,50 +44,133 @@ static struct key key_of(CUstream stream) {
     return key;
 }
 
+static struct key key_of_lane(const struct lane *lane) {
+    bool is_made = (uintptr_t)lane->stream > 2;
+    return (struct key){lane->stream, is_made ? NULL : lane->context, lane->thread};
+}
+
 static bool matches(const struct lane *lane, const struct key *key) {
     return lane->state == LANE_LIVE && lane->stream == key->stream && lane->thread == key->thread &&
            (!key->context || lane->context == key->context);
 }
 
-static struct lane *look_up(const struct key *key, size_t first) {
-    for (size_t step = 0; step < WINDOW; step++)
-        if (matches(&lanes[(first + step) % LANES], key)) return &lanes[(first + step) % LANES];
-    return NULL;
+static size_t place_of(const struct key *key, size_t size) {
+    uint64_t mixed = ((uint64_t)key->stream >> 4 ^ (uint64_t)key->context >> 4 ^ key->thread >> 6) * 0x9e3779b97f4a7c15ull;
+    return (size_t)(mixed >> 32) & (size - 1);
 }
 
-static struct lane *make(const struct key *key, size_t first) {
-    CUcontext context = key->context ? key->context : current_context();
-    for (size_t step = 0; context && step < WINDOW; step++) {
-        struct lane *lane = &lanes[(first + step) % LANES];
-        if (lane->state != LANE_FREE) continue;
-        memset(lane, 0, sizeof *lane);
-        lane->stream = key->stream, lane->context = context, lane->thread = key->thread;
-        lane->state = LANE_LIVE;
-        return lane;
+static struct lane *look_up(const struct key *key) {
+    struct index *index = atomic_load_explicit(&current, memory_order_acquire);
+    if (!index) return NULL;
+    for (size_t place = place_of(key, index->size);; place = (place + 1) & (index->size - 1)) {
+        struct lane *lane = atomic_load_explicit(&index->place[place], memory_order_acquire);
+        if (!lane) return NULL;
+        if (lane != &removed && matches(lane, key)) return lane;
     }
-    return NULL;
+}
+
+static void *pages(size_t size) {
+    void *found = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return found == MAP_FAILED ? NULL : found;
+}
+
+static void put(struct index *index, struct lane *lane) {
+    struct key key = key_of_lane(lane);
+    size_t place = place_of(&key, index->size);
+    while (index->place[place] && index->place[place] != &removed) place = (place + 1) & (index->size - 1);
+    index->used += !index->place[place];
+    index->place[place] = lane;
+}
+
+static void take_out(struct lane *lane) {
+    struct key key = key_of_lane(lane);
+    struct index *index = current;
+    size_t place = place_of(&key, index->size);
+    while (index->place[place] && index->place[place] != lane) place = (place + 1) & (index->size - 1);
+    if (index->place[place]) index->place[place] = &removed;
+}
+
+// Room for one more. An index that is too small is left where it is, as anybody may be reading it; one with too many marks
+// is made anew in place.
+static bool make_room(void) {
+    struct index *before = current, *after = before;
+    size_t live = 0;
+    if (before && before->used < before->size / 4 * 3) return true;
+    for (unsigned number = 0; number < lane_count; number++) live += lane_at(number)->state == LANE_LIVE;
+    if (!before || live > before->size / 2) {
+        size_t size = before ? before->size * 2 : FIRST_INDEX;
+        if (!(after = pages(sizeof *after + size * sizeof *after->place))) return false;
+        after->size = size;
+    } else {
+        for (size_t place = 0; place < after->size; place++) after->place[place] = NULL;
+        after->used = 0;
+    }
+    for (unsigned number = 0; number < lane_count; number++)
+        if (lane_at(number)->state == LANE_LIVE) put(after, lane_at(number));
+    current = after;
+    return true;
+}
+
+static struct lane *fresh(void) {
+    for (unsigned number = 0; free_count && number < lane_count; number++) {
+        if (lane_at(number)->state != LANE_FREE) continue;
+        free_count--;
+        return lane_at(number);
+    }
+    unsigned count = lane_count, block = count / BLOCK;
+    if (block == BLOCKS) return NULL;
+    if (count % BLOCK == 0 && !(blocks[block] = pages(BLOCK * sizeof(struct lane)))) return NULL;
+    lane_count = count + 1;
+    return &blocks[block][count % BLOCK];
+}
+
+static struct lane *make(const struct key *key) {
+    CUcontext context = key->context ? key->context : current_context();
+    struct lane *lane = context && make_room() ? fresh() : NULL;
+    if (!lane) return NULL;
+    memset(lane, 0, sizeof *lane);
+    lane->stream = key->stream, lane->context = context, lane->thread = key->thread;
+    lane->state = LANE_LIVE;
+    put(current, lane);
+    return lane;
 }
 
 struct lane *lane_find(CUstream stream) {
     struct key key = key_of(stream);
-    uint64_t mixed = ((uint64_t)key.stream >> 4 ^ (uint64_t)key.context >> 4 ^ key.thread >> 6) * 0x9e3779b97f4a7c15ull;
-    size_t first = (size_t)(mixed >> 32) % LANES;
-    struct lane *lane = look_up(&key, first);
+    struct lane *lane = look_up(&key);
     if (LIKELY(lane != NULL)) return lane;
     pthread_mutex_lock(&mutex);
-    lane = look_up(&key, first);
-    if (!lane) lane = make(&key, first);
+    lane = look_up(&key);
+    if (!lane) lane = make(&key);
     pthread_mutex_unlock(&mutex);
     return lane;
 }
 
-static bool make_event(CUevent *event) {
-    return !REAL_AS(cuEventCreate, CUresult(CUevent *, unsigned))(event, CUDA_EVENT_BLOCKING_SYNC);
+struct lane *lane_of(CUstream stream) {
+    struct key key = {stream, NULL, 0};
+    pthread_mutex_lock(&mutex);
+    struct lane *lane = look_up(&key);
+    pthread_mutex_unlock(&mutex);
+    return lane;
 }
+
+// Graphs are told apart by their handles; two whose handles fall together are learnt anew each time.
+uint64_t *lane_estimate(struct lane *lane, const void *graph) {
+    static struct { const void *graph; uint64_t estimate_ns; } graphs[256];
+    if (!graph) return &lane->estimate_ns;
+    size_t place = (size_t)((uint64_t)graph * 0x9e3779b97f4a7c15ull >> 56);
+    if (graphs[place].graph != graph) graphs[place].graph = graph, graphs[place].estimate_ns = 0;
+    return &graphs[place].estimate_ns;
+}
+
+static bool make_event(CUevent *event) { return !REAL_AS(cuEventCreate, CUresult(CUevent *, unsigned))(event, 0); }
+
+static bool is_usable(const struct lane *lane) { return lane->state == LANE_LIVE && !lane->held; }
 
 bool lane_is_full(const struct lane *lane) { return lane->made_pairs == UINT32_MAX && !lane->free_pairs; }
 
 int lane_take_pair(struct lane *lane) {
+    if (!is_usable(lane)) return -1;
     if (!lane->free_pairs && lane->made_pairs != UINT32_MAX) {
         int fresh = __builtin_ctz(~lane->made_pairs);
         if (!make_event(&lane->start[fresh])) return -1;
@@ -95,20 +187,51 @@ int lane_take_pair(struct lane *lane) {
     return pair;
 }
 
-void lane_give_pair(struct lane *lane, int pair) { lane->free_pairs |= 1u << pair; }
+void lane_give_pair(struct lane *lane, int pair) {
+    assert(lane->state != LANE_FREE && !(lane->free_pairs & 1u << pair));
+    lane->free_pairs |= 1u << pair;
+}
+
+static void leave(struct lane *lane, enum lane_state state) {
+    pthread_mutex_lock(&mutex);
+    if (lane->state == LANE_LIVE) take_out(lane);
+    lane->state = state;
+    free_count += state == LANE_FREE;
+    pthread_mutex_unlock(&mutex);
+}
+
+void lane_retire(struct lane *lane) { leave(lane, LANE_DYING); }
 
 void lane_bury(struct lane *lane) {
+    assert(lane->state != LANE_FREE && !lane->held && !lane->open && !lane->pending);
+    assert(lane->free_pairs == lane->made_pairs);
     for (int pair = 0; pair < LANE_PAIRS; pair++) {
         if (!(lane->made_pairs & 1u << pair)) continue;
         REAL_AS(cuEventDestroy_v2, CUresult(CUevent))(lane->start[pair]);
         REAL_AS(cuEventDestroy_v2, CUresult(CUevent))(lane->end[pair]);
     }
-    lane->state = LANE_FREE;
+    leave(lane, LANE_FREE);
+}
+
+void lane_drop(struct lane *lane) {
+    assert(lane->state != LANE_FREE && !lane->open && !lane->pending);
+    leave(lane, LANE_FREE);
 }
 
 bool lane_record(struct lane *lane, CUevent event) {
-    return !REAL_AS(cuEventRecord, CUresult(CUevent, CUstream))(event, lane->stream);
+    return is_usable(lane) && !REAL_AS(cuEventRecord, CUresult(CUevent, CUstream))(event, lane->stream);
 }
+
+bool lane_reached(struct lane *lane, CUevent event) {
+    int mode = CUDA_CAPTURE_RELAXED;
+    if (!is_usable(lane)) return true;
+    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&mode);
+    bool reached = REAL_AS(cuEventQuery, CUresult(CUevent))(event) != CUDA_NOT_READY;
+    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&mode);
+    return reached;
+}
+
+bool lane_is_idle(struct lane *lane) { return !lane->pending || lane_reached(lane, lane->end[lane->last_pair]); }
 
 // While it does, what is launched is only taken down, and an event of the gate's would become part of it. The driver
 // answers with an error where it cannot tell; then nothing is recorded either.

@@ -6,45 +6,66 @@
 
 #define LANE_PAIRS 32
 
+// How long a lane lives. It is LIVE from the first launch on its stream on, DYING once the stream is destroyed and while
+// batches of it are pending, and FREE afterwards, to be taken for another stream; its memory never goes. Its events are its
+// context's: they outlive the stream, and are gone with the context. So nobody calls the driver about an event of a lane
+// that is FREE, or that is held because its context may be about to go. The state changes, and events are used, with the
+// lock of the batches held.
 enum lane_state { LANE_FREE, LANE_LIVE, LANE_DYING };
+
+struct batch {
+    struct lane *lane;
+    int pair;
+    uint32_t size;
+    uint64_t expected_ns;
+    uint64_t began_ns, host_ns;  // when the batch was begun, and how long its thread was about launching it
+    bool queued;  // its launches had to wait for earlier work: its span has no time of the program's own in it
+    bool from_idle;  // the stream had nothing to do when it began
+    bool gap, floor;
+    bool shared;  // others may have been on the card meanwhile
+    bool mixed;  // of kernels and graphs: its span says nothing of either
+    const void *graph;
+};
 
 // A stream: launches on it are counted off in batches, and each batch lies between two events.
 struct lane {
     _Atomic int state;
     CUstream stream;
     CUcontext context;
-    uint64_t thread;             // of a stream that is the thread's own
-    _Atomic int32_t remaining;   // launches until the batch is full; below 1 when none is open
+    uint64_t thread;              // of a stream that is the thread's own
+    _Atomic int32_t remaining;    // launches that the open batch still takes; below 1 when none is open
+    _Atomic int32_t unlaunched;   // of the open batch, with those that are under way: who makes the last closes it
     _Atomic uint64_t last_ns;
-    _Atomic bool gap;            // launches of the batch lie apart: the span between its events says nothing
-    bool open, graph, floor;
-    int pair;                    // of the open batch
-    uint32_t size;
-    uint64_t expected_ns;        // of the whole batch
-    uint64_t estimate_ns[2];     // of one launch: kernels, graphs; 0 while unknown
-    uint32_t pending;            // batches not known to be complete
+    _Atomic bool gap;             // launches of the batch lie apart: the span between its events says nothing
+    _Atomic bool open;
+    bool held;
+    struct batch batch;           // the open one
+    uint64_t estimate_ns;         // of one kernel; 0 while unknown
+    bool guessed;                 // from a span that had more in it
+    bool probe;                   // what its launches take is to be seen from a single one
+    uint64_t probed_ns;
+    int last_pair;                // of the batch closed last
+    uint32_t pending;             // batches not known to be complete
     uint32_t free_pairs, made_pairs;  // bits
     CUevent start[LANE_PAIRS], end[LANE_PAIRS];
 };
 
-struct batch {
-    struct lane *lane;
-    int pair;
-    uint32_t size;
-    uint64_t expected_ns, launched_ns;
-    bool gap, graph, floor;
-};
-
 // All of these with the lock of the batches held, but for lane_find.
-struct lane *lane_find(CUstream stream);  // makes it where there is none; NULL when there are too many
+struct lane *lane_find(CUstream stream);  // makes it where there is none; NULL without a context, or without memory
+struct lane *lane_of(CUstream stream);    // NULL where there is none; not for the default streams
+uint64_t *lane_estimate(struct lane *lane, const void *graph);  // of a launch; 0 while unknown
 bool lane_is_full(const struct lane *lane);  // all its events are in use
 int lane_take_pair(struct lane *lane);    // two of them; -1 when none are to be had
 void lane_give_pair(struct lane *lane, int pair);
+void lane_retire(struct lane *lane);      // its stream is gone: no launch finds it again
 void lane_bury(struct lane *lane);        // when nothing of it is pending
-struct lane *lane_at(int index);          // NULL beyond the last
+void lane_drop(struct lane *lane);        // its context is gone, and its events
+struct lane *lane_at(unsigned index);     // NULL beyond the last
 void lanes_reset(void);
 
 bool lane_record(struct lane *lane, CUevent event);
+bool lane_reached(struct lane *lane, CUevent event);
+bool lane_is_idle(struct lane *lane);
 bool lane_captures(CUstream stream);
 
 #endif

@@ -12,10 +12,15 @@
 
 #define BATCH_NS 1000000ull           // work of a batch
 #define BATCH_LAUNCHES 256            // and at the most so many
+#define CONTENDED_LAUNCHES 32         // while others wait for the end of a turn
 #define GAP_NS 100000ull              // between two launches of a batch, beyond which its span means nothing
 #define UNKNOWN_NS 5000000ull         // for a launch of which nothing is known yet
-#define ALONE_NS 20000000ull          // work in flight while nobody else wants the card
+#define DEEPEST 600                   // launches and events in flight: a driver's queue that is full holds whoever calls it
+#define ALONE_NS 8000000ull           // work in flight while nobody else wants the card: whoever joins has to wait for it
+#define QUIET_NS 4000000ull           // and while a higher class has been silent for some seconds
 #define LONGEST_WORK_NS 100000000ull  // beyond which what seems to be in flight may be a dead process's
+#define DRAIN_NAPS 2
+#define DRAIN_NAP_NS 1000ull
 #define PAUSE_NAP_NS 1000000ull
 #define YIELD_NAP_NS 250000ull
 #define LONGEST_NAP_NS 2000000ull
@@ -42,6 +47,17 @@ struct verdict {
     bool floor;       // goes on the account of the floor
 };
 
+// Work that may be in flight for the sake of higher classes. Two launches, where they are not much longer than that: with
+// one at a time the card would rest between them.
+static uint64_t in_flight_ns(uint64_t each_ns, uint64_t now) {
+    uint64_t most = (uint64_t)gate.control->in_flight_us * 1000;
+    if (!most || !turn_has_superiors()) return UINT64_MAX;
+    bool about = turn_superiors_about(now);
+    if (!about) most = QUIET_NS;
+    uint64_t longest = about ? most + most / 4 : 2 * most + most / 2;
+    return each_ns <= longest && 2 * each_ns > most ? 2 * each_ns : most;
+}
+
 static struct verdict wait_for(enum wait wait, uint64_t nap_ns) { return (struct verdict){wait, nap_ns, false}; }
 
 // What keeps a launch of so much work back now; with the lock held.
@@ -51,23 +67,30 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, uint6
     struct verdict verdict = {GO, 0, false};
     if (is_paused()) return wait_for(FOR_TIME, PAUSE_NAP_NS);
     if (gate.control->cards != gate.cards && gate_follow()) turn_forget();
-    if (lane_is_full(lane) || batches.pending_count + batches.open >= PENDING) return wait_for(FOR_WORK, 0);
+    unsigned measured = batches.pending_count + batches.open;
+    if (lane->held || lane_is_full(lane) || measured >= PENDING) return wait_for(FOR_WORK, 0);
+    if (slot->in_flight && slot->in_flight + 2 * measured > DEEPEST) return wait_for(FOR_WORK, 0);
     uint64_t ahead = budget_limit_wait(now, outstanding), gap = UINT64_MAX;
-    if (ahead && !budget_in_flight()) turn_away(now, ahead);
+    if (ahead && !budget_in_flight(now)) turn_away(now, ahead);
     else turn_active(now, outstanding);
     if (ahead) return wait_for(FOR_TIME, ahead);
     if (turn_has_superiors()) {
-        uint32_t most = gate.control->in_flight_maximum;
+        uint64_t in_flight = budget_outstanding(now);
         gap = turn_gap(now);
-        verdict.floor = budget_outstanding() + expected_ns > gap;
+        verdict.floor = in_flight + expected_ns > gap;
         if (verdict.floor && !budget_floor_allows(now)) return wait_for(FOR_TIME, YIELD_NAP_NS);
-        if (most && budget_in_flight() >= most) return wait_for(FOR_WORK, 0);
+        if (in_flight && in_flight + expected_ns > in_flight_ns(expected_ns, now)) return wait_for(FOR_WORK, 0);
     }
     if (turn_contended(now)) {
-        enum admission admission = turn_admits(now, outstanding, expected_ns);
-        if (admission != ADMITTED) return wait_for(admission == AWAIT_TURN ? FOR_TURN : FOR_WORK, 0);
-    } else if (slot->in_flight > 1 && outstanding >= ALONE_NS) {
-        return wait_for(FOR_WORK, 0);
+        switch (turn_admits(now, outstanding, expected_ns)) {
+            case AWAIT_TURN: return wait_for(FOR_TURN, 0);
+            case AWAIT_WORK: return wait_for(FOR_WORK, 0);
+            case AWAIT_ROOM: return wait_for(FOR_TIME, YIELD_NAP_NS);
+            case ADMITTED: break;
+        }
+    } else {
+        turn_unneeded(now);
+        if (slot->in_flight > 1 && outstanding >= ALONE_NS) return wait_for(FOR_WORK, 0);
     }
     if (gap != UINT64_MAX && !verdict.floor) budget_meet_floor(expected_ns, now);
     return verdict;
@@ -82,12 +105,12 @@ static bool admit(const struct lane *lane, uint64_t expected_ns) {
         uint64_t now = gate_now();
         uint32_t completed = batches.completed;
         struct verdict verdict = judge(lane, expected_ns, now);
-        if (verdict.wait == GO) {
+        if (verdict.wait == GO || batches.stops) {
             gate.slot->waited_ns += now - from;
             batches.admitting--;
             return verdict.floor;
         }
-        if (verdict.wait == FOR_TIME && !budget_in_flight()) turn_release(now);
+        if (verdict.wait == FOR_TIME && !budget_in_flight(now)) turn_release(now);
         pthread_mutex_unlock(&batches.mutex);
         if (verdict.wait == FOR_WORK && now - from > LONGEST_WORK_NS) gate_reap_dead();
         if (verdict.wait == FOR_WORK) gate_wait(&batches.completed, completed, LONGEST_NAP_NS, false);
@@ -96,70 +119,82 @@ static bool admit(const struct lane *lane, uint64_t expected_ns) {
     }
 }
 
-// Launches that lie apart are measured one by one.
-static uint32_t batch_size(const struct lane *lane, bool graph, bool apart) {
-    uint64_t estimate = lane->estimate_ns[graph];
-    if (graph || !estimate || apart || (gate.control->in_flight_maximum && turn_has_superiors())) return 1;
-    uint64_t size = BATCH_NS / estimate;
-    return size < 1 ? 1 : size > BATCH_LAUNCHES ? BATCH_LAUNCHES : (uint32_t)size;
+// Launches that lie apart are measured one by one, and those of so many streams that their batches would fill the books.
+static uint32_t batch_size(const struct lane *lane, const void *graph, uint64_t estimate, bool apart) {
+    uint64_t now = gate_now(), size, most = turn_contended(now) ? CONTENDED_LAUNCHES : BATCH_LAUNCHES;
+    if (graph || !estimate || apart || lane->probe || batches.open > PENDING / 2) return 1;
+    uint64_t in_flight = in_flight_ns(estimate, now);
+    size = (in_flight < 4 * BATCH_NS ? in_flight / 4 : BATCH_NS) / estimate;
+    return size < 1 ? 1 : size > most ? (uint32_t)most : (uint32_t)size;
 }
 
-// The lane with an open batch that ends with this launch, or NULL.
-static struct lane *open_batch(struct lane *lane, bool graph, bool apart) {
+// Counts a launch by what is expected of it, where the driver gives no events.
+static void count_unmeasured(uint64_t expected_ns, bool floor) {
+    gate.slot->launches++;
+    gate.slot->unmeasured++;
+    collector_charge(expected_ns, &(struct batch){.floor = floor, .queued = true}, gate_now());
+}
+
+// The launch begins a batch, or goes with the one that another thread has open.
+static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t each, uint32_t size, bool floor) {
+    if (lane->open) {
+        lane->batch.mixed |= lane->batch.graph != graph;
+        collector_join(lane, each);
+        return lane;
+    }
     int relaxed = CUDA_CAPTURE_RELAXED;
-    if (lane_captures(lane->stream)) return NULL;  // nothing runs yet
-    uint32_t size = batch_size(lane, graph, apart);
-    uint64_t each = lane->estimate_ns[graph] ? lane->estimate_ns[graph] : UNKNOWN_NS;
-    bool floor = admit(lane, each * size);
-    collector_start();
     REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&relaxed);
-    // A batch of another thread on the same stream is left as it is, and this launch goes with it unmeasured.
-    int pair = batches.collecting && !lane->open ? lane_take_pair(lane) : -1;
+    bool was_idle = lane_is_idle(lane);
+    int pair = batches.collecting ? lane_take_pair(lane) : -1;
     if (pair >= 0 && !lane_record(lane, lane->start[pair])) {
         lane_give_pair(lane, pair);
         pair = -1;
     }
     REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&relaxed);
-    if (pair >= 0) {
-        lane->pair = pair, lane->size = size, lane->graph = graph, lane->floor = floor, lane->gap = false;
-        lane->expected_ns = each * size;
-        lane->open = true;
-        batches.open++;
-        budget_begin(gate_now());
-        gate.slot->in_flight += size;
-        gate.slot->outstanding_ns += lane->expected_ns;
-        lane->remaining = (int32_t)size - 1;
-    } else {
-        gate.slot->launches++;
-        gate.slot->unmeasured++;
+    if (pair < 0) {
+        count_unmeasured(each, floor);
+        return NULL;
     }
-    lane->last_ns = gate_now();  // the wait is no gap between launches
-    pthread_mutex_unlock(&batches.mutex);
-    return pair >= 0 && size == 1 ? lane : NULL;
+    collector_open(lane, (struct batch){.lane = lane, .pair = pair, .size = size, .expected_ns = each * size,
+                                        .floor = floor, .graph = graph, .from_idle = size == 1 && was_idle});
+    return lane;
 }
 
-static void close_batch(struct lane *lane) {
+// What a launch takes is seen from one that finds the stream idle: a moment for what was launched before it.
+static void let_drain(struct lane *lane) {
+    for (int times = 0; times < DRAIN_NAPS; times++) {
+        pthread_mutex_lock(&batches.mutex);
+        bool idle = lane_is_idle(lane);
+        pthread_mutex_unlock(&batches.mutex);
+        if (idle) break;
+        nap(DRAIN_NAP_NS);
+    }
+    lane->probe = false;
+    lane->probed_ns = gate_now();
+}
+
+// Holds the launch back as long as it must be.
+static struct lane *enter_slowly(struct lane *lane, const void *graph, bool apart) {
+    if (batches.stops || lane_captures(lane->stream)) return NULL;  // nothing runs yet
+    uint64_t estimate = *lane_estimate(lane, graph), each = estimate ? estimate : UNKNOWN_NS;
+    uint32_t size = batch_size(lane, graph, estimate, apart);
+    if (lane->probe) let_drain(lane);
+    bool floor = admit(lane, each * size);
+    collector_start();
+    lane = begin_batch(lane, graph, each, size, floor);
+    if (lane) lane->last_ns = gate_now();  // the wait is no gap between launches
+    pthread_mutex_unlock(&batches.mutex);
+    collector_wake();
+    return lane;
+}
+
+static void cut_batch(struct lane *lane) {
     pthread_mutex_lock(&batches.mutex);
-    if (lane->open) {
-        if (lane_captures(lane->stream) || !lane_record(lane, lane->end[lane->pair])) {
-            collector_discard(lane);
-        } else {
-            batches.pending[batches.pending_count++] = (struct batch){
-                lane, lane->pair, lane->size, lane->expected_ns, gate_now(), lane->gap, lane->graph, lane->floor};
-            gate.slot->launches += lane->size - (lane->remaining > 0 ? (uint32_t)lane->remaining : 0);
-            lane->remaining = 0;
-            lane->pending++;
-            lane->open = false;
-            batches.open--;
-        }
-        batches.submitted++;
-    }
-    bool asleep = batches.asleep;
+    collector_cut(lane);
     pthread_mutex_unlock(&batches.mutex);
-    if (asleep) gate_wake(&batches.submitted, false);
 }
 
-struct lane *gate_enter(CUstream stream, bool graph) {
+struct lane *gate_enter(CUstream stream, const void *graph) {
     struct gate_slot *slot = gate.slot;
     uint64_t now = gate_now();
     atomic_store_explicit(&slot->last_launch_ns, now, memory_order_relaxed);
@@ -167,27 +202,26 @@ struct lane *gate_enter(CUstream stream, bool graph) {
     if (class < GATE_BACKFILL)
         atomic_store_explicit(&gate.card->member[gate.member].active_ns, now, memory_order_relaxed);
     struct lane *lane = lane_find(stream);
-    if (!lane) {
-        slot->launches++;
-        slot->unmeasured++;
-        while (is_paused()) nap(PAUSE_NAP_NS);
-        return NULL;
-    }
+    if (!lane) return NULL;  // without a context, and so without a kernel
     uint64_t before = atomic_load_explicit(&lane->last_ns, memory_order_relaxed);
     atomic_store_explicit(&lane->last_ns, now, memory_order_relaxed);
     bool apart = now - before > GAP_NS;
     if (graph && lane->open) {  // a graph is measured by itself
         lane->gap |= apart;
-        close_batch(lane);
+        cut_batch(lane);
     }
     int32_t left = graph ? 0 : atomic_fetch_sub_explicit(&lane->remaining, 1, memory_order_acq_rel);
-    if (left < 1) return open_batch(lane, graph, apart);
+    if (left < 1) return enter_slowly(lane, graph, apart);
     if (apart) lane->gap = true;
     if (is_paused() && !lane_captures(stream))
         while (is_paused()) nap(PAUSE_NAP_NS);
-    return left == 1 ? lane : NULL;
+    return lane;
 }
 
 void gate_leave(struct lane *lane) {
-    if (lane) close_batch(lane);
+    if (!lane || atomic_fetch_sub_explicit(&lane->unlaunched, 1, memory_order_acq_rel) != 1) return;
+    pthread_mutex_lock(&batches.mutex);
+    collector_close(lane);
+    pthread_mutex_unlock(&batches.mutex);
+    collector_wake();
 }

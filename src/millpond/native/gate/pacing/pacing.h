@@ -4,7 +4,7 @@
 
 #include "lanes.h"
 
-struct lane *gate_enter(CUstream stream, bool graph);
+struct lane *gate_enter(CUstream stream, const void *graph);  // NULL for what is no graph
 void gate_leave(struct lane *lane);
 
 #endif

@@ -1,12 +1,14 @@
 // Slices of one class that want the card at the same time take turns on it: whose device time, divided by its guarantee,
-// is least goes next (start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996). In its turn a slice is alone, so what
-// it measures as its own time is its own.
+// is least goes next (start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996). In its turn a slice that would use the
+// whole card is alone, so what it measures as its own time is its own. What others would leave goes to those next in order,
+// beside them; and while all together leave room, nobody waits (`demand.h`).
 //
 // Nothing in the card file is trusted: a wait has an end, and when turns do not come round the slice goes on without them
 // for a while, on the driver's time slicing, and counts that.
 #include "turns.h"
 
 #include "budget.h"
+#include "demand.h"
 
 #define ACTIVE_NS 20000000ull         // how long after its last work a slice still counts as wanting the card
 #define STALE_NS 50000000ull          // a holder or waiter that has said nothing for so long is gone
@@ -14,9 +16,18 @@
 #define LONGEST_NAP_NS 2000000ull
 #define LONGEST_AWAY_NS 1000000000ull // said again well before it is over
 #define PLAIN_NS 10000000000ull       // how long to go on without turns when they do not come round
+#define QUANTUM_NS 5000000ull         // a turn
+#define WINDOW_NS 2000000ull          // a higher class counts as active for so long after its last work
+#define ABOUT_NS 2000000000ull        // and as about to return
+#define ROOM_MILLI 900                // of the card, which all together may want before they take turns
+#define LEAST_ROOM_MILLI 20           // that is worth going beside others
+#define NEARLY_MILLI 50               // that it may want beyond the room it has
+#define BESIDE_NS 2000000ull          // work in flight of one that would use more than the room it has
 
 static uint64_t plain_until_ns;     // without turns up to then
 static uint64_t waiting_since_ns;   // this process; 0 when it does not wait
+static bool beside;                 // this process goes beside the holder of the turn
+static uint32_t room_milli;         // that this process goes in beside others; 0 when it does not, or needs no more
 static uint32_t held_turn;          // whether this process has seen that the turn is its slice's
 
 static uint32_t own_class(void) {
@@ -26,7 +37,6 @@ static uint32_t own_class(void) {
 
 static struct gate_turn *own_turn(void) { return &gate.card->turn[own_class()]; }
 static struct gate_member *self(void) { return &gate.card->member[gate.member]; }
-static uint64_t quantum_ns(void) { return (uint64_t)gate.control->quantum_us * 1000; }
 
 static uint64_t weighted(uint64_t busy_ns) {
     uint64_t guarantee = gate.control->guarantee_milli;
@@ -45,25 +55,36 @@ static bool is_waiting(const struct gate_member *member, uint64_t now) {
     return since && since <= now + STALE_NS && since + STALE_NS > now;
 }
 
-bool turn_contended(uint64_t now) {
-    if (now < plain_until_ns) return false;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++)
-        if (is_peer(index) && is_active(&gate.card->member[index], now)) return true;
-    return false;
+static bool is_active_peer(unsigned index, uint64_t now) {
+    return is_peer(index) && is_active(&gate.card->member[index], now);
 }
 
-// A slice that comes back from idleness starts level with those that are there: it neither owes nor is owed.
-static void join(uint64_t now) {
-    uint64_t least = UINT64_MAX;
+bool turn_contended(uint64_t now) {
+    uint32_t wanted = 0;
+    if (now < plain_until_ns) return false;
     for (unsigned index = 0; index < GATE_MEMBERS; index++)
-        if (is_peer(index) && is_active(&gate.card->member[index], now) && gate.card->member[index].virtual_ns < least)
-            least = gate.card->member[index].virtual_ns;
-    if (least != UINT64_MAX && self()->virtual_ns < least) self()->virtual_ns = least;
+        if (is_active_peer(index, now)) wanted += demand_of(&gate.card->member[index], now);
+    return wanted && wanted + demand_of(self(), now) > ROOM_MILLI;
+}
+
+// Whether one virtual time is before another; whatever a peer has written, the distance decides.
+static bool is_before(uint64_t one, uint64_t other) { return (int64_t)(one - other) < 0; }
+
+// A slice that comes back from idleness starts level with whoever has had most: what was used while others were idle is no
+// debt, and idleness no claim.
+static void join(void) {
+    uint64_t most = self()->virtual_ns;
+    for (unsigned index = 0; index < GATE_MEMBERS; index++)
+        if (is_peer(index) && is_before(most, gate.card->member[index].virtual_ns)) most = gate.card->member[index].virtual_ns;
+    self()->virtual_ns = most;
 }
 
 void turn_active(uint64_t now, uint64_t outstanding_ns) {
     struct gate_member *member = self();
-    if (member->active_until_ns < now) join(now);
+    if (member->active_until_ns < now) {
+        join();
+        demand_forget();
+    }
     uint64_t work = outstanding_ns < LONGEST_WORK_NS ? outstanding_ns : LONGEST_WORK_NS;
     member->active_until_ns = now + ACTIVE_NS + work;
     member->active_ns = now;
@@ -78,7 +99,10 @@ void turn_away(uint64_t now, uint64_t for_ns) {
     member->returns_ns = now + (for_ns < LONGEST_AWAY_NS ? for_ns : LONGEST_AWAY_NS);
 }
 
-void turn_charge(uint64_t busy_ns) { self()->virtual_ns += weighted(busy_ns); }
+// Whether nobody goes beside the slice that has the turn.
+static bool is_exclusive(const struct gate_member *member, uint64_t now) {
+    return demand_of(member, now) > WHOLE_CARD - LEAST_ROOM_MILLI;
+}
 
 // The peer that waits and has had least; GATE_MEMBERS when none waits.
 static unsigned next_peer(uint64_t now) {
@@ -86,19 +110,39 @@ static unsigned next_peer(uint64_t now) {
     for (unsigned index = 0; index < GATE_MEMBERS; index++) {
         const struct gate_member *member = &gate.card->member[index];
         if (!is_peer(index) || !is_waiting(member, now)) continue;
-        if (best == GATE_MEMBERS || member->virtual_ns < gate.card->member[best].virtual_ns) best = index;
+        if (best == GATE_MEMBERS || is_before(member->virtual_ns, gate.card->member[best].virtual_ns)) best = index;
     }
     return best;
 }
 
+// Whoever has all that it can use falls behind the others by no more than a turn: what it does not use it cannot save.
+static void keep_up(uint64_t now) {
+    unsigned peer = next_peer(now);
+    if (peer == GATE_MEMBERS) {
+        join();
+        return;
+    }
+    uint64_t least = gate.card->member[peer].virtual_ns - weighted(QUANTUM_NS);
+    if (is_before(self()->virtual_ns, least)) self()->virtual_ns = least;
+}
+
+void turn_charge(uint64_t busy_ns, bool queued, uint64_t now) {
+    self()->virtual_ns += weighted(busy_ns);
+    demand_count(busy_ns, queued);
+    if (room_milli) budget_charge_fill(busy_ns, now, room_milli);
+    bool shares = beside || (held_turn && !is_exclusive(self(), now));
+    if (!turn_contended(now)) join();
+    else if (shares && !room_milli) keep_up(now);
+}
+
 static bool goes_before(unsigned peer, uint64_t outstanding_ns) {
-    return peer == GATE_MEMBERS || self()->virtual_ns + weighted(outstanding_ns) <= gate.card->member[peer].virtual_ns;
+    return peer == GATE_MEMBERS || !is_before(gate.card->member[peer].virtual_ns, self()->virtual_ns + weighted(outstanding_ns));
 }
 
 static bool hand_over(uint32_t from, uint32_t to, uint64_t now) {
     struct gate_turn *turn = own_turn();
     if (!atomic_compare_exchange_strong(&turn->holder, &from, to)) return false;
-    turn->until_ns = now + quantum_ns();
+    turn->until_ns = now + QUANTUM_NS;
     gate_wake(&turn->holder, true);
     return true;
 }
@@ -108,42 +152,88 @@ void turn_forget(void) {
     held_turn = 0;
 }
 
+// Nobody is in anybody's way: what the slice uses is what it would use by itself.
+void turn_unneeded(uint64_t now) {
+    self()->waiting_ns = waiting_since_ns = 0;
+    room_milli = 0, beside = false;
+    demand_begin(now);
+    demand_look(now);
+}
+
+bool turn_shared(uint64_t now) {
+    bool any = false;
+    for (unsigned index = 0; index < GATE_MEMBERS && !any; index++) any = is_active_peer(index, now);
+    return any && !(held_turn && is_exclusive(self(), now));
+}
+
 bool turn_held(void) { return own_turn()->holder == gate.member + 1; }
 
 void turn_release(uint64_t now) {
     self()->waiting_ns = 0;
+    demand_drop();
     if (!turn_held()) return;
     unsigned peer = next_peer(now);
     held_turn = 0;
     hand_over(gate.member + 1, peer == GATE_MEMBERS ? 0 : peer + 1, now);
 }
 
+static void begin_turn(uint64_t now) {
+    if (held_turn) return;
+    own_turn()->until_ns = now + QUANTUM_NS;  // from when it is noticed, not from when it was handed over
+    if (is_exclusive(self(), now)) demand_begin(now);
+    held_turn = 1;
+}
+
 // The turn is ours: as much as ends within it, and one launch at least.
 static enum admission admit_in_turn(uint64_t now, uint64_t outstanding_ns, uint64_t expected_ns) {
     struct gate_turn *turn = own_turn();
     self()->waiting_ns = waiting_since_ns = 0;
-    if (!held_turn) turn->until_ns = now + quantum_ns();  // from when it is noticed, not from when it was handed over
-    held_turn = 1;
+    room_milli = 0, beside = false;
+    begin_turn(now);
     uint64_t until = turn->until_ns;
-    if (until > now + quantum_ns()) until = now + quantum_ns();
+    if (until > now + QUANTUM_NS) until = now + QUANTUM_NS;
     if (now < until && (!outstanding_ns || now + outstanding_ns + expected_ns <= until)) return ADMITTED;
     unsigned peer = next_peer(now);
     if (goes_before(peer, outstanding_ns)) {
-        if (outstanding_ns >= quantum_ns()) return AWAIT_WORK;
-        turn->until_ns = now + quantum_ns();
+        if (outstanding_ns >= QUANTUM_NS) return AWAIT_WORK;
+        turn->until_ns = now + QUANTUM_NS;
+        demand_look(now);
         return ADMITTED;
     }
-    if (budget_in_flight()) return AWAIT_WORK;
+    if (budget_in_flight(now)) return AWAIT_WORK;
+    demand_end(now);
     held_turn = 0;
     hand_over(gate.member + 1, peer + 1, now);
     self()->waiting_ns = now;
     return AWAIT_TURN;
 }
 
+// What those who go before leave of the card: the holder of the turn, and whose time is less.
+static uint32_t room_beside(unsigned holder, uint64_t now) {
+    uint32_t taken = demand_of(&gate.card->member[holder], now);
+    for (unsigned index = 0; index < GATE_MEMBERS; index++)
+        if (index != holder && is_active_peer(index, now) && is_before(gate.card->member[index].virtual_ns, self()->virtual_ns))
+            taken += demand_of(&gate.card->member[index], now);
+    return taken < WHOLE_CARD ? WHOLE_CARD - taken : 0;
+}
+
+// Beside the holder of the turn, as far as there is room; what needs more than that, little by little.
+static enum admission admit_beside(unsigned holder, uint64_t now, uint64_t outstanding_ns, uint64_t expected_ns) {
+    uint32_t room = demand_is_known(now) ? room_beside(holder, now) : 0;
+    if (room < LEAST_ROOM_MILLI) return AWAIT_TURN;
+    self()->waiting_ns = waiting_since_ns = 0;
+    room_milli = 0, beside = true;
+    if (demand_of(self(), now) <= room + NEARLY_MILLI) return ADMITTED;
+    self()->waiting_ns = now;
+    room_milli = room + room / 10;  // who goes before catches up
+    if (budget_fill_wait(now, outstanding_ns, room_milli)) return AWAIT_ROOM;
+    return outstanding_ns && outstanding_ns + expected_ns > BESIDE_NS ? AWAIT_WORK : ADMITTED;
+}
+
 // Turns that do not come round, whatever the reason: on without them, and no longer fair than the driver is.
 static bool gives_up(uint64_t now) {
     if (!waiting_since_ns) waiting_since_ns = now;
-    if (now - waiting_since_ns < LONGEST_WORK_NS + 2 * weighted(quantum_ns())) return false;
+    if (now - waiting_since_ns < LONGEST_WORK_NS + 2 * weighted(QUANTUM_NS)) return false;
     waiting_since_ns = 0;
     plain_until_ns = now + PLAIN_NS;
     gate.slot->turn_timeouts++;
@@ -155,11 +245,16 @@ enum admission turn_admits(uint64_t now, uint64_t outstanding_ns, uint64_t expec
     uint32_t holder = turn->holder, me = gate.member + 1;
     if (holder == me) return admit_in_turn(now, outstanding_ns, expected_ns);
     held_turn = 0;
-    if (gives_up(now)) return ADMITTED;
-    self()->waiting_ns = now;
+    demand_drop();
     bool known = holder && holder <= GATE_MEMBERS && is_peer(holder - 1);
     uint64_t silent = known ? gate.card->member[holder - 1].active_until_ns : 0;
-    if (known && silent < now + LONGEST_WORK_NS + ACTIVE_NS && silent + STALE_NS > now) return AWAIT_TURN;
+    bool lives = known && silent < now + LONGEST_WORK_NS + ACTIVE_NS && silent + STALE_NS > now;
+    enum admission beside = lives ? admit_beside(holder - 1, now, outstanding_ns, expected_ns) : AWAIT_TURN;
+    if (beside != AWAIT_TURN) return beside;
+    room_milli = 0, beside = false;
+    if (gives_up(now)) return ADMITTED;
+    self()->waiting_ns = now;
+    if (lives) return AWAIT_TURN;
     // Nobody has it, or nobody alive.
     unsigned peer = next_peer(now);
     uint32_t next = goes_before(peer, outstanding_ns) ? me : peer + 1;
@@ -185,9 +280,17 @@ bool turn_has_superiors(void) {
     return false;
 }
 
+bool turn_superiors_about(uint64_t now) {
+    for (unsigned index = 0; own_class() && index < GATE_MEMBERS; index++) {
+        uint64_t active = gate.card->member[index].active_ns;
+        if (is_superior(index) && active && active <= now + ABOUT_NS && active + ABOUT_NS > now) return true;
+    }
+    return false;
+}
+
 // One that is away counts as active again from its return on, though it takes a moment to wake.
 uint64_t turn_gap(uint64_t now) {
-    uint64_t window = (uint64_t)gate.control->activity_window_us * 1000, gap = UINT64_MAX;
+    uint64_t gap = UINT64_MAX;
     for (unsigned index = 0; index < GATE_MEMBERS; index++) {
         if (!is_superior(index)) continue;
         const struct gate_member *member = &gate.card->member[index];
@@ -196,7 +299,7 @@ uint64_t turn_gap(uint64_t now) {
             if (returns - now < gap) gap = returns - now;
             continue;
         }
-        if ((active <= now && now - active < window) || (returns <= now && now - returns < window)) return 0;
+        if ((active <= now && now - active < WINDOW_NS) || (returns <= now && now - returns < WINDOW_NS)) return 0;
     }
     return gap;
 }

@@ -4,18 +4,21 @@
 
 #include "region.h"
 
-enum admission { ADMITTED, AWAIT_TURN, AWAIT_WORK };
-bool turn_contended(uint64_t now);
+enum admission { ADMITTED, AWAIT_TURN, AWAIT_WORK, AWAIT_ROOM };
+bool turn_contended(uint64_t now);  // together, those who want the card want more than all of it
+void turn_unneeded(uint64_t now);   // while they do not
+bool turn_shared(uint64_t now);     // others may be on the card meanwhile
 enum admission turn_admits(uint64_t now, uint64_t outstanding_ns, uint64_t expected_ns);
 void turn_await(void);
 void turn_active(uint64_t now, uint64_t outstanding_ns);
 void turn_away(uint64_t now, uint64_t for_ns);
-void turn_charge(uint64_t busy_ns);
+void turn_charge(uint64_t busy_ns, bool queued, uint64_t now);
 void turn_release(uint64_t now);
 void turn_forget(void);  // what was to be waited for on another card
 bool turn_held(void);
 // Whether a higher class is on the card at all, and for how long none will want it: 0 while one is active.
 bool turn_has_superiors(void);
+bool turn_superiors_about(uint64_t now);  // one of them was active in the last seconds
 uint64_t turn_gap(uint64_t now);
 
 #endif

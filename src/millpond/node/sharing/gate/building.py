@@ -12,6 +12,9 @@ from pathlib import Path
 from millpond.model.errors import UnavailableError
 
 LIBRARY = "libmillpond-gate.so"
+OLDEST_GLIBC = (2, 17)
+"""With older ones the library does not load, nor does it with another C library."""
+
 FLAGS = (
     "-shared",
     "-fPIC",
@@ -22,9 +25,15 @@ FLAGS = (
     "-Wextra",
     "-fvisibility=hidden",
     "-pthread",
-    "-Wl,-z,defs",
+    "-fstack-protector-strong",
+    "-U_FORTIFY_SOURCE",
+    "-D_FORTIFY_SOURCE=2",
+    "-Wl,-z,relro,-z,now,-z,noexecstack,-z,defs",
+    "-Wl,-Bsymbolic",  # the gate's own functions, whatever else is preloaded and has the same names
 )
 
+# Libraries of their own in C libraries before 2.34, and empty in later ones.
+_LIBRARIES = ("-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0")
 _COMPILERS = ("gcc", "cc", "clang")
 _BUILD_TIMEOUT_S = 120
 
@@ -37,7 +46,7 @@ def library(cache: Path) -> Path:
     """
     source = Path(str(resources.files("millpond"))) / "native" / "gate"
     files = sorted(source.rglob("*.[ch]"))
-    digest = hashlib.sha256(" ".join(FLAGS).encode())
+    digest = hashlib.sha256(" ".join((*FLAGS, *_LIBRARIES)).encode())
     for file in files:
         digest.update(file.read_bytes())
     built = cache / f"gate-{digest.hexdigest()[:16]}" / LIBRARY
@@ -58,7 +67,10 @@ def _build(folder: Path, sources: list[Path], target: Path) -> None:
         fresh = Path(place) / LIBRARY
         try:
             subprocess.run(
-                [compiler, *FLAGS, f"-I{folder}", "-o", str(fresh), *map(str, sources), "-ldl"],
+                [
+                    *(compiler, *FLAGS, f"-I{folder}", "-include", str(folder / "glibc_versions.h")),
+                    *("-o", str(fresh), *map(str, sources), *_LIBRARIES),
+                ],
                 check=True,
                 capture_output=True,
                 text=True,

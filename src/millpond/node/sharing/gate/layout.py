@@ -28,13 +28,12 @@ class SliceControl(ctypes.Structure):
         ("limit_milli", ctypes.c_uint32),
         ("share_class", ctypes.c_uint32),
         ("paused", ctypes.c_uint32),
-        ("in_flight_maximum", ctypes.c_uint32),
-        ("activity_window_us", ctypes.c_uint32),
+        ("in_flight_us", ctypes.c_uint32),
         ("floor_milli", ctypes.c_uint32),
         ("refuse_managed", ctypes.c_uint32),
-        ("quantum_us", ctypes.c_uint32),
         ("cards", ctypes.c_uint32),
         ("uuid", ctypes.c_char * 48),
+        ("uncounted_bytes", ctypes.c_uint64),
     )
 
 
@@ -54,7 +53,9 @@ class Slot(ctypes.Structure):
         ("unmeasured", ctypes.c_uint64),
         ("turn_timeouts", ctypes.c_uint64),
         ("waited_ns", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 4),
+        ("claimed_bytes", ctypes.c_uint64),
+        ("due_ns", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 2),
     )
 
 
@@ -68,13 +69,17 @@ class TaskUsage(ctypes.Structure):
         ("busy_clock_ns", ctypes.c_uint64),
         ("limit_clock_ns", ctypes.c_uint64),
         ("floor_clock_ns", ctypes.c_uint64),
+        ("fill_clock_ns", ctypes.c_uint64),
+        ("demand_from_ns", ctypes.c_uint64),
+        ("demand_busy_ns", ctypes.c_uint64),
         ("past_launches", ctypes.c_uint64),
         ("past_busy_ns", ctypes.c_uint64),
         ("past_denials", ctypes.c_uint64),
         ("past_unmeasured", ctypes.c_uint64),
         ("past_turn_timeouts", ctypes.c_uint64),
         ("past_waited_ns", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 5),
+        ("slot_top", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 1),
         ("slot", Slot * SLOTS),
     )
 
@@ -101,7 +106,8 @@ class CardMember(ctypes.Structure):
         ("waiting_ns", ctypes.c_uint64),
         ("active_ns", ctypes.c_uint64),
         ("returns_ns", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 2),
+        ("demand_milli", ctypes.c_uint64),
+        ("demand_until_ns", ctypes.c_uint64),
     )
 
 

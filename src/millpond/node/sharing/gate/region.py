@@ -39,13 +39,13 @@ class GateSettings:
         guarantee_milli: share of the device's time when others of its class want it too.
         limit_milli: the most when they do not; 1000 for no limit.
         context_mib: what a context counts for, as the driver takes memory for it that no call asks for.
-        in_flight_maximum: launches in flight while a higher class is on the device; 0 for any number.
-        activity_window_us: for so long after its last launch a higher class counts as active, and this one waits.
+        in_flight_us: work in flight while a higher class is about, in microseconds of the device; 0 for any amount.
         floor_milli: the share that an active higher class leaves all the same.
         refuse_managed: whether managed memory is refused; with it a process cannot be moved off its device.
-        quantum_us: length of a turn on a device that several want.
         uuid: the device, as NVML spells it; only of this one NVML then shows the slice. Empty: of all.
         paused: launches are held back; what is queued on the device goes on, and memory stays.
+        uncounted_bytes: device memory of the slice's processes that no call asked for, as code and the driver's own
+            tables; counts against the cap. See ``GateRegion.match_driver``.
     """
 
     cap_mib: int
@@ -53,13 +53,12 @@ class GateSettings:
     limit_milli: int = WHOLE_MILLI
     share_class: ShareClass = ShareClass.NORMAL
     context_mib: int = 0
-    in_flight_maximum: int = 0
-    activity_window_us: int = 2000
+    in_flight_us: int = 0
     floor_milli: int = 0
     refuse_managed: bool = False
-    quantum_us: int = 10_000
     uuid: str = ""
     paused: bool = False
+    uncounted_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +173,18 @@ class GateRegion:
         self._write_control()
         self._announce()
 
+    def match_driver(self, driver_bytes: int, charged_bytes: int) -> None:
+        """Count against the cap what the driver holds for the slice beyond what its processes were charged.
+
+        Args:
+            driver_bytes: of all its processes on the device, as NVML says.
+            charged_bytes: ``usage().used_bytes`` as read right before ``driver_bytes``. If it has changed since, the
+                two cannot be compared, and what was set before stays.
+        """
+        uncounted = max(driver_bytes - charged_bytes, 0)
+        if uncounted != self.settings.uncounted_bytes and self.usage().used_bytes == charged_bytes:
+            self.set(uncounted_bytes=uncounted)
+
     def usage(self) -> GateUsage:
         """What the task's processes count, with their pids as the kernel shows them here."""
         usage = self._usage()
@@ -194,7 +205,7 @@ class GateRegion:
         usage, reaped = self._usage(), 0
         for index, slot in enumerate(usage.slot):
             if slot.pid and (slot.used_bytes or slot.in_flight) and self._lock(index):
-                for name in ("used_bytes", "in_flight", "outstanding_ns"):
+                for name in ("used_bytes", "claimed_bytes", "in_flight", "outstanding_ns"):
                     at = (
                         layout.TaskUsage.slot.offset
                         + index * ctypes.sizeof(layout.Slot)
@@ -212,6 +223,26 @@ class GateRegion:
             return True
         self._write_control()
         return False
+
+    def verify_card(self) -> bool:
+        """Whether the card's file names its slices and their classes as the agents wrote it; put right where not.
+
+        Any task on the card can write there: a slice that does not exist would have the others yield to it.
+        """
+        own, present = int(self._control.member), self.settings.share_class.rank + 1
+        listed = {int(name) for name in os.listdir(self._card_folder / _MEMBERS)}  # noqa: PTH208 - names alone
+        file = os.open(self._card_folder / CARD, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            card = _read(layout.Card, os.pread(file, ctypes.sizeof(layout.Card), 0))
+            wrong = {number for number in range(layout.MEMBERS) if number not in listed and card.member[number].present}
+            for number in wrong:
+                os.pwrite(file, bytes(ctypes.sizeof(layout.CardMember)), _member_at(number))
+        finally:
+            os.close(file)
+        if card.member[own].present != present:
+            wrong.add(own)
+            self._announce()
+        return not wrong
 
     def close(self) -> None:
         """The slice is over: its place on the card is free, its files stay."""
@@ -268,13 +299,12 @@ def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0)
         limit_milli=settings.limit_milli,
         share_class=settings.share_class.rank,
         paused=settings.paused,
-        in_flight_maximum=settings.in_flight_maximum,
-        activity_window_us=settings.activity_window_us,
+        in_flight_us=settings.in_flight_us,
         floor_milli=settings.floor_milli,
         refuse_managed=settings.refuse_managed,
-        quantum_us=settings.quantum_us,
         cards=cards,
         uuid=settings.uuid.encode(),
+        uncounted_bytes=settings.uncounted_bytes,
     )
 
 
@@ -285,13 +315,12 @@ def _settings(control: layout.SliceControl) -> GateSettings:
         limit_milli=control.limit_milli,
         share_class=tuple(ShareClass)[min(control.share_class, len(ShareClass) - 1)],
         context_mib=control.context_bytes // _MIB,
-        in_flight_maximum=control.in_flight_maximum,
-        activity_window_us=control.activity_window_us,
+        in_flight_us=control.in_flight_us,
         floor_milli=control.floor_milli,
         refuse_managed=bool(control.refuse_managed),
-        quantum_us=control.quantum_us,
         uuid=control.uuid.decode(errors="replace"),
         paused=bool(control.paused),
+        uncounted_bytes=control.uncounted_bytes,
     )
 
 

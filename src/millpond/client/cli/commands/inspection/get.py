@@ -154,7 +154,12 @@ def _tasks(job: JobInfo, service: ServiceInfo | None) -> Iterator[tuple[str, str
 
 
 _NETWORKS = {"host": "the machine's", "private": "private, shared by its tasks alone"}
-_HOLDS = {"gate": "the gate", "mps": "NVIDIA's multi-process service", "mig": "the card itself (MIG)"}
+_HOLDS = {
+    "gate": "the gate",
+    "mps": "NVIDIA's multi-process service",
+    "mig": "the card itself (MIG)",
+    "dmem": "the kernel, which bounds its device memory and not its time (dmem)",
+}
 
 
 def _confinement(job: JobInfo) -> Iterator[str]:

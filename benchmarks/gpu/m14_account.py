@@ -1,0 +1,74 @@
+"""What the gate counts of a program's memory against what the driver says lies on the card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpu.bench import Bench, Measurement
+from gpu.children import Child, ChildError
+from gpu.gated import cut
+from gpu.results import Verdict, held
+from gpu.working import Kind
+from millpond.node.sharing.gate_enforcer import CONTEXT_MIB
+
+_MOST_OFF = 0.02
+_MIB = 1024 * 1024
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """Each case with a program of its own."""
+    cases = dict(_CASES)
+    if bench.has_torch:
+        cases |= _OF_TORCH
+    found = {}
+    for name, act in cases.items():
+        with bench.passing():
+            try:
+                found[name] = _counted(bench, name, act, torch=name in _OF_TORCH)
+            except ChildError as error:
+                found[name] = {"child": error.name}
+        bench.journal.case(name, found[name])
+    return {"context_mib": CONTEXT_MIB, "cases": found}
+
+
+def judge(figures: Mapping[str, Any]) -> Verdict:
+    """Within two parts in a hundred, where the driver tells."""
+    off = {name: row["off"] for name, row in figures["cases"].items() if row.get("off") is not None}
+    return held(
+        (bool(off), "the driver names no process, or nothing could be tried"),
+        *((abs(each) <= _MOST_OFF, f"{name}: {each:+.1%} off") for name, each in off.items()),
+    )
+
+
+def _counted(bench: Bench, name: str, act: Callable[[Child], Any], torch: bool) -> dict[str, Any]:
+    part = cut(bench, name.replace(" ", "-"), context_mib=CONTEXT_MIB)
+    child = bench.child(part.env, torch=torch)
+    act(child)
+    counted, on_card = part.region.usage().used_bytes, bench.bytes_of(child.pid)
+    off = None if not on_card else round(counted / on_card - 1, 4)
+    return {"counted_mib": counted / _MIB, "on_card_mib": None if on_card is None else on_card / _MIB, "off": off}
+
+
+_CASES: dict[str, Callable[[Child], Any]] = {
+    "a bare context": lambda child: None,
+    "one large allocation": lambda child: child.ask("hold", mib=4096),
+    "odd sizes": lambda child: child.ask("odd_sizes", count=200),
+    "a pool that keeps": lambda child: child.ask("pool_keeps", mib=1024),
+    "a heap for kernels": lambda child: child.ask("heap_limit", mib=512),
+    "a graph": lambda child: child.ask("repeat", kind=Kind.GRAPH, count=2),
+}
+_OF_TORCH: dict[str, Callable[[Child], Any]] = {
+    "a training": lambda child: child.ask("repeat", kind=Kind.STEP, count=5),
+    "a graph of PyTorch": lambda child: child.ask("repeat", kind=Kind.GRAPH, count=2),
+    "compiled (Triton)": lambda child: child.ask("compile"),
+}
+
+MEASUREMENT = Measurement(
+    "m14_account",
+    "how far the gate's count of memory is from what lies on the card",
+    "within 2 % in every case",
+    45,
+    measure,
+    judge,
+)

@@ -1,0 +1,8 @@
+// Functions of the C library that the gate itself stands in front of.
+#ifndef GATE_C_LIBRARY_H
+#define GATE_C_LIBRARY_H
+
+// As the C library defines it; NULL when it does not.
+void *c_library_function(const char *name);
+
+#endif

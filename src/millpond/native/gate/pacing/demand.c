@@ -1,0 +1,60 @@
+// A program that launches one short kernel after the other uses a part of the card only, and what it leaves should not go
+// to waste while it has its turn. What it would use by itself is seen while nobody is in its way: alone in a turn of its
+// own, or while all together leave room. It is seen anew every other second, as programs change.
+#include "demand.h"
+
+#define SHORTEST_NS 3000000ull    // that says anything
+#define WINDOW_NS 30000000ull
+#define KNOWN_NS 2000000000ull
+#define NEARLY_MILLI 800u         // whoever uses so much uses it all: turns begin and end with a pause
+
+uint32_t demand_of(const struct gate_member *member, uint64_t now) {
+    uint64_t until = member->demand_until_ns, demand = member->demand_milli;
+    return until > now && until - now <= KNOWN_NS && demand < WHOLE_CARD ? (uint32_t)demand : WHOLE_CARD;
+}
+
+bool demand_is_known(uint64_t now) { return gate.card->member[gate.member].demand_until_ns > now; }
+
+static _Atomic uint64_t queued_busy_ns;  // of the window, by this process, behind earlier work of its own
+static unsigned windows;
+
+static void say(uint64_t busy_ns, uint64_t span, uint64_t now) {
+    struct gate_member *member = &gate.card->member[gate.member];
+    uint64_t queued_ns = atomic_exchange(&queued_busy_ns, 0), found = busy_ns * WHOLE_CARD / span;
+    if (found > NEARLY_MILLI || queued_ns > busy_ns / 2) found = WHOLE_CARD;
+    // The first may have had work of others in it, and guesses of how long launches take.
+    member->demand_milli = windows++ ? found : WHOLE_CARD;
+    member->demand_until_ns = now + KNOWN_NS;
+}
+
+void demand_begin(uint64_t now) {
+    uint64_t none = 0;
+    if (gate.usage->demand_from_ns) return;
+    gate.usage->demand_busy_ns = queued_busy_ns = 0;
+    atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &none, now);
+}
+
+static void take(uint64_t now, uint64_t at_least, uint64_t next) {
+    uint64_t from = gate.usage->demand_from_ns;
+    if (!from || now < from + at_least || !atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &from, next)) return;
+    uint64_t busy_ns = atomic_exchange(&gate.usage->demand_busy_ns, 0);
+    if (now >= from + SHORTEST_NS) say(busy_ns, now - from, now);
+}
+
+void demand_drop(void) { gate.usage->demand_from_ns = 0; }
+
+void demand_forget(void) {
+    demand_drop();
+    windows = 0;
+    gate.card->member[gate.member].demand_until_ns = 0;
+}
+
+void demand_end(uint64_t now) { take(now, 0, 0); }
+
+void demand_look(uint64_t now) { take(now, WINDOW_NS, now); }
+
+void demand_count(uint64_t busy_ns, bool queued) {
+    if (!gate.usage->demand_from_ns) return;
+    gate.usage->demand_busy_ns += busy_ns;
+    if (queued) queued_busy_ns += busy_ns;
+}

@@ -1,0 +1,20 @@
+// How much of the card's time each slice would use by itself, and so how much room others leave.
+#ifndef GATE_DEMAND_H
+#define GATE_DEMAND_H
+
+#include "region.h"
+
+#define WHOLE_CARD 1000u
+
+uint32_t demand_of(const struct gate_member *member, uint64_t now);  // in thousandths; all of it while unknown
+bool demand_is_known(uint64_t now);   // one's own
+
+// A slice's use from now on says what it would use by itself; up to `demand_end`, which says it if that was long enough.
+void demand_begin(uint64_t now);
+void demand_end(uint64_t now);
+void demand_drop(void);               // it says nothing: the slice rested, or others were in its way
+void demand_forget(void);             // and neither does what was known
+void demand_count(uint64_t busy_ns, bool queued);  // queued: behind earlier work of the slice's own
+void demand_look(uint64_t now);       // what is known so far, while the window goes on
+
+#endif

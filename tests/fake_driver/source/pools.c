@@ -1,0 +1,145 @@
+// Memory in the order of streams. A pool takes it from the card in pieces, keeps what is freed, and gives back what is
+// above its threshold when the program waits for the card; all of that is the pool's, not the allocations'.
+#include <stdlib.h>
+
+#include "driver_api.h"
+
+#define POOLS 64
+
+enum attribute { THRESHOLD = 4, RESERVED, RESERVED_HIGH, USED, USED_HIGH, LOCATION_TYPE = 11 };
+
+struct pool { bool exists, of_host; int context; uint64_t reserved, used, threshold; };
+
+CUresult memory_release(CUdeviceptr pointer);
+void memory_remember_pooled(CUdeviceptr pointer, uint64_t bytes, int context, struct pool *pool);
+
+static struct pool pools[POOLS] = {{.exists = true}}, *current = pools;
+
+static bool is_alive(const struct pool *pool) { return pool->reserved && fake->contexts[pool->context].used; }
+
+// Down to what is in use, or as much as is to be kept.
+static void trim(struct pool *pool, uint64_t keep) {
+    uint64_t least = memory_rounded(pool->used, GRANULE);
+    if (keep < least) keep = least;
+    if (!is_alive(pool)) pool->reserved = pool->used = 0;
+    if (pool->reserved <= keep) return;
+    if (!pool->of_host) memory_give(pool->context, pool->reserved - keep);
+    pool->reserved = keep;
+}
+
+void pools_release(void) {
+    for (struct pool *pool = pools; pool < pools + POOLS; pool++)
+        if (pool->exists && pool->reserved > pool->threshold) trim(pool, pool->threshold);
+}
+
+void pool_give(struct pool *pool, uint64_t bytes) { pool->used -= memory_rounded(bytes, 512); }
+
+static bool grow(struct pool *pool, uint64_t wanted) {
+    uint64_t piece = fake->pool_piece_bytes > GRANULE ? fake->pool_piece_bytes : GRANULE;
+    uint64_t more = memory_rounded(wanted - pool->reserved, piece);
+    if (!pool->of_host && !memory_take(pool->context, more)) return false;
+    pool->reserved += more;
+    return true;
+}
+
+static CUresult allocate(CUdeviceptr *pointer, size_t bytes, struct pool *pool, CUstream stream) {
+    struct alloc_node_parameters about = {.bytes = bytes};
+    if (stream_context(stream) < 0) return INVALID_CONTEXT;
+    if (!bytes || !pool->exists) return INVALID_VALUE;
+    if (stream_capture(stream)) {
+        CUresult result = graph_add_allocation(stream_capture(stream), &about, NULL);
+        *pointer = about.pointer;
+        return result;
+    }
+    if (!is_alive(pool)) *pool = (struct pool){true, pool->of_host, stream_context(stream), 0, 0, pool->threshold};
+    uint64_t wanted = pool->used + memory_rounded(bytes, 512);
+    if (wanted > pool->reserved && !grow(pool, wanted)) return OUT_OF_MEMORY;
+    pool->used = wanted;
+    *pointer = memory_map(bytes);
+    memory_remember_pooled(*pointer, bytes, pool->context, pool);
+    return SUCCESS;
+}
+
+API cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
+    ENTER("cuMemAllocAsync");
+    return allocate(pointer, bytes, current, stream);
+}
+
+API cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, struct pool *pool, CUstream stream) {
+    ENTER("cuMemAllocFromPoolAsync");
+    return pool ? allocate(pointer, bytes, pool, stream) : INVALID_VALUE;
+}
+
+API cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
+    ENTER("cuMemFreeAsync");
+    if (!stream_capture(stream)) return memory_release(pointer);
+    stream_capture(stream)->nodes++;
+    return SUCCESS;
+}
+
+API cuDeviceGetDefaultMemPool(struct pool **pool, CUdevice device) {
+    ENTER("cuDeviceGetDefaultMemPool");
+    *pool = pools;
+    return visible_device(device) < 0 ? INVALID_DEVICE : SUCCESS;
+}
+
+API cuDeviceGetMemPool(struct pool **pool, CUdevice device) {
+    ENTER("cuDeviceGetMemPool");
+    *pool = current;
+    return visible_device(device) < 0 ? INVALID_DEVICE : SUCCESS;
+}
+
+API cuDeviceSetMemPool(CUdevice device, struct pool *pool) {
+    ENTER("cuDeviceSetMemPool");
+    current = pool;
+    return visible_device(device) < 0 ? INVALID_DEVICE : SUCCESS;
+}
+
+API cuMemPoolCreate(struct pool **pool, const struct pool_properties *properties) {
+    ENTER("cuMemPoolCreate");
+    struct pool *free_place = pools;
+    while (free_place < pools + POOLS && free_place->exists) free_place++;
+    if (free_place == pools + POOLS) return OUT_OF_MEMORY;
+    int type = properties->location.type;
+    *free_place = (struct pool){.exists = true, .of_host = type >= 2 && type <= 4};
+    *pool = free_place;
+    return SUCCESS;
+}
+
+API cuMemPoolDestroy(struct pool *pool) {
+    ENTER("cuMemPoolDestroy");
+    if (pool == pools) return INVALID_VALUE;
+    trim(pool, 0);
+    pool->exists = false;
+    if (current == pool) current = pools;
+    return SUCCESS;
+}
+
+API cuMemPoolTrimTo(struct pool *pool, size_t keep) {
+    ENTER("cuMemPoolTrimTo");
+    trim(pool, keep);
+    return SUCCESS;
+}
+
+API cuMemPoolSetAttribute(struct pool *pool, int attribute, uint64_t *value) {
+    ENTER("cuMemPoolSetAttribute");
+    if (attribute == THRESHOLD) pool->threshold = *value;
+    return SUCCESS;
+}
+
+API cuMemPoolGetAttribute(struct pool *pool, int attribute, uint64_t *value) {
+    ENTER("cuMemPoolGetAttribute");
+    if (!is_alive(pool)) pool->reserved = pool->used = 0;
+    switch (attribute) {
+        case THRESHOLD: *value = pool->threshold; break;
+        case RESERVED: *value = pool->reserved; break;
+        case USED: *value = pool->used; break;
+        case LOCATION_TYPE: *(int *)value = pool->of_host ? 2 : 1; break;
+        default: return INVALID_VALUE;
+    }
+    return SUCCESS;
+}
+
+PER_THREAD(cuMemAllocAsync);
+PER_THREAD(cuMemAllocFromPoolAsync);
+PER_THREAD(cuMemFreeAsync);

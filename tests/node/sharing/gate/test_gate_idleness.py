@@ -1,0 +1,71 @@
+"""Whatever a slice did while others were idle, it has its share from the moment on at which they want the card too."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from gated import KERNEL_NS, GatedCard, Task
+
+FIRST_S = 0.1
+FIRST_POINTS = 5.0 + 100 * KERNEL_NS / 1e9 / FIRST_S
+"""A kernel that is under way when the span begins or ends counts for one or the other."""
+LATER_S, POINTS = 0.5, 3.0
+FOR_EVER_S = 1e6
+
+HISTORIES: dict[str, list[tuple[str, float]]] = {
+    "one ran alone, both were idle, the other is back a little earlier": [("a", 1), ("", 0.2), ("b", 0.005)],
+    "one ran alone, both were idle, and is back a little earlier": [("a", 1), ("", 0.2), ("a", 0.005)],
+    "one runs alone and the other joins": [("a", 1)],
+    "each ran alone for a time of its own": [("a", 0.3), ("", 0.1), ("b", 1), ("", 0.03), ("a", 0.005)],
+    "both wanted the card, and one went on alone": [("ab", 0.5), ("b", 1)],
+    "both wanted the card, then neither": [("ab", 0.5), ("", 0.2), ("b", 0.005)],
+    "one rests for less than it takes to be idle": [("ab", 0.5), ("b", 0.01)],
+}
+"""Who is busy, and for how many seconds, until both are."""
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_use_while_alone_is_no_debt(timed_card: GatedCard, history: list[tuple[str, float]]) -> None:
+    check(timed_card, history, (500, 500), LATER_S)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("guarantees", [(500, 500), (100, 900), (300, 700)], ids=str)
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_shares_after_idleness_over_ten_seconds(
+    timed_card: GatedCard, history: list[tuple[str, float]], guarantees: tuple[int, int]
+) -> None:
+    check(timed_card, history, guarantees, 10)
+
+
+def check(card: GatedCard, history: list[tuple[str, float]], guarantees: tuple[int, int], seconds: float) -> None:
+    tasks = dict(zip("ab", card.programs(*[{"guarantee_milli": each} for each in guarantees]), strict=True))
+    phases = [*history, ("ab", FOR_EVER_S)]
+    for number, (wanted, lasts_s) in enumerate(phases):
+        before = phases[number - 1][0] if number else ""
+        for name in sorted(set(wanted) - set(before)):
+            begin(card, tasks[name], stretch_s(name, phases[number:]))
+        if lasts_s < FOR_EVER_S:
+            card.pass_time(lasts_s)
+    share = guarantees[0] / 10
+    assert card.busy_shares(list(tasks.values()), FIRST_S)[0] == pytest.approx(share, abs=FIRST_POINTS)
+    assert card.busy_shares(list(tasks.values()), seconds)[0] == pytest.approx(share, abs=POINTS)
+    assert all(task.region.usage().turn_timeouts == 0 for task in tasks.values())
+
+
+def stretch_s(name: str, phases: Sequence[tuple[str, float]]) -> float:
+    return sum(lasts_s for _, lasts_s in itertools.takewhile(lambda phase: name in phase[0], phases))
+
+
+def begin(card: GatedCard, task: Task, seconds: float) -> None:
+    """Returns when the program is at it."""
+    assert task.program is not None
+    before = last_launch_ns(task)
+    task.program.send("busy", KERNEL_NS, round(seconds * 1000))
+    card.until(lambda: last_launch_ns(task) != before)
+
+
+def last_launch_ns(task: Task) -> int:
+    return sum(process.last_launch_ns for process in task.region.usage().processes.values())

@@ -1,0 +1,96 @@
+"""What a process was charged for, entry by entry: the ledger agrees with a plain dictionary and does not grow old."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fake_driver.building import what_is_missing
+
+HARNESS = r"""
+#include <sys/mman.h>
+static int maps;
+static void *counted(void *at, size_t size, int protection, int flags, int file, off_t offset) {
+    maps++;
+    return mmap(at, size, protection, flags, file, offset);
+}
+#define mmap counted
+#include "ledger.c"
+struct gate gate;
+static uint64_t refunded;
+void quota_refund(uint64_t bytes) { refunded += bytes; }
+#define EXPORT __attribute__((visibility("default")))
+EXPORT uint64_t refunds(void) { return refunded; }
+EXPORT int map_count(void) { return maps; }
+EXPORT void add(uint64_t key, uint64_t bytes, uint64_t context) {
+    ledger_add((struct charge){.key = key, .bytes = bytes, .context = (CUcontext)context});
+}
+EXPORT int64_t take(uint64_t key) {
+    struct charge found;
+    return ledger_take(key, &found) ? (int64_t)found.bytes : -1;
+}
+EXPORT void drop_context(uint64_t context) { ledger_drop_context((CUcontext)context); }
+EXPORT void forget_all(void) { ledger_reset(); refunded = 0; maps = 0; }
+EXPORT int pairs(uint64_t count, uint64_t live) {
+    struct charge found;
+    for (uint64_t number = 1; number <= count; number++) {
+        ledger_add((struct charge){.key = number << 9, .bytes = 512});
+        if (number > live && !ledger_take((number - live) << 9, &found)) return 0;
+    }
+    return 1;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    if missing := what_is_missing():
+        pytest.skip(missing)
+    folder = tmp_path_factory.mktemp("ledger")
+    headers = Path(str(resources.files("millpond"))) / "native" / "gate"
+    (folder / "harness.c").write_text(HARNESS)
+    flags = ("-shared", "-fPIC", "-O2", "-std=gnu11", "-D_GNU_SOURCE", "-pthread", f"-I{headers}")
+    subprocess.run(["gcc", *flags, "-o", folder / "harness.so", folder / "harness.c"], check=True)
+    library = ctypes.CDLL(str(folder / "harness.so"))
+    library.take.restype = ctypes.c_int64
+    library.refunds.restype = ctypes.c_uint64
+    for name, parameters in {"add": 3, "take": 1, "drop_context": 1, "pairs": 2}.items():
+        getattr(library, name).argtypes = [ctypes.c_uint64] * parameters
+    return library
+
+
+def test_a_million_allocations_freed_again_need_no_more_room_than_are_live_at_once(ledger: ctypes.CDLL) -> None:
+    ledger.forget_all()
+    assert ledger.pairs(1_000_000, 1000) == 1
+    assert ledger.map_count() <= 1
+
+
+OPERATIONS = st.tuples(st.sampled_from(["add", "take", "drop"]), st.integers(1, 60), st.integers(1, 3))
+
+
+@given(operations=st.lists(OPERATIONS, max_size=200), spread=st.sampled_from([1, 512, 2**21, 2**31]))
+def test_entries_are_found_whatever_was_taken_out_before(
+    ledger: ctypes.CDLL, operations: list[tuple[str, int, int]], spread: int
+) -> None:
+    ledger.forget_all()
+    held: dict[int, tuple[int, int]] = {}
+    for operation, number, context in operations:
+        key = number * spread
+        if operation == "add" and key not in held:
+            held[key] = (number, context)
+            ledger.add(key, number, context)
+        elif operation == "take":
+            assert ledger.take(key) == held.pop(key, (-1, 0))[0]
+        elif operation == "drop":
+            before = ledger.refunds()
+            gone = {each: size for each, (size, at) in held.items() if at == context}
+            ledger.drop_context(context)
+            assert ledger.refunds() - before == sum(gone.values())
+            held = {each: about for each, about in held.items() if each not in gone}
+    assert {key: ledger.take(key) for key in held} == {key: size for key, (size, _) in held.items()}

@@ -1,0 +1,87 @@
+"""What slices leave of the card goes to those who can use it: to programs whose launches keep their thread busy and the
+card half idle, and to backfill beside online work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from gated import FOR_EVER_MS, GatedCard, Task
+
+from millpond.model.sharing import ShareClass
+
+LAUNCH_NS = 80_000
+PART = 0.95
+
+
+@pytest.fixture
+def card(timed_card: GatedCard) -> GatedCard:
+    timed_card.driver.set("launch_ns", LAUNCH_NS)
+    return timed_card
+
+
+def used(card: GatedCard, tasks: Sequence[Task], kernels_ns: Sequence[int], seconds: float) -> list[float]:
+    """Parts of the card's time that each had, when all launch without end."""
+    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
+        assert task.program is not None
+        task.program.send("busy", kernel_ns, FOR_EVER_MS)
+    card.until(lambda: all(task.region.usage().busy_ns for task in tasks))
+    card.pass_time(0.2)
+    before = card.busy_ns(tasks)
+    card.pass_time(seconds)
+    return [(now - then) / seconds / 1e9 for now, then in zip(card.busy_ns(tasks), before, strict=True)]
+
+
+@pytest.mark.parametrize(("programs", "part"), [(2, 0.25), (3, 1 / 3), pytest.param(8, 0.25, marks=pytest.mark.long)])
+def test_launch_bound_programs_together_lose_nothing(card: GatedCard, programs: int, part: float) -> None:
+    tasks = card.programs(*[{"cap_mib": 100, "guarantee_milli": 1000 // programs}] * programs)
+    found = used(card, tasks, [round(LAUNCH_NS * part)] * programs, 0.3)
+    assert sum(found) >= PART * min(1.0, programs * part)
+    assert found == pytest.approx([min(part, 1 / programs)] * programs, abs=0.03)
+
+
+def test_what_a_launch_bound_program_leaves_goes_to_one_with_a_small_guarantee(card: GatedCard) -> None:
+    tasks = card.programs({"guarantee_milli": 100}, {"guarantee_milli": 900})
+    other, first = used(card, tasks, [round(0.6 * LAUNCH_NS)] * 2, 0.5)
+    assert first == pytest.approx(0.6, abs=0.04)
+    assert other > 0.22  # of the 0.4 that are left: what the first one wants is known roughly
+
+
+BACKFILL = {"share_class": ShareClass.BACKFILL, "in_flight_us": 500}
+
+
+@pytest.mark.parametrize("kernel_ns", [10_000, 500_000])
+@pytest.mark.parametrize("is_about", [False, True], ids=["never active", "active a moment ago"])
+def test_backfill_beside_idle_online_work_loses_nothing(timed_card: GatedCard, kernel_ns: int, is_about: bool) -> None:
+    [online, backfill] = timed_card.programs({"share_class": ShareClass.ONLINE}, BACKFILL)
+    assert online.program is not None
+    if is_about:
+        online.program.send("launch", 10_000)
+        timed_card.until(lambda: online.region.usage().busy_ns > 0)
+    timed_card.driver.set("launch_ns", 4000)
+    [found] = used(timed_card, [backfill], [kernel_ns], 0.2)
+    assert found >= PART
+
+
+@pytest.mark.parametrize(("kernel_ns", "most"), [(50_000, 1.05), (500_000, 1.3)])
+def test_requests_beside_backfill_are_hardly_later(timed_card: GatedCard, kernel_ns: int, most: float) -> None:
+    [online, backfill] = timed_card.programs({"share_class": ShareClass.ONLINE}, BACKFILL)
+    alone = latencies(timed_card, online)
+    assert backfill.program is not None
+    backfill.program.send("busy", kernel_ns, FOR_EVER_MS)
+    timed_card.until(lambda: backfill.region.usage().busy_ns > 0)
+    beside = latencies(timed_card, online)
+    assert [late / early <= most for late, early in zip(beside, alone, strict=True)] == [True, True]
+    [gotten] = timed_card.busy_ns([backfill])
+    assert gotten > 0
+
+
+def latencies(card: GatedCard, online: Task) -> list[int]:
+    """The median and the 99th percentile of requests of 10 ms at random moments, that want a fifth of the card."""
+    assert online.program is not None
+    requests = 100
+    before = online.region.usage().launches
+    online.program.send("answer_requests", 2_000_000, 5, 50_000_000, requests)
+    card.until(lambda: online.region.usage().launches == before + 5 * requests)
+    card.pass_time(0.1)
+    return online.program.answer()[1:]

@@ -1,0 +1,174 @@
+"""Nothing is launched outside the account, whatever the streams and threads, and nothing stays in it for ever."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from gated import GatedCard, Task, keep_busy, until
+
+from millpond.model.sharing import ShareClass
+from millpond.node.sharing.gate import layout
+from millpond.node.sharing.gate.region import USAGE
+
+PREAMBLE = """
+import ctypes, threading, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, module, kernel = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+def enter():
+    assert cuda.cuCtxSetCurrent(context) == 0
+def ready():
+    assert cuda.cuInit(0) == 0
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    enter()
+    assert cuda.cuModuleLoadData(ctypes.byref(module), b"kernels") == 0
+    assert cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"spin") == 0
+def launch(stream, nanoseconds=20_000, call=cuda.cuLaunchKernel):
+    duration = ctypes.c_uint64(nanoseconds)
+    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(duration))
+    assert call(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, None) == 0
+def stream():
+    made = ctypes.c_void_p()
+    assert cuda.cuStreamCreate(ctypes.byref(made), 1) == 0
+    return made
+def all_at_once(what, threads):
+    def run():
+        enter()
+        what()
+    started = [threading.Thread(target=run) for _ in range(threads)]
+    for each in started:
+        each.start()
+    for each in started:
+        each.join()
+ready()
+"""
+
+
+@pytest.mark.parametrize(
+    ("launches", "program"),
+    [
+        (1200, "streams = [stream() for _ in range(400)]\nfor _ in range(3):\n    for each in streams: launch(each)"),
+        (300, "all_at_once(lambda: [launch(None, call=cuda.cuLaunchKernel_ptsz) for _ in range(2)], 150)"),
+        (2400, "shared = stream()\nall_at_once(lambda: [launch(shared) for _ in range(300)], 8)"),
+    ],
+    ids=["400 streams", "150 threads with a stream each", "8 threads on one stream"],
+)
+def test_every_launch_is_counted_with_its_time(card: GatedCard, launches: int, program: str) -> None:
+    task = card.slice()
+    card.python(task, PREAMBLE + program + "\ncuda.cuCtxSynchronize()\ntime.sleep(0.02)")
+    usage = task.region.usage()
+    assert usage.launches == launches
+    assert usage.busy_ns >= 0.5 * launches * 20_000  # the clock is the machine's, and it is busy
+
+
+def test_a_limit_holds_over_hundreds_of_streams(timed_card: GatedCard) -> None:
+    card = timed_card
+    [task] = card.programs({"limit_milli": 250})
+    assert task.program is not None
+    task.program("streams", 300)
+    task.program.send("spread", 500_000, 10**9)
+    card.until(lambda: task.region.usage().busy_ns > 0)
+    card.pass_time(0.3)
+    [before] = card.busy_ns([task])
+    card.pass_time(1.0)
+    [after] = card.busy_ns([task])
+    assert (after - before) / 1e9 == pytest.approx(0.25, abs=0.03)
+
+
+def test_a_batch_that_nobody_fills_does_not_stay_in_flight(timed_card: GatedCard) -> None:
+    [task] = timed_card.programs({})
+    assert task.program is not None
+    task.program.send("paced", 10_000, 80_000, 20)
+    timed_card.until(lambda: task.region.usage().launches > 0)
+    timed_card.pass_time(0.05)
+    assert in_flight(task) == 0
+    assert task.region.usage().launches == 20
+
+
+def test_work_of_a_stopped_process_does_not_hold_up_the_others_of_its_slice(timed_card: GatedCard) -> None:
+    card = timed_card
+    settings = {"share_class": ShareClass.BACKFILL, "floor_milli": 100}
+    [task, online] = card.programs(settings, {"share_class": ShareClass.ONLINE})
+    assert task.program is not None
+    for index in range(2):  # as a process leaves them that is stopped with work on the card
+        write_slot(task, index + 1, in_flight=3, outstanding_ns=10_000_000, due_ns=1)
+    keep_busy(online)
+    keep_busy(task)
+    card.until(lambda: online.region.usage().busy_ns > 0)
+    [before] = card.busy_ns([task])
+    card.pass_time(1.0)
+    [after] = card.busy_ns([task])
+    assert after - before > 30_000_000  # a tenth of the time, by its floor
+
+
+def write_slot(task: Task, index: int, **words: int) -> None:
+    slot = layout.TaskUsage.slot.offset + index * ctypes.sizeof(layout.Slot)
+    with (task.region.folder / USAGE).open("r+b") as file:
+        for name, value in {"pid": 1, **words}.items():
+            file.seek(slot + getattr(layout.Slot, name).offset)
+            file.write(value.to_bytes(8, "little"))
+
+
+def in_flight(task: Task) -> int:
+    return sum(process.in_flight for process in task.region.usage().processes.values())
+
+
+RELEASE = """
+launch(None)
+for _ in range(300):
+    again = ctypes.c_void_p()
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(again), 0) == 0
+    launch(None, 500_000)
+    assert cuda.cuDevicePrimaryCtxRelease_v2(0) == 0
+cuda.cuCtxSynchronize()
+"""
+
+RELEASE_BESIDE_LAUNCHES = """
+stop = threading.Event()
+def work():
+    own = stream()
+    while not stop.is_set():
+        launch(own)
+def release():
+    for _ in range(400):
+        again = ctypes.c_void_p()
+        assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(again), 0) == 0
+        assert cuda.cuDevicePrimaryCtxRelease_v2(0) == 0
+    stop.set()
+threads = [threading.Thread(target=lambda what=what: (enter(), what())) for what in (work, work, release)]
+for each in threads: each.start()
+for each in threads: each.join()
+cuda.cuCtxSynchronize()
+"""
+
+LAST_RELEASE = """
+for _ in range(60):
+    for each in [stream() for _ in range(3)] + [None]:
+        launch(each, 200_000)
+        launch(each, 200_000)
+    assert cuda.cuDevicePrimaryCtxRelease_v2(0) == 0
+    ready()
+launch(None)
+cuda.cuCtxSynchronize()
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [RELEASE, RELEASE_BESIDE_LAUNCHES, LAST_RELEASE], ids=["not the last", "beside launches", "the last"]
+)
+def test_a_context_is_released_while_work_of_it_is_in_flight(card: GatedCard, program: str) -> None:
+    task = card.slice()
+    card.python(task, PREAMBLE + program + "\nprint('done')")
+    assert task.region.usage().busy_ns > 0
+
+
+def test_a_release_that_is_not_the_last_waits_for_nothing(timed_card: GatedCard) -> None:
+    [task] = timed_card.programs({})
+    assert task.program is not None
+    timed_card.driver.set("launch_ns", 0)
+    task.program.send("launch", 15_000_000, 2)
+    pid = task.program.pid
+    until(lambda: timed_card.driver.launches_of(pid) == 2)
+    assert task.program.answer() == [0]
+    assert task.program("retain_and_release") == [0]  # without any time going by
+    assert timed_card.driver.pending_ns_of(pid) > 0
