@@ -10,6 +10,7 @@ from worlds import CARD_MIB, World, asks, elastic, gang, machine, queue, single
 from ledgers import check_everything
 from millpond.model.events import LimitChanged, PolicyChanged
 from millpond.model.nodes import Pool
+from millpond.model.states import JobState
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Priority, Suspendable
 from millpond.scheduling.feasibility.request_classes import RequestClass
@@ -52,6 +53,54 @@ def test_what_happens_to_a_fork_changes_nothing_in_its_source() -> None:
     assert world.core.snapshot() == before
     check_everything(world.core)
     check_everything(twin.core)
+
+
+def test_what_happens_to_a_source_changes_nothing_in_its_fork_nor_in_a_fork_of_that() -> None:
+    world = world_of_all_kinds()
+    before = world.core.snapshot()
+    first = world.core.fork()
+    second, third = first.fork(), world.core.fork()
+    world.submit(single("other", 2, priority=Priority.CRITICAL))
+    world.end("high")
+    world.go_to(world.now + 10_000.0)
+    assert world.core.snapshot() != before
+    for twin in (second, first, third):
+        check_everything(twin)
+        assert twin.snapshot() == before
+    check_everything(world.core)
+
+
+def test_forks_of_one_source_go_on_alike_whoever_goes_first() -> None:
+    source = world_of_all_kinds()
+    ends = []
+    for _ in range(3):
+        twin = World()
+        twin.core, twin.now = source.core.fork(), source.now
+        twin.end("high")
+        twin.go_to(source.now + 10_000.0)
+        check_everything(twin.core)
+        ends.append((twin.decisions, twin.core.snapshot()))
+    assert ends[0] == ends[1] == ends[2]
+    source.end("high")
+    source.go_to(source.now + 10_000.0)
+    assert source.core.snapshot() == ends[0][1]
+
+
+def test_a_fork_and_its_source_may_each_change_work_with_a_claim() -> None:
+    world = World(machine("a", 2))
+    world.lingering = {"low"}
+    world.submit(single("low", 2))
+    world.submit(single("high", 2, priority=Priority.HIGH))
+    assert world.core.snapshot()["claims"]
+    twin = World()
+    twin.core, twin.now = world.core.fork(), world.now
+    for each in (world, twin, world):
+        assert each.core.fork().snapshot() == each.core.snapshot()
+    world.tell(PolicyChanged(world.now, "fair", "default", preempt=True, reserve=True))
+    for each in (world, twin):
+        each.end("low")
+        assert each.core.jobs["high"].state is JobState.RUNNING
+        check_everything(each.core)
 
 
 @pytest.mark.parametrize("ordering", ["default", "fair", "tiresias"])
@@ -97,11 +146,11 @@ def test_copies_of_records_have_every_field() -> None:
     record, demand = JobRecord(job, RequestClass(job), 1, 0.0), RequestClass(job)
     for kind, source in ((JobRecord, record), (TaskRecord, record.tasks[0])):
         for number, each in enumerate(fields(kind)):
-            if each.name not in ("demand", "line", "tasks", "holding", "vacating"):
+            if each.name not in ("demand", "line", "_tasks", "_common_tasks", "holding", "vacating"):
                 setattr(source, each.name, f"value {number}")
     twin = record.copy(demand)
     assert (twin.demand, twin.line, len(twin.tasks)) == (demand, (), 1)
     for one, other in ((record, twin), (record.tasks[0], twin.tasks[0])):
         for each in fields(type(one)):
-            if each.name not in ("demand", "line", "tasks"):
+            if each.name not in ("demand", "line", "_tasks", "_common_tasks"):
                 assert getattr(other, each.name) == getattr(one, each.name)

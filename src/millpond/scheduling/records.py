@@ -16,6 +16,8 @@ from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.holdings import RUNNING, Holding, counted
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
+_new = object.__new__
+
 BY_REQUEST = "request"
 """``JobRecord.suspended_by`` of work that was suspended on request."""
 
@@ -86,7 +88,7 @@ class TaskRecord:
 
     def copy(self) -> TaskRecord:
         """The same task in a twin of its scheduler, with holdings of its own."""
-        twin = TaskRecord.__new__(TaskRecord)
+        twin = _new(TaskRecord)
         twin.holding = None if self.holding is None else self.holding.copy()
         twin.vacating = None if self.vacating is None else self.vacating.copy()
         twin.number = self.number
@@ -207,27 +209,43 @@ class JobRecord:
     migration: Migration | None = None
     suspend_refused: bool = False
     scaled_to_zero: str = ""
-    tasks: list[TaskRecord] = field(default_factory=list)
+    _tasks: list[TaskRecord] | None = field(init=False)
+    _common_tasks: Sequence[TaskRecord] = ()
+    """What it has had in common with copies, which nobody changes; its tasks, while it has none of its own."""
 
     def __post_init__(self) -> None:
         job, demand = self.job, self.demand
         self.id, self.queue = job.id, job.queue
         self.gpu_milli, self.elastic, self.amount = demand.gpu_milli, demand.elastic, demand.amount
         self.requeued_at = self.submitted_at
-        for index, role in enumerate(job.roles):
-            for _ in range(role.desired):
-                self.tasks.append(TaskRecord(len(self.tasks), role.name, index))
+        indices = [index for index, role in enumerate(job.roles) for _ in range(role.desired)]
+        self._tasks = [TaskRecord(number, job.roles[index].name, index) for number, index in enumerate(indices)]
+
+    @property
+    def tasks(self) -> list[TaskRecord]:
+        """Its tasks; own ones from now on, where it has had them in common with copies."""
+        tasks = self._tasks
+        if tasks is None:
+            tasks = self._tasks = [task.copy() for task in self._common_tasks]
+        return tasks
+
+    @tasks.setter
+    def tasks(self, tasks: list[TaskRecord]) -> None:
+        self._tasks = tasks
 
     def copy(self, demand: RequestClass) -> JobRecord:
         """The same job in a twin of its scheduler, which stands in no line yet.
 
+        Both have their tasks in common until they are asked for them: few jobs of a twin are ever looked at closely.
+
         Args:
             demand: the twin's own.
         """
-        twin = JobRecord.__new__(JobRecord)
+        twin = _new(JobRecord)
         twin.demand, twin.line = demand, ()
-        tasks = self.tasks
-        twin.tasks = [tasks[0].copy()] if len(tasks) == 1 else [task.copy() for task in tasks]
+        if self._tasks is not None:
+            self._common_tasks, self._tasks = self._tasks, None
+        twin._common_tasks, twin._tasks = self._common_tasks, None
         twin.requeued_at = self.requeued_at
         twin.attempt, twin.placed_by, twin.took_back = self.attempt, self.placed_by, self.took_back
         twin.state = self.state
@@ -263,6 +281,11 @@ class JobRecord:
         twin.first_started_at, twin.started_at, twin.ended_at = self.first_started_at, self.started_at, self.ended_at
         twin.expected_s, twin.cautious_s, twin.retry_at = self.expected_s, self.cautious_s, self.retry_at
         return twin
+
+    def keep_tasks(self) -> None:
+        """Go on with the very tasks that were just given to a copy, which has looked at them and has its own."""
+        if self._tasks is None:
+            self._tasks = list(self._common_tasks)
 
     @property
     def is_parked(self) -> bool:

@@ -179,7 +179,7 @@ class Scheduler:
         if replans or not state.waiting.count:
             grow_all(state, self._placer, self._claims)
         if state.waiting.count:
-            state.ordering.time_left.refresh(state.roster.live, state.now)
+            state.ordering.time_left.refresh(state.roster, state.now)
             state.rekey_due()
             if replans:
                 self._replanner.replan()

@@ -75,7 +75,7 @@ class State:
             ``scheduling.tenancy.windows``.
         is_unfinished: the latest cycle came to its bound on work, and has to go on.
         unlent: names of the pools that do not lend now.
-        rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
+        rekeys: heap of (instant, sequence, id of the job): when a waiting job's key is computed anew.
         looks: the same: when it is looked at whether it is overdue (``cycle.overdue``).
     """
 
@@ -110,8 +110,8 @@ class State:
         self.window_changes: list[tuple[float, int, JobRecord]] = []
         self.is_unfinished = False
         self.unlent: set[str] = set()
-        self.rekeys: list[tuple[float, int, JobRecord]] = []
-        self.looks: list[tuple[float, int, JobRecord]] = []
+        self.rekeys: list[tuple[float, int, str]] = []
+        self.looks: list[tuple[float, int, str]] = []
         self.next_decision = 1
         self.next_sequence = 0
         self.protects = False
@@ -182,23 +182,29 @@ class State:
                 _, _, due = self.line_up(record)
                 if due < NEVER:
                     record.rekey_at = due
-                    heapq.heappush(self.rekeys, (due, record.sequence, record))
+                    heapq.heappush(self.rekeys, (due, record.sequence, record.id))
                 if self.ordering.bounds_waits:
                     record.look_at = max(record.requeued_at + FIRST_LOOK_S, self.now)
-                    heapq.heappush(self.looks, (record.look_at, record.sequence, record))
+                    heapq.heappush(self.looks, (record.look_at, record.sequence, record.id))
         self.fresh.clear()
+
+    def in_line(self, job: str, sequence: int) -> JobRecord | None:
+        """The job of this id and arrival if it stands in a line; None if not, or if another has its id by now."""
+        record = self.jobs.get(job)
+        return record if record is not None and record.line and record.sequence == sequence else None
 
     def rekey_due(self) -> None:
         """Compute the keys anew that are due."""
         rekeys, now = self.rekeys, self.now
         while rekeys and rekeys[0][0] <= now:
-            due, sequence, record = rekeys[0]
-            if record.rekey_at != due or not record.line:
+            due, sequence, job = rekeys[0]
+            record = self.in_line(job, sequence)
+            if record is None or record.rekey_at != due:
                 heapq.heappop(rekeys)
                 continue
             key, record.displaces_above, record.rekey_at = self.line_up(record)
             self.waiting.rekey(record, key)
-            heapq.heapreplace(rekeys, (record.rekey_at, sequence, record))
+            heapq.heapreplace(rekeys, (record.rekey_at, sequence, job))
 
     def pause(self, record: JobRecord) -> None:
         """Wait before the next try after a refused start; the pause doubles with each refusal in a row."""

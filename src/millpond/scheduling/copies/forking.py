@@ -1,14 +1,15 @@
 """A twin of a scheduler, made by copying: arrays as they are, and a record of each job that lives.
 
 It goes on as a scheduler that was restored from a snapshot does, for a fiftieth of the time. What never changes is
-shared: jobs as they were submitted, placements, decisions, and records of jobs that have ended. A change of policy is a
-twin under other policies that takes all jobs over.
+shared: jobs as they were submitted, placements, decisions, and records of jobs that have ended. What few twins come to
+look at, or to change, is common until then: the tasks of each job (``JobRecord.tasks``), the tables of the roster. A
+change of policy is a twin under other policies that takes all jobs over.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -21,7 +22,6 @@ from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
-TwinOf = Callable[[JobRecord], JobRecord]
 Heap = list[tuple[float, int, JobRecord]]
 
 
@@ -39,12 +39,12 @@ def fork(source: Parts, twin: Parts) -> None:
     with _collector_paused():
         _copy_places(source, twin)
         before, state = source.state, twin.state
-        twin_of = _copy_jobs(before, state)
+        _copy_jobs(before, state)
         state.ordering.restore(before.ordering.snapshot())
         state.waiting.copy_from(before.waiting, state.jobs)
         state.roster.copy_from(before.roster, state.jobs)
-        state.fresh = list(map(twin_of, before.fresh))
-        state.looks, state.rekeys = _heap_of_twins(before.looks, twin_of), _heap_of_twins(before.rekeys, twin_of)
+        state.fresh = [record if record.state in ENDED_JOBS else state.jobs[record.id] for record in before.fresh]
+        state.looks, state.rekeys = list(before.looks), list(before.rekeys)
         twin.claims.copy_from(source.claims)
         twin.placer.selector.use_tables(source.placer.selector.tables)
         twin.placer.tables_stale = source.placer.tables_stale
@@ -117,8 +117,8 @@ def _take_over_jobs(before: State, state: State) -> None:
     state.deadlines, state.paused, state.window_changes = before.deadlines, before.paused, before.window_changes
 
 
-def _copy_jobs(before: State, state: State) -> TwinOf:
-    """Returns who is whose twin."""
+def _copy_jobs(before: State, state: State) -> None:
+    """Have twins of all jobs that live; those that have ended are shared."""
     demands: dict[RequestClass, RequestClass] = {}
     jobs = state.jobs
     jobs.update(before.jobs)  # a table that grows is filled twice
@@ -134,20 +134,17 @@ def _copy_jobs(before: State, state: State) -> TwinOf:
         twins.update(zip(records, map(jobs.__getitem__, records), strict=True))
         return twins
 
-    def twin_of(record: JobRecord) -> JobRecord:
-        return record if record.state in ENDED_JOBS else jobs[record.id]
-
     state.running, state.suspended = twins_of(before.running), twins_of(before.suspended)
     state.kept, state.growing, state.elastic = map(twins_of, (before.kept, before.growing, before.elastic))
     state.deadlines = list(before.deadlines)
-    state.paused = _heap_of_twins(before.paused, twin_of)
-    state.window_changes = _heap_of_twins(before.window_changes, twin_of)
+    state.paused = _heap_of_twins(before.paused, jobs)
+    state.window_changes = _heap_of_twins(before.window_changes, jobs)
     state.arrivals.copy_from(before.arrivals, jobs)
-    return twin_of
 
 
-def _heap_of_twins(heap: Heap, twin_of: TwinOf) -> Heap:
-    return [(at, sequence, twin_of(record)) for at, sequence, record in heap]
+def _heap_of_twins(heap: Heap, jobs: dict[str, JobRecord]) -> Heap:
+    """The same of the twins among ``jobs``; one that has ended is its own, and may have been forgotten."""
+    return [(at, sequence, each if each.state in ENDED_JOBS else jobs[each.id]) for at, sequence, each in heap]
 
 
 @contextmanager

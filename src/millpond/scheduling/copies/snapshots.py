@@ -221,11 +221,11 @@ def _heap(by_instant: Sequence[tuple[float, str]], state: State) -> list[tuple[f
     return heap
 
 
-_MADE_ANEW = {"demand", "id", "queue", "gpu_milli", "elastic", "amount", "state", "line", "slot"}
+_MADE_ANEW = {"demand", "id", "queue", "gpu_milli", "elastic", "amount", "state", "line", "slot", "_common_tasks"}
 """Fields of a job's record that follow from others."""
 _CONVERTED = {
-    "job", "tasks", "key", "displaces_above", "suspended_why", "suspend_mode", "ready_at", "suspend_refused", "leave_s",
-    "return_s", "migration", "stop_trigger", "stop_cause",
+    "job", "_tasks", "key", "displaces_above", "suspended_why", "suspend_mode", "ready_at", "suspend_refused",
+    "leave_s", "return_s", "migration", "stop_trigger", "stop_cause",
 }  # fmt: skip
 """Fields that ``_record_plain`` and ``_record`` write and read one by one."""
 _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
@@ -300,9 +300,9 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
         record.displaces_above = NEVER if above is None else above
         state.waiting.add(record)
         if record.rekey_at:
-            heapq.heappush(state.rekeys, (record.rekey_at, record.sequence, record))
+            heapq.heappush(state.rekeys, (record.rekey_at, record.sequence, record.id))
         if record.look_at:
-            heapq.heappush(state.looks, (record.look_at, record.sequence, record))
+            heapq.heappush(state.looks, (record.look_at, record.sequence, record.id))
     return record
 
 

@@ -74,8 +74,9 @@ class Claims:
     def copy_from(self, other: Claims) -> None:
         """Keep the same places for the own jobs of the same names."""
         for job, claim in other.by_job.items():
-            before, after = other._state.jobs[job].tasks, self._state.jobs[job].tasks
-            twins = {id(task): twin for task, twin in zip(before, after, strict=True)}
+            after, source = self._state.jobs[job].tasks, other._state.jobs[job]
+            source.keep_tasks()  # of which its claim speaks
+            twins = {id(task): twin for task, twin in zip(source.tasks, after, strict=True)}
             placed = [(twins[id(task)], holding.copy()) for task, holding in claim.placed]
             self.by_job[job] = Claim(placed, claim.victims, claim.cause)
         self.reservations, self._found_at = dict(other.reservations), dict(other._found_at)

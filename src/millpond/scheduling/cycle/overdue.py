@@ -52,8 +52,9 @@ class Overdue:
         state, left = self._state, LOOKS_PER_CYCLE
         looks, now = state.looks, state.now
         while left and looks and looks[0][0] <= now:
-            at, sequence, record = heapq.heappop(looks)
-            if not record.line or record.overdue or record.look_at != at:
+            at, sequence, job = heapq.heappop(looks)
+            record = state.in_line(job, sequence)
+            if record is None or record.overdue or record.look_at != at:
                 continue
             record.look_at, was_read = self._next_look(record)
             left = 0 if was_read else left - 1
@@ -62,7 +63,7 @@ class Overdue:
                 state.waiting.backlog.forget(record)
                 state.waiting.rekey(record, state.line_up(record)[0])
             else:
-                heapq.heappush(looks, (record.look_at, sequence, record))
+                heapq.heappush(looks, (record.look_at, sequence, job))
 
     def _next_look(self, record: JobRecord) -> tuple[float, bool]:
         """When a job is to be looked at next, now if it is overdue; and whether running work was read for that."""

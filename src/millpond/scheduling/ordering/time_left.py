@@ -26,7 +26,7 @@ from millpond.scheduling.ordering.line_table import (
 from millpond.scheduling.ordering.running import count_outlived, expected_ends
 from millpond.scheduling.ordering.survival import SurvivalTable
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import FloatArray
+from millpond.scheduling.reclaiming.roster import FloatArray, Roster
 from millpond.scheduling.records import JobRecord
 
 
@@ -115,11 +115,12 @@ class TimeLeft:
         else:
             self.survival.outlive(record, record.attained_s)
 
-    def refresh(self, slots: FloatArray, now: float) -> None:
-        """Bring the answers up to what was learnt. ``slots``: running work, see ``reclaiming.roster``."""
+    def refresh(self, roster: Roster, now: float) -> None:
+        """Bring the answers up to what was learnt, also from the work that runs."""
         # Looking at all running work is worth it only once enough has ended since the last time.
-        if self.survival.is_stale(slots.shape[1]):
-            self._count_outlived(slots, now, self.survival.edges, self.survival.outlived)
+        if self.survival.is_stale(roster.width):
+            roster.own_tables()
+            self._count_outlived(roster.live, now, self.survival.edges, self.survival.outlived)
             self.survival.refresh()
             self.version += 1
 

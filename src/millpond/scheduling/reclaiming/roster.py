@@ -66,8 +66,24 @@ LEAST_MOVING_CARDS = 2.0
 """Only for jobs of so many cards are others moved aside."""
 
 
+_TABLES = (
+    "rows", "row_devices", "row_memory", "node_head", "slots", "live",
+    "_row_bytes", "_row_cells", "_device_cells", "_memory_cells", "_head_cells", "_slot_cells",
+)  # fmt: skip
+"""All tables of a roster, and the same memory as cells."""
+
+
+class _Sharers:
+    """How many rosters have the same tables."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 1
+
+
 class Roster:
-    """Rows and slots with free lists; tables double when full.
+    """Rows and slots with free lists; tables double when full. A copy shares them until one of the two changes them.
 
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
@@ -94,26 +110,34 @@ class Roster:
         self._free_rows: list[int] = []
         self._free_slots: list[int] = []
         """Those of them that were given back."""
+        self._sharers = _Sharers()
 
     def copy_from(self, other: Roster, jobs: dict[str, JobRecord]) -> None:
         """Have ``jobs`` in their slots, as their twins are in another roster."""
-        # What was never used is zero, and is not touched: memory costs more than what is written to it.
-        self._rows_used, used = other._rows_used, slice(other._rows_used)
-        rows, devices = other.rows.T, other.row_devices.shape[1]
-        self.row_devices, self.row_memory = other.row_devices[used], other.row_memory[used]
-        self._hold_rows(_wider(rows[used], *rows.shape), devices=devices)
-        self.live = self.live[:, :0]
-        self._hold_slots(_wider(other.live, *other.slots.shape))
-        self.live = self.slots[:, : other.width]
-        self._hold_heads(other.node_head.copy())
+        self._sharers = other._sharers
+        self._sharers.count += 1
+        for name in _TABLES:
+            setattr(self, name, getattr(other, name))
         self.records = [None] * len(other.records)
-        for record in jobs.values():
-            if record.slot >= 0:
-                self.records[record.slot] = record
+        self.records[: other.width] = [record and jobs[record.id] for record in other.records[: other.width]]
         self._by_priority, self._slot_rows = list(other._by_priority), list(other._slot_rows)
         self._queue_numbers = dict(other._queue_numbers)
+        self._rows_used = other._rows_used
         self._free_rows, self._free_slots = list(other._free_rows), list(other._free_slots)
         self.version = other.version
+
+    def own_tables(self) -> None:
+        """Before a change of the tables: from now on no copy sees them; the last that does keeps them."""
+        if self._sharers.count == 1:
+            return
+        self._sharers.count -= 1
+        self._sharers = _Sharers()
+        # What was never used is zero, and is not touched: memory costs more than what is written to it.
+        used, rows, devices = slice(self._rows_used), self.rows.T, self.row_devices.shape[1]
+        self.row_devices, self.row_memory = self.row_devices[used], self.row_memory[used]
+        self._hold_rows(_wider(rows[used], *rows.shape), devices=devices)
+        self._hold_slots(_wider(self.live, *self.slots.shape))
+        self._hold_heads(self.node_head.copy())
 
     def add(self, record: JobRecord, now: float, sizes: tuple[float, float, float, float, float]) -> None:
         """Enter a job that runs, with all its holdings.
@@ -123,6 +147,7 @@ class Roster:
         """
         if record.slot >= 0:
             self.remove(record)
+        self.own_tables()
         slot = record.slot = self._free_slots.pop() if self._free_slots else self._unused_slot()
         self.records[slot] = record
         whole_s, exact, weight, charge, loss = sizes
@@ -161,6 +186,7 @@ class Roster:
         slot = record.slot
         if slot < 0:
             return
+        self.own_tables()
         for row in self._slot_rows[slot]:
             self._remove_row(row)
         self._slot_rows[slot] = ()
