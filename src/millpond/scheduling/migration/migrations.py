@@ -294,7 +294,9 @@ class Migrations:
         state = self._state
         task = record.tasks[0]
         old = task.holding
-        if old is None or not self._could_come_back(record):
+        if old is None or old.shape.total_compute_milli > state.cluster.free_gpu_milli:
+            return False
+        if not self._could_come_back(record):
             return False
         needed = given_up(state, record)
         mask = self._claims.mask(record)

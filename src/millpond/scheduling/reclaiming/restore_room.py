@@ -33,20 +33,29 @@ def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
     wanted = [record for record in left if record.job.pool in pools and pools[record.job.pool].suspends]
     wanted = [record for record in wanted if record.id not in claims.by_job and not is_suspending(state, record)]
     wanted = [record for record in wanted if not claims.are_on_nodes_of(record)]
-    holders = DeviceHolders(state, wanted)
-    for record in wanted:
-        if not claims.are_on_nodes_of(record):
-            _make_way(state, claims, record, holders.of(record))
-
-
-def _make_way(state: State, claims: Claims, record: JobRecord, victims: Sequence[JobRecord]) -> None:
-    if not victims:
+    if not wanted:
         return
-    mark, rule = state.journal.begin(), Displacement(state)
+    holders, rule = DeviceHolders(state, wanted), Displacement(state)
+    for record in wanted:
+        if not claims.are_on_nodes_of(record) and _make_way(state, claims, rule, record, holders.of(record)):
+            rule = Displacement(state)  # others run now than it has seen
+
+
+def _make_way(
+    state: State, claims: Claims, rule: Displacement, record: JobRecord, victims: Sequence[JobRecord]
+) -> bool:
+    """Ask all of them to leave for a suspended job; False, and nothing changed, if they may not be, or it is in vain.
+
+    Args:
+        rule: made since others were last asked.
+    """
+    if not victims:
+        return False
+    mark = state.journal.begin()
     for number, victim in enumerate(victims):
         if not _may_ask(state, rule, record, victim, victims[:number]):
             state.journal.rollback(mark)
-            return
+            return False
         held = [task for task in victim.tasks if task.holding is not None]
         for task in held:
             if task.holding is not None:
@@ -57,10 +66,11 @@ def _make_way(state: State, claims: Claims, record: JobRecord, victims: Sequence
     softened = soften(state, victims, lambda: True) if fits else ()
     state.journal.rollback(mark)
     if not fits:
-        return
+        return False
     placed = [(task, task.holding) for task in record.tasks if task.holding is not None]
     claims.put(record.id, Claim(placed, tuple((each.id, each.attempt, ()) for each in victims), Cause.PREEMPTED))
     ask_to_leave(state, victims, softened, Cause.PREEMPTED, record.id)
+    return True
 
 
 def _may_ask(

@@ -22,7 +22,7 @@ class DeviceHolders:
         self._found: dict[int, list[tuple[int, JobRecord]]] = {
             device: [] for record in wanted for device in devices_of(record)
         }
-        for place, other in enumerate(state.running.values() if wanted else ()):
+        for place, other in enumerate(state.running.values()):
             for task in other.tasks:
                 for device in () if task.holding is None else task.holding.devices:
                     if device in self._found:

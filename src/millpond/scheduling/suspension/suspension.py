@@ -257,6 +257,8 @@ def resume(state: State, record: JobRecord, cause: Cause) -> bool:
     Its devices have to be free again, and its queue has to admit what it gave up when it was suspended.
     """
     tasks = suspended_tasks(record)
+    if any(_lacks_compute(state, task.holding) for task in tasks):
+        return False
     mark = state.journal.begin()
     needed = given_up(state, record)
     if not state.admits(record, needed) or not _retake(state, tasks):
@@ -326,6 +328,11 @@ def _supersede(state: State, record: JobRecord) -> None:
     for decision in state.pending.of(record.id):
         if isinstance(decision, (Suspend, Resume)):
             state.pending.pop(decision.id)
+
+
+def _lacks_compute(state: State, holding: Holding | None) -> bool:
+    """Whether compute that a suspended task gave up is not free: a quick first look, before anything is tried."""
+    return holding is not None and holding.hold is not HoldState.RUNNING and state.cluster.lacks_compute(holding)
 
 
 def _retake(state: State, tasks: Sequence[TaskRecord]) -> bool:
