@@ -218,8 +218,10 @@ class JobRecord:
         self.id, self.queue = job.id, job.queue
         self.gpu_milli, self.elastic, self.amount = demand.gpu_milli, demand.elastic, demand.amount
         self.requeued_at = self.submitted_at
-        indices = [index for index, role in enumerate(job.roles) for _ in range(role.desired)]
-        self._tasks = [TaskRecord(number, job.roles[index].name, index) for number, index in enumerate(indices)]
+        tasks = self._tasks = []
+        for index, role in enumerate(job.roles):
+            for _ in range(role.desired):
+                tasks.append(TaskRecord(len(tasks), role.name, index))
 
     @property
     def tasks(self) -> list[TaskRecord]:
@@ -345,9 +347,9 @@ class JobRecord:
         Frameworks take a task's number for its rank.
         """
         if len(self.tasks) > 1:
-            self.tasks = sorted(self.wanted(), key=lambda task: task.role_index)
+            tasks = self.tasks = sorted(self.wanted(), key=lambda task: task.role_index)
             self.amount = self.demand.amount
-            for number, task in enumerate(self.tasks):
+            for number, task in enumerate(tasks):
                 task.number = number
 
     def wanted(self) -> list[TaskRecord]:

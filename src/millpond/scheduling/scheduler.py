@@ -92,7 +92,7 @@ class Scheduler:
         Raises:
             InvalidInputError, NotFoundError, ConflictError: the event contradicts the state; nothing has changed.
         """
-        if isinstance(event, PolicyChanged):
+        if type(event) is PolicyChanged:
             self._change_policy(event)
         else:
             self._event_handlers.handle(event)

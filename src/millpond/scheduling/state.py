@@ -8,6 +8,7 @@ fair shares and waiting lines agree.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -348,11 +349,11 @@ class State:
 
     def expect_answer(self, decision: Decision) -> None:
         """The engine will be asked to carry a decision out."""
-        nodes: dict[str, None] = {}
+        nodes: Sequence[str] = ()
         if moves_memory(decision):
             tasks = self.jobs[decision.job].tasks if decision.job in self.jobs else ()
-            nodes = dict.fromkeys(task.placement.node for task in tasks if task.placement is not None)
-        self.pending.add(decision, tuple(nodes))
+            nodes = tuple(dict.fromkeys(task.placement.node for task in tasks if task.placement is not None))
+        self.pending.add(decision, nodes)
 
 
 def user_account(queue: str, user: str) -> str:

@@ -166,7 +166,7 @@ class AdmissionCycle:
                 if not depth and (released_first := lines.look_no_further()) is not None:
                     outcome.held_back.append(released_first)
             elif verdict is AdmissionVerdict.PLACED:
-                standing.place(record, [task for task, _ in outcome.placed[-1][1]])
+                standing.place(record, outcome.placed[-1][1])
                 lines.go_on(record)
             if self._is_long and self._displacing(outcome) != before:
                 lines.reconsider()
@@ -222,9 +222,10 @@ class AdmissionCycle:
 
     def _lowest_class(self) -> float:
         """The lowest class of priority among all work that holds something; infinite when there is none."""
-        lowest = self._state.roster.least_priority()
-        for record in (*self._state.suspended.values(), *self._state.kept.values()):
-            lowest = min(lowest, float(record.job.priority))
+        state, lowest = self._state, self._state.roster.least_priority()
+        for jobs in (state.suspended, state.kept):
+            for record in jobs.values():
+                lowest = min(lowest, float(record.job.priority))
         return lowest
 
     def _consider(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:

@@ -80,10 +80,9 @@ class EngineEvents:
         record = self._running(event.job, event.attempt)
         if record is None:
             return
-        if event.task == ALL_TASKS:
-            named = record.tasks
-        else:
-            named = record.tasks[event.task : event.task + 1] if event.task >= 0 else []
+        named = record.tasks
+        if event.task != ALL_TASKS:
+            named = named[event.task : event.task + 1] if event.task >= 0 else []
         tasks = [task for task in named if task.state in ACTIVE]
         if tasks:
             self._task_completion.end(record, tasks, event.outcome, event.exit_code, event.detail, event.service_s)
@@ -103,8 +102,9 @@ class EngineEvents:
 
     def _started(self, record: JobRecord, decision: Start) -> None:
         state = self._state
+        tasks = record.tasks
         for placement in decision.placements:
-            task = record.tasks[placement.task]
+            task = tasks[placement.task]
             if task.state is TaskState.STARTING:
                 task.move(Trigger.START_CONFIRMED)
         record.refresh()

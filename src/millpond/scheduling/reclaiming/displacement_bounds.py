@@ -155,7 +155,7 @@ class DisplacementBounds:
         by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
         self._is_by_queue = by_queue and not self._state.queues.has_guarantees
         self._by_request.clear()
-        self._freed_rooms = [FreedRoom(_NO_NODES, (), 0, self._state.cluster.arrays.change_head)]
+        self._freed_rooms.clear()
 
     def exclude(self, record: JobRecord, *, is_long: bool) -> bool:
         """Whether no running work could leave for a job by the ordering.
@@ -236,7 +236,10 @@ class DisplacementBounds:
 
     def _note_freed_room(self) -> None:
         """See which nodes have changed since work was asked to leave."""
-        arrays, last, leaving = self._state.cluster.arrays, self._freed_rooms[-1], len(self._running.leaving)
+        arrays, leaving = self._state.cluster.arrays, len(self._running.leaving)
+        if not self._freed_rooms:  # nothing was looked up before
+            self._freed_rooms.append(FreedRoom(_NO_NODES, (), leaving, arrays.change_head))
+        last = self._freed_rooms[-1]
         if leaving == last.leaving:
             return
         nodes = arrays.changed_since(last.change_head)

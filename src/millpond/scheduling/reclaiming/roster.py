@@ -127,9 +127,12 @@ class Roster:
         self.version = other.version
 
     def own_tables(self) -> None:
-        """Before a change of the tables: from now on no copy sees them; the last that does keeps them."""
-        if self._sharers.count == 1:
-            return
+        """Before a change of the tables: from now on no copy sees them."""
+        if self._sharers.count > 1:
+            self._own_tables()
+
+    def _own_tables(self) -> None:
+        """Have copies of tables that others have too; the last that has them keeps them."""
         self._sharers.count -= 1
         self._sharers = _Sharers()
         # What was never used is zero, and is not touched: memory costs more than what is written to it.
@@ -147,7 +150,8 @@ class Roster:
         """
         if record.slot >= 0:
             self.remove(record)
-        self.own_tables()
+        if self._sharers.count > 1:
+            self._own_tables()
         slot = record.slot = self._free_slots.pop() if self._free_slots else self._unused_slot()
         self.records[slot] = record
         whole_s, exact, weight, charge, loss = sizes
@@ -163,30 +167,32 @@ class Roster:
             record.debt_s,
             whole_s,
             exact,
-            float(job.priority),
+            job.priority,
             float("inf") if exempt else started + job.minimum_run_s,
-            float(record.size_class),
+            record.size_class,
             weight,
             charge,
             float("inf") if job.time_limit_s is None else job.time_limit_s,
-            float(record.sequence),
-            float(record.bins_outlived),
+            record.sequence,
+            record.bins_outlived,
             loss,
             record.reached_s,
-            float(self._queue_numbers.setdefault(record.queue, len(self._queue_numbers))),
+            self._queue_numbers.setdefault(record.queue, len(self._queue_numbers)),
         )
         self._slot_cells[slot :: self.slots.shape[1]] = array("d", values)
         self.version += 1
         self._by_priority[job.priority] += 1
-        holdings = (task.holding for task in record.tasks)
-        self._slot_rows[slot] = tuple([self._add_row(slot, each) for each in holdings if each is not None])
+        self._slot_rows[slot] = tuple(
+            [self._add_row(slot, task.holding) for task in record.tasks if task.holding is not None]
+        )
 
     def remove(self, record: JobRecord) -> None:
         """Take a job off; nothing happens if it is not on the roster."""
         slot = record.slot
         if slot < 0:
             return
-        self.own_tables()
+        if self._sharers.count > 1:
+            self._own_tables()
         for row in self._slot_rows[slot]:
             self._remove_row(row)
         self._slot_rows[slot] = ()

@@ -15,6 +15,7 @@ import numpy as np
 
 from millpond.model.resources import Amount
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.ordering.line_table import (
     ACCOUNT,
     KEY,
@@ -58,7 +59,6 @@ class QueueRank:
         self.has_rounds = self.by_share and len(state.queues.by_name) > len((ROOT_QUEUE, DEFAULT_QUEUE))
         self._strict = state.ordering.share_decides
         self._capacity = state.cluster.capacity if self.by_share else Amount()
-        self._depth = max(len(node.path) for node in state.queues.by_name.values()) - 1
         self._rounds: dict[str, Rank] = {}
         self._standings: dict[str, Rank] = {}
         self._stretches: dict[tuple[str, str], float] = {}
@@ -137,7 +137,7 @@ class QueueRank:
     def _levels(self, queue: str) -> list[float]:
         """The service of a leaf and of all queues above it, each for its weight, from the root down."""
         served = [self._served_s(node.queue.name) / node.part for node in self._path(queue)]
-        return served + [0.0] * (self._depth - len(served))
+        return served + [0.0] * (self._state.queues.depth - len(served))
 
     def _path(self, queue: str) -> tuple[QueueNode, ...]:
         """A leaf and all queues above it, without the root, from the top down."""
@@ -157,12 +157,12 @@ class QueueRank:
                 known[account] = (SHARE_FLOOR + share / parts[account[0]]) ** SHARE_POWER
         return [known[account] for account in accounts]
 
-    def place(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> None:
+    def place(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]]) -> None:
         """Tasks of a job are about to start: its queues and its user count as holding them from now on."""
         if not self.by_share:
             return
         queue, user = record.queue, record.job.user
-        amount, before = record.amount_of(tasks), self.standing(queue, user)
+        amount, before = record.amount_of([task for task, _ in placed]), self.standing(queue, user)
         for name in (*(node.queue.name for node in self._path(queue)), user_account(queue, user)):
             more = self._placed.setdefault(name, [0.0, 0.0, 0.0])
             more[0] += amount.gpu_milli
@@ -187,6 +187,8 @@ def _has_accounts(state: State) -> bool:
     """Whether more than one queue or user has used the cluster, or waits for it."""
     if state.usage.accounts > 1:
         return True
-    waiting = iter(state.waiting.lines)
-    first = next(waiting, ())[:2]
+    waiting = state.waiting.lines
+    if len(waiting) < 2:
+        return False
+    first = next(iter(waiting))[:2]
     return any(line[:2] != first for line in waiting)

@@ -79,6 +79,8 @@ class QueueTree:
         """Whether any queue is guaranteed anything."""
         self.has_bounds = False
         """Whether any queue has a limit or may not borrow."""
+        self.depth = 0
+        """Queues from the deepest one up to the root, without that."""
         self.set_queue(Queue(ROOT_QUEUE, parent=""))
         self.set_queue(Queue(DEFAULT_QUEUE))
 
@@ -102,6 +104,7 @@ class QueueTree:
             parent.weights = sum(self.by_name[child].queue.weight for child in parent.children)
         for node in self.by_name.values():
             node.guarantor = next((each for each in node.path if each.queue.guarantee.gpu_milli > 0), None)
+        self.depth = max(len(node.path) for node in self.by_name.values()) - 1
         self.has_guarantees = any(node.guarantor is not None for node in self.by_name.values())
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
 
