@@ -69,6 +69,7 @@ def go_on_under_other_policies(source: Parts, twin: Parts) -> None:
         if state.settings.ordering == before.settings.ordering:
             state.ordering.restore(before.ordering.snapshot())
             state.roster.copy_from(before.roster, state.jobs)
+            before.roster.leave_tables()
         else:
             state.ordering.time_left.restore(before.ordering.time_left.snapshot())
             state.roster.widen(before.roster.width)

@@ -126,6 +126,10 @@ class Roster:
         self._free_rows, self._free_slots = list(other._free_rows), list(other._free_slots)
         self.version = other.version
 
+    def leave_tables(self) -> None:
+        """It is used no longer: a copy may change what they have had in common."""
+        self._sharers.count -= 1
+
     def own_tables(self) -> None:
         """Before a change of the tables: from now on no copy sees them."""
         if self._sharers.count > 1:
