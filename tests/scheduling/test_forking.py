@@ -8,7 +8,7 @@ import pytest
 from worlds import CARD_MIB, World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
-from millpond.model.events import LimitChanged, PolicyChanged
+from millpond.model.events import LimitChanged, NodeJoined, PolicyChanged
 from millpond.model.nodes import Pool
 from millpond.model.states import JobState
 from millpond.model.tenants import Limit
@@ -101,6 +101,16 @@ def test_a_fork_and_its_source_may_each_change_work_with_a_claim() -> None:
         each.end("low")
         assert each.core.jobs["high"].state is JobState.RUNNING
         check_everything(each.core)
+
+
+def test_nodes_join_a_fork_also_of_a_scheduler_without_any() -> None:
+    for source in (world_of_all_kinds(), World()):
+        twin = World()
+        twin.core, twin.now = source.core.fork(), source.now
+        twin.tell(NodeJoined(twin.now, machine("c", 4)))
+        twin.submit(single("other", 4, priority=Priority.CRITICAL))
+        assert twin.core.jobs["other"].state is JobState.RUNNING
+        check_everything(twin.core)
 
 
 @pytest.mark.parametrize("ordering", ["default", "fair", "tiresias"])

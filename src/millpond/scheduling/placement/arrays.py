@@ -177,8 +177,9 @@ class ClusterArrays:
 
     def copy_from(self, other: ClusterArrays) -> None:
         """Become like another one with the same extras and a log of the same size, as a fork of the scheduler does."""
-        self._hold_nodes(other.node_table.copy())
-        self._hold_devices(other.device_table.copy())
+        # Without the room to grow: new memory costs more than what is written to it.
+        self._hold_nodes(other.node_table[:, : max(other.node_count, 1)].copy())
+        self._hold_devices(other.device_table[:, : max(other.device_count, 1)].copy())
         self.changed[:] = other.changed
         self.change_head = other.change_head
         self._span = (0, 0)
