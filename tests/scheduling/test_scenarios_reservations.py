@@ -301,9 +301,29 @@ def test_a_job_of_one_task_is_kept_the_node_on_which_there_is_room_first(seed: i
     assert reserved_for(world, single("last", size)) == on_all
 
 
-def reserved_for(world: World, job: Job) -> tuple[tuple[int, ...], float] | None:
+@pytest.mark.parametrize("known", [False, True])
+def test_a_kept_node_with_one_job_left_is_exchanged_only_if_others_are_surely_empty_sooner(known: bool) -> None:
+    world, draws = World(machine("a", 4), machine("b", 4)), random.Random(1)
+    for number in range(100):
+        world.submit(single(f"past-{number}"), lasting=draws.lognormvariate(5.7, 1.0))
+        world.go_to(world.now + 400)
+    world.go_to(world.now + 50_000)
+    world.submit(single("last", 1), lasting=20_000, known=known)
+    world.submit(single("beside", 3))
+    world.go_to(world.now + 500)
+    world.submit(*(single(f"other-{number}") for number in range(4)), lasting=5_000, known=known)
+    assert (world.nodes_of("last"), world.nodes_of("other-0"), world.nodes_of("other-3")) == (["a"], ["b"], ["b"])
+    world.end("beside")
+    for _ in range(20):
+        found = reserved_for(world, single("wide", 4), kept=(0,))
+        assert found is not None
+        assert found[0] == ((1,) if known else (0,))
+        world.go_to(world.now + 100)
+
+
+def reserved_for(world: World, job: Job, kept: tuple[int, ...] = ()) -> tuple[tuple[int, ...], float] | None:
     """Nodes and instant that would be kept for a job that waits alone."""
     core, now = world.core._state, world.now
     record = core.new_record(job, 1_000, now)
-    found = world.core._reserver.reserve(record)
+    found = world.core._reserver.reserve(record, kept)
     return None if found is None else (found.nodes, found.at)

@@ -110,11 +110,12 @@ class Reserver:
         """Nodes and time for a blocked job; None when the running work never leaves enough room.
 
         Args:
-            kept: the nodes it had so far. Others replace them only where they promise room in far less time: what kept
-                nodes have gained by being kept is lost then.
+            kept: the nodes it had so far. Others replace them only where they promise room in far less time, and with
+                good certainty: what kept nodes have gained by being kept is lost then, and a node on which several jobs
+                of unknown length run is empty later than each of them is expected to end.
         """
         groups = required_groups(self.state.cluster, record.job)
-        times = self._times(record, is_exact=bool(kept))
+        times = self._times(record, kept=kept)
         if kept:
             others = np.ones(self.state.cluster.arrays.node_count, dtype=np.bool_)
             others[[node for node in kept if node < len(others)]] = False
@@ -139,22 +140,26 @@ class Reserver:
         return Reservation(record.id, tuple(dict.fromkeys(nodes)), at)
 
     def _times(
-        self, record: JobRecord, only: tuple[int, ...] = (), *, is_exact: bool = False
+        self, record: JobRecord, only: Sequence[int] = (), kept: Sequence[int] = ()
     ) -> list[tuple[int, FloatArray]]:
         """For each role: how many tasks have to start, and (nodes, copies) when each node has room for 1, 2, … .
 
         Args:
             only: the nodes to be looked at; none: all of its pool.
-            is_exact: every node's instant is wanted, not only those before the soonest that was found.
+            kept: it has these so far. Every node's instant is wanted then, not only those before the soonest that was
+                found, and that of other nodes with good certainty.
         """
         state, job = self.state, record.job
         most_copies = MOST_COPIES_PER_NODE if required_groups(state.cluster, job) is None else len(record.tasks)
         roster, arrays = state.roster, state.cluster.arrays
         count = arrays.node_count
         ends = state.ordering.time_left.ends(roster.live, state.now)
+        if kept:
+            stays = np.isin(np.arange(len(ends)), roster.slots_on(np.array(kept, dtype=np.int64)))
+            ends = np.where(stays, ends, state.ordering.time_left.cautious_ends(roster.live, state.now))
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
-        is_single = len(tasks) == 1 and not (is_exact or job.together_required or state.cordons.by_node)
+        is_single = len(tasks) == 1 and not (kept or job.together_required or state.cordons.by_node)
         found = []
         for index in range(len(job.roles)):
             wanted = sum(1 for task in tasks if task.role_index == index)

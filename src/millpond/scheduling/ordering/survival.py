@@ -217,6 +217,12 @@ class SurvivalTable:
         table: FloatArray = self._end_table[0]
         return table
 
+    @property
+    def mostly_ended_at(self) -> FloatArray:
+        """(classes, bins) service after which all but a tenth of the jobs that have reached the bin have ended."""
+        table: FloatArray = self._end_table[1]
+        return table
+
     def mostly_ended_s(self, size: int, service_s: float) -> float:
         """Seconds of service after which all but a tenth of the jobs that have come so far have ended."""
         return max(self._ends[1][size][bin_of(service_s)], service_s)
