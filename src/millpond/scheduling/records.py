@@ -142,6 +142,7 @@ class JobRecord:
         work: how much work it is while it waits, in milli-card-seconds, where waits are bounded and it is not overdue.
         promised_at: when running work should have left enough room for it, once that was asked; 0 before.
         look_at: when it is looked at next whether it is overdue; 0 when that is not settled yet.
+        idled_before: how much had stood idle in its pool, in milli-card-seconds, when its wait began.
         overdue: it has waited so long that it goes first (see ``cycle.overdue``), and leaves for no equal.
         slot: its place on the roster of running work, -1 when it is not on it.
         bins_outlived, size_class: where the job stands in what the ordering learns (see ``ordering.survival``).
@@ -192,6 +193,7 @@ class JobRecord:
     work: int = 0
     promised_at: float = 0.0
     look_at: float = 0.0
+    idled_before: float = 0.0
     overdue: bool = False
     slot: int = -1
     bins_outlived: int = 0
@@ -264,6 +266,7 @@ class JobRecord:
         twin.rekey_at = self.rekey_at
         twin.work, twin.promised_at = self.work, self.promised_at
         twin.look_at, twin.overdue = self.look_at, self.overdue
+        twin.idled_before = self.idled_before
         twin.slot = self.slot
         twin.bins_outlived = self.bins_outlived
         twin.suspended_at = self.suspended_at

@@ -169,7 +169,7 @@ def close(state: State, record: JobRecord) -> None:
         for task in record.wanted():
             if task.state.ended:
                 task.move(Trigger.ENDED_FOR_RETRY)
-        record.requeued_at = state.now
+        state.requeue(record)
         record.overdue = record.overdue and interrupted
         record.debt_s = 0.0
         if displaced:

@@ -121,7 +121,7 @@ class Scheduler:
         state = self._state
         with state.journal:
             state.now = max(state.now, now)
-            state.earn_preemptions()
+            state.begin_cycle()
             # 1. What is due: cordons, windows and lending hours, stale claims, time limits, pauses.
             follow_cordons(state)
             follow_hours(state, leave)
@@ -139,8 +139,7 @@ class Scheduler:
             if state.suspended and not state.is_unfinished:
                 self._time_slicing.rotate(Priority.LOW, free_only=False)
                 end_overlong(state)
-            state.decided_at = state.now
-            state.watch_fresh()
+            state.end_cycle()
         decisions, state.outbox = state.outbox, []
         return decisions
 

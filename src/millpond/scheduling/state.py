@@ -27,6 +27,7 @@ from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
 from millpond.scheduling.ordering.base import Ordering, cards
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.ordering.idle_time import IdleTime
 from millpond.scheduling.ordering.line_table import KEY, REQUEST, BoolArray
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
@@ -91,6 +92,7 @@ class State:
         self.limits = AccountLimitUsage(self.journal)
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.preemption_budget = PreemptionBudget()
+        self.idle_time = IdleTime()
         self.ordering: Ordering = make_ordering(settings)
         self.jobs: dict[str, JobRecord] = {}
         self.demands = RequestClasses()
@@ -142,6 +144,7 @@ class State:
     def new_record(self, job: Job, sequence: int, submitted_at: float) -> JobRecord:
         """A record of a job that nothing has happened to yet."""
         record = JobRecord(job, self.demands.of(job), sequence, submitted_at)
+        record.idled_before = self.idle_time.of(job.pool, submitted_at)
         record.size_class = size_class(record.gpu_milli)
         return record
 
@@ -159,6 +162,10 @@ class State:
         self.waiting.add(record)
         record.rekey_at = record.look_at = 0.0
         self.fresh.append(record)
+
+    def requeue(self, record: JobRecord) -> None:
+        """The wait of a job counts from now on."""
+        record.requeued_at, record.idled_before = self.now, self.idle_time.of(record.job.pool, self.now)
 
     def line_up(self, record: JobRecord) -> tuple[tuple[float, ...], float, float]:
         """How a job waits from now on, as ``Ordering.line_up``; one that is overdue may go first."""
@@ -310,9 +317,19 @@ class State:
             holders = [task for task in record.tasks if task.holding is not None]
             self.use(record, record.held_by(holders), sign)
 
-    def earn_preemptions(self) -> None:
-        """A cycle begins: what has been held since the last one adds to what preemptions by the ordering may cost."""
+    def begin_cycle(self) -> None:
+        """Count what has been held and what stood idle since the last cycle."""
         self.preemption_budget.earn(self.queues.by_name[ROOT_QUEUE].gpu_milli, self.now)
+        self.idle_time.advance(self.now)
+
+    def end_cycle(self) -> None:
+        """Nothing more is decided at this instant: what is free now stands idle, where work may start."""
+        self.decided_at = self.now
+        self.watch_fresh()
+        idle_milli = {} if self.holds else self.cluster.idle_milli()
+        for pool in self.unlent:
+            idle_milli.pop(pool, None)
+        self.idle_time.set_idle(idle_milli)
 
     # ---- running ------------------------------------------------------------------------------------------------
 

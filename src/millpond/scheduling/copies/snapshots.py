@@ -63,6 +63,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "pending": [to_plain(decision) for decision in state.pending.values()],
         "usage": state.usage.snapshot(),
         "preemption_budget": state.preemption_budget.snapshot(),
+        "idle_time": state.idle_time.snapshot(),
         "ordering": state.ordering.snapshot(),
         "arrival_hours": state.arrivals.snapshot(),
         "mix": placer.mix.snapshot(),
@@ -162,6 +163,7 @@ def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandl
 def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> None:
     """What was learnt from jobs: who used how much, how long they run, what they ask for."""
     state.preemption_budget.restore(plain.get("preemption_budget", (0.0, plain["now"])))  # not written at first
+    state.idle_time.restore(plain.get("idle_time", (plain["now"], {}, {})))  # not written at first
     state.usage.restore(plain["usage"])
     for name, node in state.queues.by_name.items():
         if node.parent is not None and node.children and name not in plain["usage"]:  # not written at first
@@ -230,7 +232,7 @@ _CONVERTED = {
 """Fields that ``_record_plain`` and ``_record`` write and read one by one."""
 _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
 """All others: they are JSON as they are."""
-_NOT_WRITTEN_AT_FIRST = ("placed_by", "took_back", "work", "promised_at", "look_at", "overdue")
+_NOT_WRITTEN_AT_FIRST = ("placed_by", "took_back", "work", "promised_at", "look_at", "overdue", "idled_before")
 
 
 def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:

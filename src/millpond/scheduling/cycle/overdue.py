@@ -10,6 +10,10 @@ many wait there. The last term is a part of what going first costs them, as each
 work. Where equals displace each other the backlog counts ``(1 + backlog / length) ** CROWDING`` times: what waits there
 is long itself, and a job that went first is not displaced while it runs.
 
+It is overdue at once where, while it waited, cards stood idle (``ordering.idle_time``) that could have done
+``IDLE_PART`` of its own work and of ``IDLE_BACKLOG`` times the backlog, if it has waited for ``IDLE_LENGTH`` of its
+length: it lacks a place, not time on the cards.
+
 While more arrives than can be done the backlog grows, and with it all that a job may wait; below that load it is
 bounded, and so is the wait. An overdue job goes before all jobs of its class, and of its queue's round, that are not;
 among them the oldest is first. So the reservation of its pool is its own (``cycle.reservations``), with preemption too.
@@ -26,12 +30,20 @@ from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.ordering.backlog import length_s
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import FIRST_LOOK_S, State
+from millpond.scheduling.tenancy.admission import admitted_tasks
 
 COST_PART = 0.25
 """A job waits for this part of the seconds by which its going first would delay all others together."""
 
 CROWDING = 4
 """How strongly, with preemption, a backlog that is large beside the job itself lets it wait."""
+
+IDLE_PART, IDLE_BACKLOG = 0.25, 2.0
+"""A job goes first at once where, while it waited, cards stood idle that could have done this part of its own work and
+of so many times what waits beside it,"""
+
+IDLE_LENGTH = 0.5
+"""and it has waited for this part of its length."""
 
 NEXT_LOOK = 0.05
 """A job that is not overdue yet is looked at again after this part of its wait so far."""
@@ -70,15 +82,27 @@ class Overdue:
         now = self._state.now
         waited = now - record.requeued_at
         again = now + max(NEXT_LOOK * waited, FIRST_LOOK_S)
-        if waited < length_s(record) or waited < self._bound_s(record):  # the bound is never below the length
-            return again, False
-        if record.promised_at:
-            return now, False
-        found = self._reserver.reserve(record)
-        if found is None:
-            return again, True
-        record.promised_at = found.at
-        return max(found.at, now), True
+        at_once = self._was_enough_idle(record, waited)
+        if not at_once and (waited < length_s(record) or waited < self._bound_s(record)):
+            return again, False  # the bound is never below the length
+        is_new = not record.promised_at
+        if is_new:
+            found = self._reserver.reserve(record)
+            if found is None:
+                return again, True
+            record.promised_at = max(found.at, now)
+        return now if at_once else min(max(record.promised_at, now), again), is_new
+
+    def _was_enough_idle(self, record: JobRecord, waited_s: float) -> bool:
+        """Whether a job has waited beside so many idle cards that it goes first now."""
+        state = self._state
+        idled = state.idle_time.of(record.job.pool, state.now)
+        if state.has_bounds and not admitted_tasks(state, record):
+            record.idled_before = idled  # those cards were not for it
+        if record.gpu_milli < CARD_MILLI or waited_s < IDLE_LENGTH * length_s(record):
+            return False  # what needs less than a card lacks something else
+        backlog, _ = state.waiting.backlog.beside(record)
+        return idled - record.idled_before >= IDLE_PART * (record.work + IDLE_BACKLOG * backlog)
 
     def _bound_s(self, record: JobRecord) -> float:
         """How long a job may wait, by the backlog of now."""

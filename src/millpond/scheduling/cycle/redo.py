@@ -48,7 +48,7 @@ class Redo:
         state = self._state
         with state.journal:
             state.now = max(state.now, now)
-            state.earn_preemptions()
+            state.begin_cycle()
             state.cordons.follow_clock(state.now)
             follow_hours(state, _is_decided)
             self._claims.prune()
@@ -67,8 +67,7 @@ class Redo:
             for decision in emitted:
                 state.pending.pop(decision.id)
                 state.emit(replace(decision, id=state.next_id()))
-            state.decided_at = state.now
-            state.watch_fresh()
+            state.end_cycle()
 
     def _carry_out(self, decision: Decision) -> None:
         """Change the state as the cycle did that decided this."""

@@ -52,7 +52,7 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
         record.suspended_by, record.ready_at = "", state.now
     if waits:
         if wakes:
-            record.requeued_at = state.now
+            state.requeue(record)
         if lined_up or wakes:
             state.enqueue(record)
         return

@@ -193,7 +193,7 @@ class EventHandlers:
         waits = record.is_parked
         record.suspended_by = ""
         if waits and not record.scaled_to_zero:
-            record.requeued_at = state.now
+            state.requeue(record)
             state.enqueue(record)
         return True
 

@@ -22,7 +22,7 @@ from millpond.model.topology import LINK_MAPS
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPED, Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal
-from millpond.scheduling.placement.arrays import ClusterArrays
+from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.suspension.swapped_memory import SwappedOff
@@ -54,6 +54,11 @@ class Cluster:
         self._capacity, self._capacity_at = 0, -1
         self._amount, self._amount_at = Amount(), -1
         self._capacity_by_pool: dict[str, int] = {}
+        self._free_milli_of: dict[str, int] = {}
+        """``free_gpu_milli`` by pool."""
+        self._shut: Int64Array = np.zeros(0, dtype=np.int64)
+        self._pool_of_shut, self._shut_at = self._shut, -1
+        """Devices of present nodes that may not be handed out now, and the numbers of their pools."""
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
         self.words = NameIndex()
@@ -69,6 +74,7 @@ class Cluster:
         self.node_index, self.device_index = dict(other.node_index), dict(other.device_index)
         self.device_ids, self._device_node = list(other.device_ids), list(other._device_node)
         self.free_gpu_milli, self.closed = other.free_gpu_milli, set(other.closed)
+        self._free_milli_of = dict(other._free_milli_of)
         self._structure, self._capacity, self._capacity_at = other._structure, other._capacity, other._capacity_at
         self.releases = other.releases
 
@@ -106,6 +112,24 @@ class Cluster:
                     usable = sum(device.health is DeviceHealth.OK for device in node.devices)
                     self._capacity_by_pool[node.pool] += CARD_MILLI * usable
         return self._capacity_by_pool.get(pool, 0)
+
+    def idle_milli(self) -> dict[str, int]:
+        """By pool: free compute of the devices that may be handed out now."""
+        arrays, nodes, devices = self.arrays, self.arrays.node_count, self.arrays.device_count
+        if self._shut_at != self._structure:
+            owner = np.repeat(np.arange(nodes), arrays.device_total[:nodes])
+            is_there = np.zeros(nodes, dtype=np.int64)
+            is_there[list(self.node_index.values())] = 1
+            is_open = arrays.node_usable[:nodes][owner] & arrays.device_usable[:devices]
+            self._shut = np.flatnonzero(is_there[owner] & (is_open ^ 1))
+            self._pool_of_shut, self._shut_at = arrays.pool[owner[self._shut]], self._structure
+        idle = dict(self._free_milli_of)
+        if len(self._shut):
+            shut = np.bincount(self._pool_of_shut, weights=arrays.compute_free_milli[self._shut])
+            for pool in idle:
+                number = self.words.pools.number(pool)
+                idle[pool] -= int(shut[number]) if number < len(shut) else 0
+        return idle
 
     def node_name(self, index: int) -> str:
         """Name of the node at ``index``; empty when it is gone."""
@@ -157,7 +181,7 @@ class Cluster:
             self.device_index[device.uuid] = first + offset
             self.device_ids.append(device.uuid)
             self._device_node.append(index)
-        self.free_gpu_milli += CARD_MILLI * len(node.devices)
+        self._free(node.pool, CARD_MILLI * len(node.devices))
         self._set_links(index, node)
         self._set_usable(index, node)
         return index
@@ -188,6 +212,9 @@ class Cluster:
                 pool.limit_capacity_milli - old_pool.limit_capacity_milli
             )
             arrays.pool[index] = self.words.pools.number(node.pool)
+            free_milli = int(arrays.compute_free_milli[first : first + len(node.devices)].sum())
+            self._free(old.pool, -free_milli)
+            self._free(node.pool, free_milli)
         self.nodes[index] = node
         first = int(arrays.first_device[index])
         self.swapped.settle(range(first, first + len(node.devices)))
@@ -201,7 +228,7 @@ class Cluster:
         self.nodes[index] = None
         if node is not None:
             first = int(self.arrays.first_device[index])
-            self.free_gpu_milli -= int(self.arrays.compute_free_milli[first : first + len(node.devices)].sum())
+            self._free(node.pool, -int(self.arrays.compute_free_milli[first : first + len(node.devices)].sum()))
             self.arrays.device_usable[first : first + len(node.devices)] = 0
             for device in node.devices:
                 del self.device_index[device.uuid]
@@ -337,14 +364,20 @@ class Cluster:
             for column, amount in enumerate(shape.extras):
                 arrays.extra_free[node, column] += sign * amount
         compute, limit = sign * shape.compute_milli, sign * shape.limit_milli
-        if self.nodes[node] is not None:
-            self.free_gpu_milli += compute * len(devices)
+        there = self.nodes[node]
+        if there is not None:
+            self._free(there.pool, compute * len(devices))
         compute_free, limit_free = arrays.compute_free_cells, arrays.limit_free_cells
         for device in devices:
             compute_free[device] += compute
             limit_free[device] += limit
         if self.swapped.mib:
             self.swapped.settle(devices)
+
+    def _free(self, pool: str, milli: int) -> None:
+        """So much compute of a present node is free, or with an amount below 0 no longer."""
+        self.free_gpu_milli += milli
+        self._free_milli_of[pool] = self._free_milli_of.get(pool, 0) + milli
 
     def lacks_compute(self, holding: Holding) -> bool:
         """Whether a device of a holding that is not taken has too little compute free: a quick first look."""
