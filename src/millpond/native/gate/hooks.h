@@ -69,4 +69,10 @@ static inline CUcontext current_context(void) {
     return REAL_AS(cuCtxGetCurrent, CUresult(CUcontext *))(&context) ? NULL : context;
 }
 
+// What this thread may do while one of its streams captures; returns what it might before.
+static inline int exchange_capture_mode(int mode) {
+    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&mode);
+    return mode;
+}
+
 #endif

@@ -133,13 +133,12 @@ void reserves_settle(void) {
 // Trimming is no part of what a stream captures.
 bool reserves_trim(void) {
     uint64_t before = gate_charged();
-    int mode = CUDA_CAPTURE_RELAXED;
     if (!pool_count && !graphs_used) return false;
-    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&mode);
+    int mode = exchange_capture_mode(CUDA_CAPTURE_RELAXED);
     for (unsigned index = 0; index < pool_count; index++)
         if (pools[index].pool && !pools[index].host) REAL_AS(cuMemPoolTrimTo, CUresult(void *, size_t))(pools[index].pool, 0);
     if (graphs_used) REAL_AS(cuDeviceGraphMemTrim, CUresult(CUdevice))(graphs_device);
-    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&mode);
+    exchange_capture_mode(mode);
     reserves_settle();
     return gate_charged() < before;
 }

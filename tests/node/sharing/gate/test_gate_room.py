@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from gated import FOR_EVER_MS, GatedCard, Task
+from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task
 
 from millpond.model.sharing import ShareClass
 
@@ -45,6 +45,12 @@ def test_what_a_launch_bound_program_leaves_goes_to_one_with_a_small_guarantee(c
     other, first = used(card, tasks, [round(0.6 * LAUNCH_NS)] * 2, 0.5)
     assert first == pytest.approx(0.6, abs=0.04)
     assert other > 0.22  # of the 0.4 that are left: what the first one wants is known roughly
+
+
+def test_from_one_turn_to_the_next_the_card_hardly_rests(timed_card: GatedCard) -> None:
+    tasks = timed_card.programs(*[{"guarantee_milli": 500}] * 2)
+    timed_card.driver.set("launch_ns", 4000)
+    assert sum(used(timed_card, tasks, [KERNEL_NS] * 2, 0.5)) > 0.98
 
 
 BACKFILL = {"share_class": ShareClass.BACKFILL, "in_flight_us": 500}

@@ -48,6 +48,7 @@ void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now)
 }
 
 static void put_on(struct lane *lane, uint32_t size, uint64_t expected_ns) {
+    if (!gate.slot->in_flight) batches.progress_ns = gate_now();
     lane->batch.size += size;
     lane->batch.expected_ns += expected_ns;
     lane->unlaunched += (int32_t)size;
@@ -59,6 +60,11 @@ static void put_on(struct lane *lane, uint32_t size, uint64_t expected_ns) {
 static void take_off(uint32_t size, uint64_t expected_ns) {
     gate.slot->in_flight -= size;
     gate.slot->outstanding_ns -= expected_ns;
+}
+
+uint64_t collector_left_ns(uint64_t now) {
+    uint64_t outstanding = gate.slot->outstanding_ns, done = now - batches.progress_ns;
+    return outstanding > done ? outstanding - done : 0;
 }
 
 void collector_open(struct lane *lane, struct batch batch) {
@@ -97,9 +103,12 @@ static bool end_batch(struct lane *lane) {
     struct batch *batch = &lane->batch;
     if (lane_captures(lane->stream)) return false;
     batch->host_ns = gate_now() - batch->began_ns;
-    batch->queued = !lane_reached(lane, lane->start[batch->pair]);
     batch->gap = lane->gap;
-    return lane_record(lane, lane->end[batch->pair]);
+    int mode = exchange_capture_mode(CUDA_CAPTURE_RELAXED);
+    batch->queued = !lane_reached(lane, lane->start[batch->pair]);
+    bool recorded = lane_record(lane, lane->end[batch->pair]);
+    exchange_capture_mode(mode);
+    return recorded;
 }
 
 void collector_close(struct lane *lane) {
@@ -138,6 +147,7 @@ void collector_wake(void) {
 
 // Of the context whose events are asked for next.
 static CUcontext worked_in;
+static uint64_t looked_ns;  // when batches were last asked for
 
 static bool is_complete(const struct batch *batch) {
     const struct lane *lane = batch->lane;
@@ -155,6 +165,12 @@ static uint64_t each_took(const struct batch *batch, uint64_t span) {
     return span - batch->host_ns > span / 8 ? span - batch->host_ns : span / 8;
 }
 
+// What was queued began as the work before it ended. It was not done yet when last looked at.
+static void see_progress(const struct batch *batch, uint64_t span, uint64_t now) {
+    uint64_t ended_ns = batch->queued ? batches.progress_ns + span : now;
+    batches.progress_ns = ended_ns < looked_ns ? looked_ns : ended_ns > now ? now : ended_ns;
+}
+
 static void finish(const struct batch *batch, uint64_t now) {
     struct lane *lane = batch->lane;
     float milliseconds = 0;
@@ -166,19 +182,21 @@ static void finish(const struct batch *batch, uint64_t now) {
     if (guess) each = span / batch->size;
     // Beside others, part of the span is theirs: it teaches nothing, unless nothing is known yet, or what was taken for
     // known was longer.
-    bool alone = !(batch->floor || batch->shared) || !known || each < known;
-    if (each && lane->guessed && !batch->shared) {
+    bool shared = batch->shared || turn_shared(now);
+    bool alone = !(batch->floor || shared) || !known || each < known;
+    if (each && lane->guessed && !shared) {
         *estimate = 0;
         alone = true;
     }
     if (each && alone) {
-        lane->guessed = guess || (lane->guessed && batch->shared);
+        lane->guessed = guess || (lane->guessed && shared);
         learn(estimate, each, batch->queued);
     }
     if (!each) gate.slot->unmeasured += batch->size;
     if (batch->size > 1 && !batch->queued && now - lane->probed_ns > PROBE_NS) lane->probe = true;
     uint64_t busy_ns = each && alone ? each * batch->size : *estimate * batch->size;
     take_off(batch->size, batch->expected_ns);
+    see_progress(batch, span, now);
     collector_charge(!result && span < busy_ns ? span : busy_ns, batch, now);
     lane_give_pair(lane, batch->pair);
     if (--lane->pending == 0 && lane->state == LANE_DYING) lane_bury(lane);
@@ -200,6 +218,7 @@ static bool sweep(uint64_t now) {
         batches.pending[kept++] = batch;
     }
     batches.pending_count = kept;
+    looked_ns = now;
     return kept != before;
 }
 
@@ -216,9 +235,10 @@ static bool give_up_tails(uint64_t now) {
 
 // Nobody waits for what completes while the slice has the card to itself, so there is no haste.
 static uint64_t next_nap(uint64_t now) {
-    uint64_t part = gate.slot->outstanding_ns / 8;
     if (!batches.admitting && !turn_contended(now) && !turn_has_superiors()) return LONGEST_NAP_NS;
-    return part < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : part > LONGEST_NAP_NS ? LONGEST_NAP_NS : part;
+    uint64_t done = now - batches.progress_ns, expected = batches.pending_count ? batches.pending[0].expected_ns : 0;
+    uint64_t left = expected > done ? expected - done : 0;
+    return left < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : left > LONGEST_NAP_NS ? LONGEST_NAP_NS : left;
 }
 
 // Nothing of the slice is on the card, and what its limit keeps off it for a while is in nobody's way.
@@ -261,13 +281,12 @@ static void mask_signals(void) {
 }
 
 static void *run(void *nothing) {
-    int relaxed = CUDA_CAPTURE_RELAXED;
     (void)nothing;
     mask_signals();
     prctl(PR_SET_NAME, "millpond-gate");
     prctl(PR_SET_TIMERSLACK, 1000);
     worked_in = NULL;
-    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&relaxed);
+    exchange_capture_mode(CUDA_CAPTURE_RELAXED);
     while (!batches.stops) {
         uint32_t submitted = batches.submitted;
         uint64_t wait = collect();

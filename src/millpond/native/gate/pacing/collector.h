@@ -11,6 +11,7 @@ struct batches {
     struct batch pending[PENDING];  // in the order of launching
     unsigned pending_count;
     unsigned open;
+    uint64_t progress_ns;           // when work in flight was last seen to begin or to end
     _Atomic uint32_t submitted, completed;  // futexes: count batches
     _Atomic uint32_t admitting, resting;    // threads that wait to launch, and of those the ones that wait for time
     _Atomic uint32_t ended;                 // futex: the collecting thread is gone
@@ -26,6 +27,8 @@ void collector_join(struct lane *lane, uint64_t expected_ns);  // one launch mor
 void collector_close(struct lane *lane);  // the open batch, if all its launches have been made
 void collector_cut(struct lane *lane);    // no more launches in the open batch, and it is closed if none is under way
 void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now);
+
+uint64_t collector_left_ns(uint64_t now);  // of the time that work in flight is expected to take
 
 void collector_wake(void);   // without the lock: there is work
 // In a child after fork: none of the parent's batches and streams.

@@ -223,12 +223,7 @@ bool lane_record(struct lane *lane, CUevent event) {
 }
 
 bool lane_reached(struct lane *lane, CUevent event) {
-    int mode = CUDA_CAPTURE_RELAXED;
-    if (!is_usable(lane)) return true;
-    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&mode);
-    bool reached = REAL_AS(cuEventQuery, CUresult(CUevent))(event) != CUDA_NOT_READY;
-    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&mode);
-    return reached;
+    return !is_usable(lane) || REAL_AS(cuEventQuery, CUresult(CUevent))(event) != CUDA_NOT_READY;
 }
 
 bool lane_is_idle(struct lane *lane) { return !lane->pending || lane_reached(lane, lane->end[lane->last_pair]); }

@@ -63,9 +63,11 @@ void lane_drop(struct lane *lane);        // its context is gone, and its events
 struct lane *lane_at(unsigned index);     // NULL beyond the last
 void lanes_reset(void);
 
+// These while the thread's capture mode is relaxed:
 bool lane_record(struct lane *lane, CUevent event);
 bool lane_reached(struct lane *lane, CUevent event);
 bool lane_is_idle(struct lane *lane);
+
 bool lane_captures(CUstream stream);
 
 #endif

@@ -11,11 +11,11 @@
 #include "turns.h"
 
 #define BATCH_NS 1000000ull           // work of a batch
-#define BATCH_LAUNCHES 256            // and at the most so many
+#define BATCH_LAUNCHES 240            // and at the most so many
 #define CONTENDED_LAUNCHES 32         // while others wait for the end of a turn
 #define GAP_NS 100000ull              // between two launches of a batch, beyond which its span means nothing
 #define UNKNOWN_NS 5000000ull         // for a launch of which nothing is known yet
-#define DEEPEST 600                   // launches and events in flight: a driver's queue that is full holds whoever calls it
+#define DEEPEST 770                   // launches and events before a batch: a driver's full queue holds whoever calls it
 #define ALONE_NS 8000000ull           // work in flight while nobody else wants the card: whoever joins has to wait for it
 #define QUIET_NS 4000000ull           // and while a higher class has been silent for some seconds
 #define LONGEST_WORK_NS 100000000ull  // beyond which what seems to be in flight may be a dead process's
@@ -43,7 +43,7 @@ enum wait { GO, FOR_TIME, FOR_WORK, FOR_TURN };
 
 struct verdict {
     enum wait wait;
-    uint64_t nap_ns;  // when it waits for time
+    uint64_t nap_ns;  // when it waits for time; and the longest that it waits for work
     bool floor;       // goes on the account of the floor
 };
 
@@ -82,9 +82,10 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, uint6
         if (in_flight && in_flight + expected_ns > in_flight_ns(expected_ns, now)) return wait_for(FOR_WORK, 0);
     }
     if (turn_contended(now)) {
-        switch (turn_admits(now, outstanding, expected_ns)) {
+        struct work work = {outstanding, collector_left_ns(now), expected_ns};
+        switch (turn_admits(now, &work)) {
             case AWAIT_TURN: return wait_for(FOR_TURN, 0);
-            case AWAIT_WORK: return wait_for(FOR_WORK, 0);
+            case AWAIT_WORK: return wait_for(FOR_WORK, turn_overlap_in(work.left_ns));
             case AWAIT_ROOM: return wait_for(FOR_TIME, YIELD_NAP_NS);
             case ADMITTED: break;
         }
@@ -113,7 +114,8 @@ static bool admit(const struct lane *lane, uint64_t expected_ns) {
         if (verdict.wait == FOR_TIME && !budget_in_flight(now)) turn_release(now);
         pthread_mutex_unlock(&batches.mutex);
         if (verdict.wait == FOR_WORK && now - from > LONGEST_WORK_NS) gate_reap_dead();
-        if (verdict.wait == FOR_WORK) gate_wait(&batches.completed, completed, LONGEST_NAP_NS, false);
+        uint64_t within = verdict.nap_ns && verdict.nap_ns < LONGEST_NAP_NS ? verdict.nap_ns : LONGEST_NAP_NS;
+        if (verdict.wait == FOR_WORK) gate_wait(&batches.completed, completed, within, false);
         else if (verdict.wait == FOR_TURN) turn_await();
         else rest(verdict.nap_ns);
     }
@@ -142,15 +144,14 @@ static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t e
         collector_join(lane, each);
         return lane;
     }
-    int relaxed = CUDA_CAPTURE_RELAXED;
-    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&relaxed);
+    int mode = exchange_capture_mode(CUDA_CAPTURE_RELAXED);
     bool was_idle = lane_is_idle(lane);
     int pair = batches.collecting ? lane_take_pair(lane) : -1;
     if (pair >= 0 && !lane_record(lane, lane->start[pair])) {
         lane_give_pair(lane, pair);
         pair = -1;
     }
-    REAL_AS(cuThreadExchangeStreamCaptureMode, CUresult(int *))(&relaxed);
+    exchange_capture_mode(mode);
     if (pair < 0) {
         count_unmeasured(each, floor);
         return NULL;
@@ -164,7 +165,9 @@ static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t e
 static void let_drain(struct lane *lane) {
     for (int times = 0; times < DRAIN_NAPS; times++) {
         pthread_mutex_lock(&batches.mutex);
+        int mode = exchange_capture_mode(CUDA_CAPTURE_RELAXED);
         bool idle = lane_is_idle(lane);
+        exchange_capture_mode(mode);
         pthread_mutex_unlock(&batches.mutex);
         if (idle) break;
         nap(DRAIN_NAP_NS);

@@ -11,12 +11,14 @@
 #include "demand.h"
 
 #define ACTIVE_NS 20000000ull         // how long after its last work a slice still counts as wanting the card
+#define REST_NS 1000000ull            // without work for so long a slice rests, whatever it counts as
 #define STALE_NS 50000000ull          // a holder or waiter that has said nothing for so long is gone
 #define LONGEST_WORK_NS 2000000000ull // beyond which nobody's announcement is believed
 #define LONGEST_NAP_NS 2000000ull
 #define LONGEST_AWAY_NS 1000000000ull // said again well before it is over
 #define PLAIN_NS 10000000000ull       // how long to go on without turns when they do not come round
 #define QUANTUM_NS 5000000ull         // a turn
+#define OVERLAP_NS 200000ull          // of its work that may be left when it is passed on: as long as the next takes to come
 #define WINDOW_NS 2000000ull          // a higher class counts as active for so long after its last work
 #define ABOUT_NS 2000000000ull        // and as about to return
 #define ROOM_MILLI 900                // of the card, which all together may want before they take turns
@@ -79,11 +81,27 @@ static void join(void) {
     self()->virtual_ns = most;
 }
 
+// Who rested a little has saved no more than a turn, as far as others were there to use the card.
+static void forgo_saved(uint64_t now) {
+    uint64_t least = 0;
+    bool any = false;
+    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+        if (!is_active_peer(index, now)) continue;
+        uint64_t other = gate.card->member[index].virtual_ns;
+        if (!any || is_before(other, least)) least = other;
+        any = true;
+    }
+    if (any && is_before(self()->virtual_ns, least - weighted(QUANTUM_NS))) self()->virtual_ns = least - weighted(QUANTUM_NS);
+}
+
 void turn_active(uint64_t now, uint64_t outstanding_ns) {
     struct gate_member *member = self();
-    if (member->active_until_ns < now) {
+    uint64_t until = member->active_until_ns;
+    if (until < now) {
         join();
         demand_forget();
+    } else if (until < now + ACTIVE_NS - REST_NS && !is_waiting(member, now)) {
+        forgo_saved(now);
     }
     uint64_t work = outstanding_ns < LONGEST_WORK_NS ? outstanding_ns : LONGEST_WORK_NS;
     member->active_until_ns = now + ACTIVE_NS + work;
@@ -185,22 +203,23 @@ static void begin_turn(uint64_t now) {
 }
 
 // The turn is ours: as much as ends within it, and one launch at least.
-static enum admission admit_in_turn(uint64_t now, uint64_t outstanding_ns, uint64_t expected_ns) {
+static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     struct gate_turn *turn = own_turn();
     self()->waiting_ns = waiting_since_ns = 0;
     room_milli = 0, beside = false;
     begin_turn(now);
     uint64_t until = turn->until_ns;
     if (until > now + QUANTUM_NS) until = now + QUANTUM_NS;
-    if (now < until && (!outstanding_ns || now + outstanding_ns + expected_ns <= until)) return ADMITTED;
+    if (now < until && (!work->outstanding_ns || now + work->left_ns + work->expected_ns <= until)) return ADMITTED;
     unsigned peer = next_peer(now);
-    if (goes_before(peer, outstanding_ns)) {
-        if (outstanding_ns >= QUANTUM_NS) return AWAIT_WORK;
+    if (goes_before(peer, work->outstanding_ns)) {
+        if (work->outstanding_ns >= QUANTUM_NS) return AWAIT_WORK;
         turn->until_ns = now + QUANTUM_NS;
         demand_look(now);
         return ADMITTED;
     }
-    if (budget_in_flight(now)) return AWAIT_WORK;
+    if (budget_outstanding(now) > work->outstanding_ns || work->left_ns > OVERLAP_NS) return AWAIT_WORK;
+    demand_count(work->outstanding_ns - work->left_ns, false);
     demand_end(now);
     held_turn = 0;
     hand_over(gate.member + 1, peer + 1, now);
@@ -218,7 +237,7 @@ static uint32_t room_beside(unsigned holder, uint64_t now) {
 }
 
 // Beside the holder of the turn, as far as there is room; what needs more than that, little by little.
-static enum admission admit_beside(unsigned holder, uint64_t now, uint64_t outstanding_ns, uint64_t expected_ns) {
+static enum admission admit_beside(unsigned holder, uint64_t now, const struct work *work) {
     uint32_t room = demand_is_known(now) ? room_beside(holder, now) : 0;
     if (room < LEAST_ROOM_MILLI) return AWAIT_TURN;
     self()->waiting_ns = waiting_since_ns = 0;
@@ -226,8 +245,8 @@ static enum admission admit_beside(unsigned holder, uint64_t now, uint64_t outst
     if (demand_of(self(), now) <= room + NEARLY_MILLI) return ADMITTED;
     self()->waiting_ns = now;
     room_milli = room + room / 10;  // who goes before catches up
-    if (budget_fill_wait(now, outstanding_ns, room_milli)) return AWAIT_ROOM;
-    return outstanding_ns && outstanding_ns + expected_ns > BESIDE_NS ? AWAIT_WORK : ADMITTED;
+    if (budget_fill_wait(now, work->outstanding_ns, room_milli)) return AWAIT_ROOM;
+    return work->outstanding_ns && work->outstanding_ns + work->expected_ns > BESIDE_NS ? AWAIT_WORK : ADMITTED;
 }
 
 // Turns that do not come round, whatever the reason: on without them, and no longer fair than the driver is.
@@ -240,16 +259,16 @@ static bool gives_up(uint64_t now) {
     return true;
 }
 
-enum admission turn_admits(uint64_t now, uint64_t outstanding_ns, uint64_t expected_ns) {
+enum admission turn_admits(uint64_t now, const struct work *work) {
     struct gate_turn *turn = own_turn();
     uint32_t holder = turn->holder, me = gate.member + 1;
-    if (holder == me) return admit_in_turn(now, outstanding_ns, expected_ns);
+    if (holder == me) return admit_in_turn(now, work);
     held_turn = 0;
     demand_drop();
     bool known = holder && holder <= GATE_MEMBERS && is_peer(holder - 1);
     uint64_t silent = known ? gate.card->member[holder - 1].active_until_ns : 0;
     bool lives = known && silent < now + LONGEST_WORK_NS + ACTIVE_NS && silent + STALE_NS > now;
-    enum admission beside = lives ? admit_beside(holder - 1, now, outstanding_ns, expected_ns) : AWAIT_TURN;
+    enum admission beside = lives ? admit_beside(holder - 1, now, work) : AWAIT_TURN;
     if (beside != AWAIT_TURN) return beside;
     room_milli = 0, beside = false;
     if (gives_up(now)) return ADMITTED;
@@ -257,11 +276,13 @@ enum admission turn_admits(uint64_t now, uint64_t outstanding_ns, uint64_t expec
     if (lives) return AWAIT_TURN;
     // Nobody has it, or nobody alive.
     unsigned peer = next_peer(now);
-    uint32_t next = goes_before(peer, outstanding_ns) ? me : peer + 1;
+    uint32_t next = goes_before(peer, work->outstanding_ns) ? me : peer + 1;
     if (known) gate.slot->turn_timeouts++;
     hand_over(holder, next, now);
-    return turn_held() ? admit_in_turn(now, outstanding_ns, expected_ns) : AWAIT_TURN;
+    return turn_held() ? admit_in_turn(now, work) : AWAIT_TURN;
 }
+
+uint64_t turn_overlap_in(uint64_t left_ns) { return left_ns > OVERLAP_NS ? left_ns - OVERLAP_NS : 0; }
 
 void turn_await(void) {
     struct gate_turn *turn = own_turn();

@@ -5,10 +5,19 @@
 #include "region.h"
 
 enum admission { ADMITTED, AWAIT_TURN, AWAIT_WORK, AWAIT_ROOM };
+
+// In nanoseconds of the card's time, as far as is known.
+struct work {
+    uint64_t outstanding_ns;  // of this process, in flight
+    uint64_t left_ns;         // of that, what is not done yet
+    uint64_t expected_ns;     // that is asked for
+};
+
 bool turn_contended(uint64_t now);  // together, those who want the card want more than all of it
 void turn_unneeded(uint64_t now);   // while they do not
 bool turn_shared(uint64_t now);     // others may be on the card meanwhile
-enum admission turn_admits(uint64_t now, uint64_t outstanding_ns, uint64_t expected_ns);
+enum admission turn_admits(uint64_t now, const struct work *work);
+uint64_t turn_overlap_in(uint64_t left_ns);  // when the turn may be passed on though so much work is left
 void turn_await(void);
 void turn_active(uint64_t now, uint64_t outstanding_ns);
 void turn_away(uint64_t now, uint64_t for_ns);
