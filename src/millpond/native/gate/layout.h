@@ -63,11 +63,11 @@ struct gate_usage {
     _Atomic uint64_t limit_clock_ns;   // when the limit allows the next launch
     _Atomic uint64_t floor_clock_ns;   // when the floor does
     _Atomic uint64_t fill_clock_ns;    // when the room that others leave does
-    _Atomic uint64_t demand_from_ns, demand_busy_ns;  // the window over which the slice's demand is taken, and its use
+    // The window over which the slice's demand is taken, what was launched in it, and up to when.
+    _Atomic uint64_t demand_from_ns, demand_busy_ns, demand_launched_ns;
     // What processes counted that have given their slot back.
     _Atomic uint64_t past_launches, past_busy_ns, past_denials, past_unmeasured, past_turn_timeouts, past_waited_ns;
     _Atomic uint64_t slot_top;         // above it no slot has ever been taken
-    uint64_t reserved[1];
     struct gate_slot slot[GATE_SLOTS];
 };
 

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "budget.h"
+#include "demand.h"
 #include "hooks.h"
 #include "turns.h"
 
@@ -42,7 +43,8 @@ static void learn(uint64_t *estimate, uint64_t each, bool queued) {
 void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now) {
     uint64_t counted = budget_count(busy_ns, now);
     gate.slot->busy_ns += counted;
-    turn_charge(counted, batch->queued, now);
+    demand_count(batch->began_ns, batch->began_ns + batch->host_ns, counted, batch->queued);
+    turn_charge(counted, now);
     budget_charge(counted, now);
     if (batch->floor) budget_charge_floor(counted, now);
 }

@@ -3,7 +3,7 @@
 // own, or while all together leave room. It is seen anew every other second, as programs change.
 #include "demand.h"
 
-#define SHORTEST_NS 3000000ull    // that says anything
+#define SHORTEST_NS 1000000ull    // that says anything
 #define WINDOW_NS 30000000ull
 #define KNOWN_NS 2000000000ull
 #define NEARLY_MILLI 800u         // whoever uses so much uses it all: turns begin and end with a pause
@@ -18,12 +18,13 @@ bool demand_is_known(uint64_t now) { return gate.card->member[gate.member].deman
 static _Atomic uint64_t queued_busy_ns;  // of the window, by this process, behind earlier work of its own
 static unsigned windows;
 
+// What was launched over a span, of the card's time and of its thread's.
 static void say(uint64_t busy_ns, uint64_t span, uint64_t now) {
     struct gate_member *member = &gate.card->member[gate.member];
-    uint64_t queued_ns = atomic_exchange(&queued_busy_ns, 0), found = busy_ns * WHOLE_CARD / span;
-    if (found > NEARLY_MILLI || queued_ns > busy_ns / 2) found = WHOLE_CARD;
+    uint64_t queued_ns = atomic_exchange(&queued_busy_ns, 0);
+    bool all = busy_ns * WHOLE_CARD > span * NEARLY_MILLI || queued_ns > busy_ns / 2;
     // The first may have had work of others in it, and guesses of how long launches take.
-    member->demand_milli = windows++ ? found : WHOLE_CARD;
+    member->demand_milli = windows++ && !all ? busy_ns * WHOLE_CARD / span : WHOLE_CARD;
     member->demand_until_ns = now + KNOWN_NS;
 }
 
@@ -37,8 +38,9 @@ void demand_begin(uint64_t now) {
 static void take(uint64_t now, uint64_t at_least, uint64_t next) {
     uint64_t from = gate.usage->demand_from_ns;
     if (!from || now < from + at_least || !atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &from, next)) return;
-    uint64_t busy_ns = atomic_exchange(&gate.usage->demand_busy_ns, 0);
-    if (now >= from + SHORTEST_NS) say(busy_ns, now - from, now);
+    uint64_t busy_ns = atomic_exchange(&gate.usage->demand_busy_ns, 0), launched_ns = gate.usage->demand_launched_ns;
+    uint64_t span = launched_ns > from && launched_ns <= now ? launched_ns - from : 0;
+    if (span >= SHORTEST_NS || busy_ns >= SHORTEST_NS) say(busy_ns, span, now);
 }
 
 void demand_drop(void) { gate.usage->demand_from_ns = 0; }
@@ -53,8 +55,12 @@ void demand_end(uint64_t now) { take(now, 0, 0); }
 
 void demand_look(uint64_t now) { take(now, WINDOW_NS, now); }
 
-void demand_count(uint64_t busy_ns, bool queued) {
-    if (!gate.usage->demand_from_ns) return;
+void demand_count(uint64_t began_ns, uint64_t launched_ns, uint64_t busy_ns, bool queued) {
+    uint64_t from = gate.usage->demand_from_ns;
+    if (!from || began_ns < from) return;
+    // Not from the middle of a batch.
+    if (!gate.usage->demand_busy_ns) atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &from, began_ns);
     gate.usage->demand_busy_ns += busy_ns;
     if (queued) queued_busy_ns += busy_ns;
+    if (launched_ns > gate.usage->demand_launched_ns) gate.usage->demand_launched_ns = launched_ns;
 }

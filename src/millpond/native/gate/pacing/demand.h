@@ -14,7 +14,8 @@ void demand_begin(uint64_t now);
 void demand_end(uint64_t now);
 void demand_drop(void);               // it says nothing: the slice rested, or others were in its way
 void demand_forget(void);             // and neither does what was known
-void demand_count(uint64_t busy_ns, bool queued);  // queued: behind earlier work of the slice's own
+// Work that a thread launched from one instant to another. Queued: behind earlier work of the slice's own.
+void demand_count(uint64_t began_ns, uint64_t launched_ns, uint64_t busy_ns, bool queued);
 void demand_look(uint64_t now);       // what is known so far, while the window goes on
 
 #endif

@@ -134,7 +134,8 @@ static uint32_t batch_size(const struct lane *lane, const void *graph, uint64_t 
 static void count_unmeasured(uint64_t expected_ns, bool floor) {
     gate.slot->launches++;
     gate.slot->unmeasured++;
-    collector_charge(expected_ns, &(struct batch){.floor = floor, .queued = true}, gate_now());
+    uint64_t now = gate_now();
+    collector_charge(expected_ns, &(struct batch){.floor = floor, .queued = true, .began_ns = now}, now);
 }
 
 // The launch begins a batch, or goes with the one that another thread has open.

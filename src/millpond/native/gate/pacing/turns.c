@@ -144,9 +144,8 @@ static void keep_up(uint64_t now) {
     if (is_before(self()->virtual_ns, least)) self()->virtual_ns = least;
 }
 
-void turn_charge(uint64_t busy_ns, bool queued, uint64_t now) {
+void turn_charge(uint64_t busy_ns, uint64_t now) {
     self()->virtual_ns += weighted(busy_ns);
-    demand_count(busy_ns, queued);
     if (room_milli) budget_charge_fill(busy_ns, now, room_milli);
     bool shares = beside || (held_turn && !is_exclusive(self(), now));
     if (!turn_contended(now)) join();
@@ -219,7 +218,6 @@ static enum admission admit_in_turn(uint64_t now, const struct work *work) {
         return ADMITTED;
     }
     if (budget_outstanding(now) > work->outstanding_ns || work->left_ns > OVERLAP_NS) return AWAIT_WORK;
-    demand_count(work->outstanding_ns - work->left_ns, false);
     demand_end(now);
     held_turn = 0;
     hand_over(gate.member + 1, peer + 1, now);

@@ -21,7 +21,7 @@ uint64_t turn_overlap_in(uint64_t left_ns);  // when the turn may be passed on t
 void turn_await(void);
 void turn_active(uint64_t now, uint64_t outstanding_ns);
 void turn_away(uint64_t now, uint64_t for_ns);
-void turn_charge(uint64_t busy_ns, bool queued, uint64_t now);
+void turn_charge(uint64_t busy_ns, uint64_t now);
 void turn_release(uint64_t now);
 void turn_forget(void);  // what was to be waited for on another card
 bool turn_held(void);

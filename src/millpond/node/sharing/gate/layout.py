@@ -72,6 +72,7 @@ class TaskUsage(ctypes.Structure):
         ("fill_clock_ns", ctypes.c_uint64),
         ("demand_from_ns", ctypes.c_uint64),
         ("demand_busy_ns", ctypes.c_uint64),
+        ("demand_launched_ns", ctypes.c_uint64),
         ("past_launches", ctypes.c_uint64),
         ("past_busy_ns", ctypes.c_uint64),
         ("past_denials", ctypes.c_uint64),
@@ -79,7 +80,6 @@ class TaskUsage(ctypes.Structure):
         ("past_turn_timeouts", ctypes.c_uint64),
         ("past_waited_ns", ctypes.c_uint64),
         ("slot_top", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 1),
         ("slot", Slot * SLOTS),
     )
 
