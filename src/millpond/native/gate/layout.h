@@ -77,7 +77,7 @@ struct gate_usage {
 // What the gates of one card need of each other. Any task may write anything here: a reader trusts no word of it.
 struct gate_member {
     _Atomic uint32_t present;         // gate_class + 1; 0 for nobody. Written by the agent
-    uint32_t reserved0;
+    _Atomic uint32_t guarantee_milli;
     _Atomic uint64_t virtual_ns;      // device time divided by the guarantee
     _Atomic uint64_t active_until_ns; // it has, or soon will have, work on the card
     _Atomic uint64_t waiting_ns;      // when it last said that it waits for a turn; 0 when it does not

@@ -30,6 +30,7 @@ static uint64_t plain_until_ns;     // without turns up to then
 static uint64_t waiting_since_ns;   // this process; 0 when it does not wait
 static bool beside;                 // this process goes beside the holder of the turn
 static uint32_t room_milli;         // that this process goes in beside others; 0 when it does not, or needs no more
+static bool modest;                 // the slice would use no more than its share, and takes no part in turns
 static uint32_t held_turn;          // whether this process has seen that the turn is its slice's
 
 static uint32_t own_class(void) {
@@ -59,6 +60,24 @@ static bool is_waiting(const struct gate_member *member, uint64_t now) {
 
 static bool is_active_peer(unsigned index, uint64_t now) {
     return is_peer(index) && is_active(&gate.card->member[index], now);
+}
+
+// Of the card's time, in thousandths, what a slice has among those who want it now: by its guarantee, and no more than
+// the driver would give it, which lets all take equal turns.
+static uint32_t share_of(const struct gate_member *member, uint64_t now) {
+    uint64_t all = 0, own = member->guarantee_milli, many = 0;
+    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+        if (index != gate.member && !is_active_peer(index, now)) continue;
+        all += gate.card->member[index].guarantee_milli;
+        many++;
+    }
+    if (!own || own > all) return 0;
+    return (uint32_t)(own * many < all ? own * WHOLE_CARD / all : WHOLE_CARD / many);
+}
+
+static bool is_modest(const struct gate_member *member, uint64_t now) {
+    uint32_t demand = demand_of(member, now);
+    return demand < WHOLE_CARD && demand <= share_of(member, now);
 }
 
 bool turn_contended(uint64_t now) {
@@ -97,6 +116,7 @@ static void forgo_saved(uint64_t now) {
 void turn_active(uint64_t now, uint64_t outstanding_ns) {
     struct gate_member *member = self();
     uint64_t until = member->active_until_ns;
+    member->guarantee_milli = gate.control->guarantee_milli;
     if (until < now) {
         join();
         demand_forget();
@@ -149,7 +169,7 @@ void turn_charge(uint64_t busy_ns, uint64_t now) {
     if (room_milli) budget_charge_fill(busy_ns, now, room_milli);
     bool shares = beside || (held_turn && !is_exclusive(self(), now));
     if (!turn_contended(now)) join();
-    else if (shares && !room_milli) keep_up(now);
+    else if (shares && (!room_milli || modest)) keep_up(now);
 }
 
 static bool goes_before(unsigned peer, uint64_t outstanding_ns) {
@@ -172,26 +192,31 @@ void turn_forget(void) {
 // Nobody is in anybody's way: what the slice uses is what it would use by itself.
 void turn_unneeded(uint64_t now) {
     self()->waiting_ns = waiting_since_ns = 0;
-    room_milli = 0, beside = false;
+    room_milli = 0, beside = modest = false;
     demand_begin(now);
     demand_look(now);
 }
 
 bool turn_shared(uint64_t now) {
-    bool any = false;
-    for (unsigned index = 0; index < GATE_MEMBERS && !any; index++) any = is_active_peer(index, now);
-    return any && !(held_turn && is_exclusive(self(), now));
+    bool alone = held_turn && is_exclusive(self(), now);
+    for (unsigned index = 0; index < GATE_MEMBERS; index++)
+        if (is_active_peer(index, now) && !(alone && !is_modest(&gate.card->member[index], now))) return true;
+    return false;
 }
 
 bool turn_held(void) { return own_turn()->holder == gate.member + 1; }
+
+static uint32_t next_holder(uint64_t now) {
+    unsigned peer = next_peer(now);
+    return peer == GATE_MEMBERS ? 0 : peer + 1;
+}
 
 void turn_release(uint64_t now) {
     self()->waiting_ns = 0;
     demand_drop();
     if (!turn_held()) return;
-    unsigned peer = next_peer(now);
     held_turn = 0;
-    hand_over(gate.member + 1, peer == GATE_MEMBERS ? 0 : peer + 1, now);
+    hand_over(gate.member + 1, next_holder(now), now);
 }
 
 static void begin_turn(uint64_t now) {
@@ -205,7 +230,7 @@ static void begin_turn(uint64_t now) {
 static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     struct gate_turn *turn = own_turn();
     self()->waiting_ns = waiting_since_ns = 0;
-    room_milli = 0, beside = false;
+    room_milli = 0, beside = modest = false;
     begin_turn(now);
     uint64_t until = turn->until_ns;
     if (until > now + QUANTUM_NS) until = now + QUANTUM_NS;
@@ -247,6 +272,20 @@ static enum admission admit_beside(unsigned holder, uint64_t now, const struct w
     return work->outstanding_ns && work->outstanding_ns + work->expected_ns > BESIDE_NS ? AWAIT_WORK : ADMITTED;
 }
 
+// Who would use no more than its share is not made to wait for others' turns: it could not make up for it. As long as it
+// keeps to its share.
+static bool admits_modest(uint64_t now, const struct work *work) {
+    uint32_t share = share_of(self(), now);
+    if (!is_modest(self(), now) || budget_fill_wait(now, work->outstanding_ns, share)) return false;
+    if (turn_held()) hand_over(gate.member + 1, next_holder(now), now);
+    self()->waiting_ns = waiting_since_ns = 0;
+    held_turn = 0;
+    room_milli = share, beside = modest = true;
+    demand_begin(now);
+    demand_look(now);
+    return true;
+}
+
 // Turns that do not come round, whatever the reason: on without them, and no longer fair than the driver is.
 static bool gives_up(uint64_t now) {
     if (!waiting_since_ns) waiting_since_ns = now;
@@ -260,6 +299,7 @@ static bool gives_up(uint64_t now) {
 enum admission turn_admits(uint64_t now, const struct work *work) {
     struct gate_turn *turn = own_turn();
     uint32_t holder = turn->holder, me = gate.member + 1;
+    if (admits_modest(now, work)) return ADMITTED;
     if (holder == me) return admit_in_turn(now, work);
     held_turn = 0;
     demand_drop();
@@ -268,7 +308,7 @@ enum admission turn_admits(uint64_t now, const struct work *work) {
     bool lives = known && silent < now + LONGEST_WORK_NS + ACTIVE_NS && silent + STALE_NS > now;
     enum admission beside = lives ? admit_beside(holder - 1, now, work) : AWAIT_TURN;
     if (beside != AWAIT_TURN) return beside;
-    room_milli = 0, beside = false;
+    room_milli = 0, beside = modest = false;
     if (gives_up(now)) return ADMITTED;
     self()->waiting_ns = now;
     if (lives) return AWAIT_TURN;

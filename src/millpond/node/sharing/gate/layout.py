@@ -100,7 +100,7 @@ class CardMember(ctypes.Structure):
 
     _fields_ = (
         ("present", ctypes.c_uint32),
-        ("reserved0", ctypes.c_uint32),
+        ("guarantee_milli", ctypes.c_uint32),
         ("virtual_ns", ctypes.c_uint64),
         ("active_until_ns", ctypes.c_uint64),
         ("waiting_ns", ctypes.c_uint64),
