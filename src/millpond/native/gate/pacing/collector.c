@@ -246,7 +246,8 @@ static uint64_t next_nap(uint64_t now) {
 // Nothing of the slice is on the card, and what its limit keeps off it for a while is in nobody's way.
 static void leave_card(uint64_t now) {
     uint64_t ahead = budget_limit_wait(now, 0);
-    bool idle = !batches.admitting && gate.slot->last_launch_ns + IDLE_NS < now;
+    uint64_t launched_ns = gate.slot->last_launch_ns, ended_ns = batches.progress_ns;
+    bool idle = !batches.admitting && (launched_ns > ended_ns ? launched_ns : ended_ns) + IDLE_NS < now;
     if (ahead) turn_away(now, ahead);
     if (idle || batches.resting) turn_release(now);
 }
