@@ -30,12 +30,12 @@ void collector_reset(void) {
     lanes_reset();
 }
 
-// The estimate follows the last launches, a batch that was queued down faster than up: others on the card make its span
-// longer, nothing makes it shorter.
+// The estimate follows the last launches, down faster than up: others on the card make a span longer, nothing makes it
+// shorter. What of a span is not the launch's own is known a little worse where it was not queued.
 static void learn(uint64_t *estimate, uint64_t each, bool queued) {
     uint64_t before = *estimate;
     if (!before) *estimate = each;
-    else if (each < before) *estimate = before - (before - each) / (queued ? 2 : 8);
+    else if (each < before) *estimate = before - (before - each) / (queued || each < before / 2 ? 2 : 8);
     else *estimate = before + (each - before) / 8;
     if (!*estimate) *estimate = 1;
 }
@@ -43,7 +43,7 @@ static void learn(uint64_t *estimate, uint64_t each, bool queued) {
 void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now) {
     uint64_t counted = budget_count(busy_ns, now);
     gate.slot->busy_ns += counted;
-    demand_count(batch->began_ns, batch->began_ns + batch->host_ns, counted, batch->queued);
+    demand_count(batch->began_ns, batch->began_ns + batch->host_ns, counted, batch->delayed);
     turn_charge(counted, now);
     budget_charge(counted, now);
     if (batch->floor) budget_charge_floor(counted, now);
@@ -75,6 +75,7 @@ void collector_open(struct lane *lane, struct batch batch) {
     lane->batch = batch;
     lane->batch.size = 0, lane->batch.expected_ns = 0;
     lane->batch.began_ns = gate_now();
+    lane->batch.behind = gate.slot->in_flight > 0;
     lane->batch.shared = turn_shared(lane->batch.began_ns);
     lane->unlaunched = 0;
     lane->gap = false;
@@ -107,7 +108,7 @@ static bool end_batch(struct lane *lane) {
     batch->host_ns = gate_now() - batch->began_ns;
     batch->gap = lane->gap;
     int mode = exchange_capture_mode(CUDA_CAPTURE_RELAXED);
-    batch->queued = !lane_reached(lane, lane->start[batch->pair]);
+    batch->delayed = !lane_reached(lane, lane->start[batch->pair]);
     bool recorded = lane_record(lane, lane->end[batch->pair]);
     exchange_capture_mode(mode);
     return recorded;
@@ -158,18 +159,21 @@ static bool is_complete(const struct batch *batch) {
     return REAL_AS(cuEventQuery, CUresult(CUevent))(lane->end[batch->pair]) != CUDA_NOT_READY;
 }
 
+// Its launches waited for those before them, so that its span has no time of the program's own in it.
+static bool is_queued(const struct batch *batch) { return batch->delayed && batch->behind; }
+
 // What one launch took, as far as the span of its batch says; 0 where it does not. The span of a single one that found the
 // stream idle begins as its thread begins to launch it; one of several such has all that their thread did in it.
 static uint64_t each_took(const struct batch *batch, uint64_t span) {
     if (batch->mixed || (batch->gap && batch->size > 1)) return 0;
-    if (batch->queued) return span / batch->size;
+    if (is_queued(batch)) return span / batch->size;
     if (batch->size > 1 || !batch->from_idle || batch->host_ns >= span) return 0;
     return span - batch->host_ns > span / 8 ? span - batch->host_ns : span / 8;
 }
 
 // What was queued began as the work before it ended. It was not done yet when last looked at.
 static void see_progress(const struct batch *batch, uint64_t span, uint64_t now) {
-    uint64_t ended_ns = batch->queued ? batches.progress_ns + span : now;
+    uint64_t ended_ns = is_queued(batch) ? batches.progress_ns + span : now;
     batches.progress_ns = ended_ns < looked_ns ? looked_ns : ended_ns > now ? now : ended_ns;
 }
 
@@ -192,10 +196,10 @@ static void finish(const struct batch *batch, uint64_t now) {
     }
     if (each && alone) {
         lane->guessed = guess || (lane->guessed && shared);
-        learn(estimate, each, batch->queued);
+        learn(estimate, each, is_queued(batch));
     }
     if (!each) gate.slot->unmeasured += batch->size;
-    if (batch->size > 1 && !batch->queued && now - lane->probed_ns > PROBE_NS) lane->probe = true;
+    if (batch->size > 1 && !is_queued(batch) && now - lane->probed_ns > PROBE_NS) lane->probe = true;
     uint64_t busy_ns = each && alone ? each * batch->size : *estimate * batch->size;
     take_off(batch->size, batch->expected_ns);
     see_progress(batch, span, now);

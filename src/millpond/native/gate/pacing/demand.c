@@ -1,6 +1,6 @@
 // A program that launches one short kernel after the other uses a part of the card only, and what it leaves should not go
 // to waste while it has its turn. What it would use by itself is seen while nobody is in its way: alone in a turn of its
-// own, or while all together leave room. It is seen anew every other second, as programs change.
+// own, or while all together leave room. It counts for two seconds, or as long as it comes about as fast beside others.
 #include "demand.h"
 
 #define SHORTEST_NS 1000000ull    // that says anything
@@ -15,32 +15,36 @@ uint32_t demand_of(const struct gate_member *member, uint64_t now) {
 
 bool demand_is_known(uint64_t now) { return gate.card->member[gate.member].demand_until_ns > now; }
 
-static _Atomic uint64_t queued_busy_ns;  // of the window, by this process, behind earlier work of its own
+static _Atomic uint64_t delayed_busy_ns;  // of the window, by this process, that had to wait for earlier work
 static unsigned windows;
 
 // What was launched over a span, of the card's time and of its thread's.
-static void say(uint64_t busy_ns, uint64_t span, uint64_t now) {
+static void say(uint64_t busy_ns, uint64_t span, uint64_t now, bool beside) {
     struct gate_member *member = &gate.card->member[gate.member];
-    uint64_t queued_ns = atomic_exchange(&queued_busy_ns, 0);
-    bool all = busy_ns * WHOLE_CARD > span * NEARLY_MILLI || queued_ns > busy_ns / 2;
+    uint64_t delayed_ns = atomic_exchange(&delayed_busy_ns, 0);
+    uint64_t found = busy_ns < span ? busy_ns * WHOLE_CARD / span : WHOLE_CARD, known = demand_of(member, now);
+    // Beside others work waits for theirs; that it comes nearly as fast as it did alone says enough.
+    bool as_known = beside && known < WHOLE_CARD && found * 8 >= known * 7 && found * 8 <= known * 9;
+    bool all = found > NEARLY_MILLI || delayed_ns > busy_ns / 2;
     // The first may have had work of others in it, and guesses of how long launches take.
-    member->demand_milli = windows++ && !all ? busy_ns * WHOLE_CARD / span : WHOLE_CARD;
+    if (!as_known) member->demand_milli = windows && !all ? found : WHOLE_CARD;
+    windows++;
     member->demand_until_ns = now + KNOWN_NS;
 }
 
 void demand_begin(uint64_t now) {
     uint64_t none = 0;
     if (gate.usage->demand_from_ns) return;
-    gate.usage->demand_busy_ns = queued_busy_ns = 0;
+    gate.usage->demand_busy_ns = delayed_busy_ns = 0;
     atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &none, now);
 }
 
-static void take(uint64_t now, uint64_t at_least, uint64_t next) {
+static void take(uint64_t now, uint64_t at_least, uint64_t next, bool beside) {
     uint64_t from = gate.usage->demand_from_ns;
     if (!from || now < from + at_least || !atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &from, next)) return;
     uint64_t busy_ns = atomic_exchange(&gate.usage->demand_busy_ns, 0), launched_ns = gate.usage->demand_launched_ns;
     uint64_t span = launched_ns > from && launched_ns <= now ? launched_ns - from : 0;
-    if (span >= SHORTEST_NS || busy_ns >= SHORTEST_NS) say(busy_ns, span, now);
+    if (span >= SHORTEST_NS || busy_ns >= SHORTEST_NS) say(busy_ns, span, now, beside);
 }
 
 void demand_drop(void) { gate.usage->demand_from_ns = 0; }
@@ -51,16 +55,16 @@ void demand_forget(void) {
     gate.card->member[gate.member].demand_until_ns = 0;
 }
 
-void demand_end(uint64_t now) { take(now, 0, 0); }
+void demand_end(uint64_t now, bool beside) { take(now, 0, 0, beside); }
 
-void demand_look(uint64_t now) { take(now, WINDOW_NS, now); }
+void demand_look(uint64_t now, bool beside) { take(now, WINDOW_NS, now, beside); }
 
-void demand_count(uint64_t began_ns, uint64_t launched_ns, uint64_t busy_ns, bool queued) {
+void demand_count(uint64_t began_ns, uint64_t launched_ns, uint64_t busy_ns, bool delayed) {
     uint64_t from = gate.usage->demand_from_ns;
     if (!from || began_ns < from) return;
     // Not from the middle of a batch.
     if (!gate.usage->demand_busy_ns) atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &from, began_ns);
     gate.usage->demand_busy_ns += busy_ns;
-    if (queued) queued_busy_ns += busy_ns;
+    if (delayed) delayed_busy_ns += busy_ns;
     if (launched_ns > gate.usage->demand_launched_ns) gate.usage->demand_launched_ns = launched_ns;
 }

@@ -19,8 +19,9 @@ struct batch {
     uint32_t size;
     uint64_t expected_ns;
     uint64_t began_ns, host_ns;  // when the batch was begun, and how long its thread was about launching it
-    bool queued;  // its launches had to wait for earlier work: its span has no time of the program's own in it
-    bool from_idle;  // the stream had nothing to do when it began
+    bool delayed;  // its launches had to wait for earlier work, the slice's own or that of others
+    bool behind;   // work of this process was in flight when it began
+    bool from_idle;  // the stream had nothing to do then
     bool gap, floor;
     bool shared;  // others may have been on the card meanwhile
     bool mixed;  // of kernels and graphs: its span says nothing of either

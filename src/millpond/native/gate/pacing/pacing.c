@@ -135,7 +135,7 @@ static void count_unmeasured(uint64_t expected_ns, bool floor) {
     gate.slot->launches++;
     gate.slot->unmeasured++;
     uint64_t now = gate_now();
-    collector_charge(expected_ns, &(struct batch){.floor = floor, .queued = true, .began_ns = now}, now);
+    collector_charge(expected_ns, &(struct batch){.floor = floor, .delayed = true, .began_ns = now}, now);
 }
 
 // The launch begins a batch, or goes with the one that another thread has open.

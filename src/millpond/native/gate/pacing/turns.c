@@ -194,7 +194,7 @@ void turn_unneeded(uint64_t now) {
     self()->waiting_ns = waiting_since_ns = 0;
     room_milli = 0, beside = modest = false;
     demand_begin(now);
-    demand_look(now);
+    demand_look(now, false);
 }
 
 bool turn_shared(uint64_t now) {
@@ -222,7 +222,7 @@ void turn_release(uint64_t now) {
 static void begin_turn(uint64_t now) {
     if (held_turn) return;
     own_turn()->until_ns = now + QUANTUM_NS;  // from when it is noticed, not from when it was handed over
-    if (is_exclusive(self(), now)) demand_begin(now);
+    demand_begin(now);
     held_turn = 1;
 }
 
@@ -239,11 +239,11 @@ static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     if (goes_before(peer, work->outstanding_ns)) {
         if (work->outstanding_ns >= QUANTUM_NS) return AWAIT_WORK;
         turn->until_ns = now + QUANTUM_NS;
-        demand_look(now);
+        demand_look(now, !is_exclusive(self(), now));
         return ADMITTED;
     }
     if (budget_outstanding(now) > work->outstanding_ns || work->left_ns > OVERLAP_NS) return AWAIT_WORK;
-    demand_end(now);
+    demand_end(now, !is_exclusive(self(), now));
     held_turn = 0;
     hand_over(gate.member + 1, peer + 1, now);
     self()->waiting_ns = now;
@@ -267,7 +267,7 @@ static enum admission admit_beside(unsigned holder, uint64_t now, const struct w
     room_milli = 0, beside = true;
     if (demand_of(self(), now) <= room + NEARLY_MILLI) return ADMITTED;
     self()->waiting_ns = now;
-    room_milli = room + room / 10;  // who goes before catches up
+    room_milli = room;
     if (budget_fill_wait(now, work->outstanding_ns, room_milli)) return AWAIT_ROOM;
     return work->outstanding_ns && work->outstanding_ns + work->expected_ns > BESIDE_NS ? AWAIT_WORK : ADMITTED;
 }
@@ -282,7 +282,7 @@ static bool admits_modest(uint64_t now, const struct work *work) {
     held_turn = 0;
     room_milli = share, beside = modest = true;
     demand_begin(now);
-    demand_look(now);
+    demand_look(now, true);
     return true;
 }
 
