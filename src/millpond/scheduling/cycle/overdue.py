@@ -58,11 +58,14 @@ class Overdue:
     def __init__(self, state: State, reserver: Reserver) -> None:
         self._state = state
         self._reserver = reserver
+        self._bounded = False
 
     def promote(self) -> None:
         """Let the jobs that have become overdue go first in their class, where the ordering wants that, from now on."""
         state, left = self._state, LOOKS_PER_CYCLE
         looks, now = state.looks, state.now
+        if looks and looks[0][0] <= now:
+            self._bounded = state.has_bounds
         while left and looks and looks[0][0] <= now:
             at, sequence, job = heapq.heappop(looks)
             record = state.in_line(job, sequence)
@@ -96,13 +99,14 @@ class Overdue:
     def _was_enough_idle(self, record: JobRecord, waited_s: float) -> bool:
         """Whether a job has waited beside so many idle cards that it goes first now."""
         state = self._state
-        idled = state.idle_time.of(record.job.pool, state.now)
-        if state.has_bounds and not admitted_tasks(state, record):
-            record.idled_before = idled  # those cards were not for it
-        if record.gpu_milli < CARD_MILLI or waited_s < IDLE_LENGTH * length_s(record):
+        if self._bounded and not admitted_tasks(state, record):
+            record.idled_before = state.idle_time.of(record.job.pool, state.now)  # those cards were not for it
+            return False
+        if waited_s < IDLE_LENGTH * length_s(record) or record.gpu_milli < CARD_MILLI:
             return False  # what needs less than a card lacks something else
         backlog, _ = state.waiting.backlog.beside(record)
-        return idled - record.idled_before >= IDLE_PART * (record.work + IDLE_BACKLOG * backlog)
+        enough = IDLE_PART * (record.work + IDLE_BACKLOG * backlog)
+        return state.idle_time.of(record.job.pool, state.now) - record.idled_before >= enough
 
     def _bound_s(self, record: JobRecord) -> float:
         """How long a job may wait, by the backlog of now."""
