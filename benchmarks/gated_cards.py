@@ -30,14 +30,21 @@ class Slice:
 
 
 class Cards:
-    """One pretended card, and the slices made on it."""
+    """One pretended card, and the slices made on it.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        timed: in time that only ``driver.pass_time`` lets pass, whatever else the machine does.
+    """
+
+    def __init__(self, folder: Path, *, timed: bool = False) -> None:
         if missing := what_is_missing():
             raise InvalidInputError(missing, "install gcc")
         self.driver = FakeDriver(folder)
         self._folder = folder
-        self._library = library(build().parent)
+        self._preloaded = [library(build().parent)]
+        if timed:
+            self.driver.take_time()
+            self._preloaded.append(self.driver.clock)
         self._count = 0
 
     def slice(self, settings: GateSettings) -> Slice:
@@ -45,7 +52,7 @@ class Cards:
         self._count += 1
         folder = self._folder / f"slice-{self._count}"
         region = GateRegion.create(folder, self._folder / "card", settings)
-        env = {"LD_PRELOAD": str(self._library), "MILLPOND_GATE": str(folder)}
+        env = {"LD_PRELOAD": os.pathsep.join(map(str, self._preloaded)), "MILLPOND_GATE": str(folder)}
         return Slice(region, self.driver.env() | env)
 
     def compile(self, source: str) -> Path:
@@ -79,7 +86,7 @@ class Cards:
 
 
 @contextmanager
-def pretended_cards() -> Iterator[Cards]:
+def pretended_cards(*, timed: bool = False) -> Iterator[Cards]:
     """In a folder that goes with the block."""
     with tempfile.TemporaryDirectory(prefix="millpond-gate-") as folder:
-        yield Cards(Path(folder))
+        yield Cards(Path(folder), timed=timed)

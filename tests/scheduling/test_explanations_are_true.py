@@ -8,12 +8,19 @@ from explanation_oracle import Oracle
 
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
+from millpond.scheduling.explaining import estimate
 
 STEPS = 60
 FIRST_STEP = 10
 """Not much waits before."""
 ASKED = 3
 """Jobs that are asked about after every third step."""
+
+
+@pytest.fixture(autouse=True)
+def _few_futures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Causes and remedies are judged here, and the estimates that come with them would take most of the time."""
+    monkeypatch.setattr(estimate, "FUTURES", 2)
 
 
 def judge(seed: int) -> tuple[list[Cause], list[str]]:
