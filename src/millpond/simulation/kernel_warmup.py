@@ -53,13 +53,16 @@ def warm_up(settings: Settings) -> None:
         warm()
     except ImportError:
         return  # there is no compiler
-    for users in (FEW // 4, 4 * FEW):  # few lines are looked at one by one, many by their table
-        options = SyntheticOptions(jobs=2 * users + 60, load=10.0, users=users)
-        crowd = synthesise(options, total_cards=16, cards_per_node=4, seed=0)
-        for durations in ("none", "exact"):
-            for preempt in (True, False):  # who cannot preempt reserves
-                scheduler = make_scheduler(replace(settings, preempt=preempt))
-                Simulation(World(uniform_cluster("4x4"), crowd, durations), scheduler).run()
+    for durations in ("none", "exact"):
+        for preempt in (True, False):  # who cannot preempt reserves
+            _play_crowd(replace(settings, preempt=preempt), FEW // 4, durations)
+    _play_crowd(settings, 4 * FEW, "exact")  # few lines are looked at one by one, many by their table
+
+
+def _play_crowd(settings: Settings, users: int, durations: str) -> None:
+    options = SyntheticOptions(jobs=2 * users + 60, load=10.0, users=users)
+    crowd = synthesise(options, total_cards=16, cards_per_node=4, seed=0)
+    Simulation(World(uniform_cluster("4x4"), crowd, durations), make_scheduler(settings)).run()
 
 
 if __name__ == "__main__":
