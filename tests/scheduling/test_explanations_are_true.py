@@ -50,12 +50,12 @@ def test_causes_are_true_and_remedies_start_their_jobs(seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("part", range(25))
 def test_causes_are_true_and_remedies_start_their_jobs_in_ten_thousand_answers(part: int) -> None:
     answers: list[Cause] = []
-    for seed in range(100 + 50 * part, 150 + 50 * part):
+    for seed in range(100 + 10 * part, 110 + 10 * part):
         causes, complaints = judge(seed)
         assert not complaints
         answers += causes
-    assert len(answers) >= 2_000
-    assert len(set(answers)) >= 12
+    assert len(answers) >= 350
+    assert len(set(answers)) >= 8
