@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple
 
 from millpond.model.states import ENDED_JOBS
@@ -149,6 +150,12 @@ def _heap_of_twins(heap: Heap, jobs: dict[str, JobRecord]) -> Heap:
     return [(at, sequence, each if each.state in ENDED_JOBS else jobs[each.id]) for at, sequence, each in heap]
 
 
+@cache
+def _has_frozen() -> bool:
+    """Whether the process keeps objects from the collector. Asked once: the answer comes from counting them all."""
+    return gc.get_freeze_count() > 0
+
+
 @contextmanager
 def _collector_paused() -> Iterator[None]:
     """All that is made is kept: to look for garbage among it, meanwhile or soon, would take as long as to make it."""
@@ -157,7 +164,7 @@ def _collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
+        if not _has_frozen():
             gc.freeze()
             gc.unfreeze()  # puts all that is there among the oldest objects, without a look at them
         if was_enabled:
