@@ -63,7 +63,7 @@ GRAPHS = Work("graphs", 1, _replay)
 QUARTER, MORE = _launch_bound(0.25), _launch_bound(0.6)
 FAIR = ((100, 900), (300, 700), (500, 500), (100, 200, 300, 400))
 CASES: list[tuple[tuple[int, ...], tuple[Work, ...]]] = [
-    *(((guarantees), (work,) * len(guarantees)) for guarantees in FAIR for work in (KERNELS, GRAPHS)),
+    *((guarantees, (work,) * len(guarantees)) for guarantees in FAIR for work in (KERNELS, GRAPHS)),
     *((guarantees, (QUARTER, QUARTER)) for guarantees in FAIR[:3]),
     *((guarantees, (MORE, MORE)) for guarantees in FAIR[:3]),
     *((guarantees, (QUARTER, KERNELS)) for guarantees in FAIR[:3]),

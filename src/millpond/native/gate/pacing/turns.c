@@ -100,17 +100,20 @@ static void join(void) {
     self()->virtual_ns = most;
 }
 
-// Who rested a little has saved no more than a turn, as far as others were there to use the card.
+// What a slice did not use while others did is saved up to a turn: it is never further behind than that.
+static void save_at_most_a_turn(uint64_t least_of_others) {
+    uint64_t earliest = least_of_others - weighted(QUANTUM_NS);
+    if (is_before(self()->virtual_ns, earliest)) self()->virtual_ns = earliest;
+}
+
+// Who rested a little, as far as others were there to use the card.
 static void forgo_saved(uint64_t now) {
-    uint64_t least = 0;
-    bool any = false;
+    const struct gate_member *least = NULL;
     for (unsigned index = 0; index < GATE_MEMBERS; index++) {
-        if (!is_active_peer(index, now)) continue;
-        uint64_t other = gate.card->member[index].virtual_ns;
-        if (!any || is_before(other, least)) least = other;
-        any = true;
+        const struct gate_member *member = &gate.card->member[index];
+        if (is_active_peer(index, now) && (!least || is_before(member->virtual_ns, least->virtual_ns))) least = member;
     }
-    if (any && is_before(self()->virtual_ns, least - weighted(QUANTUM_NS))) self()->virtual_ns = least - weighted(QUANTUM_NS);
+    if (least) save_at_most_a_turn(least->virtual_ns);
 }
 
 void turn_active(uint64_t now, uint64_t outstanding_ns) {
@@ -153,15 +156,11 @@ static unsigned next_peer(uint64_t now) {
     return best;
 }
 
-// Whoever has all that it can use falls behind the others by no more than a turn: what it does not use it cannot save.
+// Whoever has all that it can use.
 static void keep_up(uint64_t now) {
     unsigned peer = next_peer(now);
-    if (peer == GATE_MEMBERS) {
-        join();
-        return;
-    }
-    uint64_t least = gate.card->member[peer].virtual_ns - weighted(QUANTUM_NS);
-    if (is_before(self()->virtual_ns, least)) self()->virtual_ns = least;
+    if (peer == GATE_MEMBERS) join();
+    else save_at_most_a_turn(gate.card->member[peer].virtual_ns);
 }
 
 void turn_charge(uint64_t busy_ns, uint64_t now) {
@@ -189,10 +188,16 @@ void turn_forget(void) {
     held_turn = 0;
 }
 
+static void go_by_turns(void) {
+    room_milli = 0;
+    beside = false;
+    modest = false;
+}
+
 // Nobody is in anybody's way: what the slice uses is what it would use by itself.
 void turn_unneeded(uint64_t now) {
     self()->waiting_ns = waiting_since_ns = 0;
-    room_milli = 0, beside = modest = false;
+    go_by_turns();
     demand_begin(now);
     demand_look(now, false);
 }
@@ -230,7 +235,6 @@ static void begin_turn(uint64_t now) {
 static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     struct gate_turn *turn = own_turn();
     self()->waiting_ns = waiting_since_ns = 0;
-    room_milli = 0, beside = modest = false;
     begin_turn(now);
     uint64_t until = turn->until_ns;
     if (until > now + QUANTUM_NS) until = now + QUANTUM_NS;
@@ -264,7 +268,7 @@ static enum admission admit_beside(unsigned holder, uint64_t now, const struct w
     uint32_t room = demand_is_known(now) ? room_beside(holder, now) : 0;
     if (room < LEAST_ROOM_MILLI) return AWAIT_TURN;
     self()->waiting_ns = waiting_since_ns = 0;
-    room_milli = 0, beside = true;
+    beside = true;
     if (demand_of(self(), now) <= room + NEARLY_MILLI) return ADMITTED;
     self()->waiting_ns = now;
     room_milli = room;
@@ -280,7 +284,9 @@ static bool admits_modest(uint64_t now, const struct work *work) {
     if (turn_held()) hand_over(gate.member + 1, next_holder(now), now);
     self()->waiting_ns = waiting_since_ns = 0;
     held_turn = 0;
-    room_milli = share, beside = modest = true;
+    room_milli = share;
+    beside = true;
+    modest = true;
     demand_begin(now);
     demand_look(now, true);
     return true;
@@ -300,15 +306,15 @@ enum admission turn_admits(uint64_t now, const struct work *work) {
     struct gate_turn *turn = own_turn();
     uint32_t holder = turn->holder, me = gate.member + 1;
     if (admits_modest(now, work)) return ADMITTED;
+    go_by_turns();
     if (holder == me) return admit_in_turn(now, work);
     held_turn = 0;
     demand_drop();
     bool known = holder && holder <= GATE_MEMBERS && is_peer(holder - 1);
     uint64_t silent = known ? gate.card->member[holder - 1].active_until_ns : 0;
     bool lives = known && silent < now + LONGEST_WORK_NS + ACTIVE_NS && silent + STALE_NS > now;
-    enum admission beside = lives ? admit_beside(holder - 1, now, work) : AWAIT_TURN;
-    if (beside != AWAIT_TURN) return beside;
-    room_milli = 0, beside = modest = false;
+    enum admission answer = lives ? admit_beside(holder - 1, now, work) : AWAIT_TURN;
+    if (answer != AWAIT_TURN) return answer;
     if (gives_up(now)) return ADMITTED;
     self()->waiting_ns = now;
     if (lives) return AWAIT_TURN;
