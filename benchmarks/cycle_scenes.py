@@ -5,6 +5,7 @@ A scene is a function in ``SCENES``; to add one, write it and enter it there.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -66,6 +67,10 @@ class Measured:
         self.cards = nodes * CARDS
         self.total_s = self.longest_s = 0.0
         self._unanswered: list[Decision] = []
+        self._goes_on = False
+        """Whether the next cycle is due at once."""
+        gc.collect()
+        gc.freeze()  # as a server does with what is loaded before it takes requests
         self.tell(PoolChanged(0.0, pool or Pool()))
         for number in range(nodes):
             self.join(number)
@@ -100,14 +105,17 @@ class Measured:
 
         def work() -> None:
             self._unanswered += self.scheduler.decide(self.now)
-            self.scheduler.next_wakeup(self.now)
+            self._goes_on = self.scheduler.next_wakeup(self.now) == self.now
 
         self.longest_s = max(self.longest_s, self.timed(work))
 
     def settle(self) -> None:
-        """Cycles until nothing is decided, the engine's answers coming in batches."""
+        """Cycles until nothing is decided, the engine's answers coming in batches once no cycle is due at once."""
         self.cycle()
-        while self._unanswered:
+        while self._unanswered or self._goes_on:
+            if self._goes_on:
+                self.cycle()
+                continue
             batch, self._unanswered = self._unanswered[:BATCH], self._unanswered[BATCH:]
             for decision in batch:
                 self.tell(Confirmed(self.now, decision.id))

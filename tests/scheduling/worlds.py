@@ -191,11 +191,11 @@ class World:
         return decisions
 
     def settle(self) -> list[Decision]:
-        """Cycles at this instant, each answered, until one decides nothing."""
+        """Cycles at this instant, each answered, until one decides nothing and has not come to its bound on work."""
         taken: list[Decision] = []
         for _ in range(MOST_CYCLES):
             decisions = self.tick()
-            if not decisions:
+            if not decisions and not self.core._state.is_unfinished:
                 return taken
             taken += decisions
             for decision in decisions:

@@ -186,7 +186,7 @@ class Scheduler:
                 if self.settings.reserve:
                     self._overdue.promote()
                 self._walk.run()
-            if state.suspended:
+            if state.suspended and not state.is_unfinished:
                 resume_suspended(state, self._claims, self._migrations, Priority.LOW)
 
     def next_wakeup(self, now: float) -> float | None:

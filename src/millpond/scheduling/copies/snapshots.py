@@ -88,7 +88,13 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
 def take_claims(state: State, claims: Claims) -> list[Any]:
     """The claims alone: what a cycle decides beside its decisions."""
     return [
-        [job, [_place_plain(state, task, holding) for task, holding in claim.placed], claim.victims, claim.cause.value]
+        [
+            job,
+            [_place_plain(state, task, holding) for task, holding in claim.placed],
+            claim.victims,
+            claim.cause.value,
+            claim.asks,
+        ]
         for job, claim in claims.by_job.items()
     ]
 
@@ -210,10 +216,10 @@ def give_claims(plain: Sequence[Any], state: State, claims: Claims) -> None:
     """Let these be the claims, as ``take_claims`` wrote them."""
     for job in list(claims.by_job):
         claims.drop(job)
-    for job, places, victims, cause in plain:
+    for job, places, victims, cause, *asks in plain:
         placed = [_place(state, state.jobs[job], *place) for place in places]
         leaving = tuple((victim, attempt, tuple(tasks)) for victim, attempt, tasks in victims)
-        claims.put(job, Claim(placed, leaving, Cause(cause)))
+        claims.put(job, Claim(placed, leaving, Cause(cause), any(asks)))  # not written at first
 
 
 def _heap(by_instant: Sequence[tuple[float, str]], state: State) -> list[tuple[float, int, JobRecord]]:

@@ -96,7 +96,10 @@ class AdmissionCycle:
 
     def run(self) -> None:
         """One cycle, with its decisions."""
-        # 1. Claims whose victims have left become starts.
+        # 1. A plan with too many victims for one cycle goes on; claims whose victims have left become starts.
+        if self._starter.ask_more():
+            self._state.is_unfinished = True
+            return
         self._starter.settle_claims()
         # 2. The lines are walked on a trial ledger, in order of rank; see ``_consider`` for steps 3 to 6.
         journal = self._state.journal
@@ -168,6 +171,8 @@ class AdmissionCycle:
             elif verdict is AdmissionVerdict.PLACED:
                 standing.place(record, outcome.placed[-1][1])
                 lines.go_on(record)
+                if outcome.plans and outcome.plans[-1].asked_later:
+                    return  # nobody behind it comes before its victims have been asked
             if self._is_long and self._displacing(outcome) != before:
                 lines.reconsider()
         while gangs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,11 +34,13 @@ class Claim:
     Attributes:
         placed: its tasks and the holdings they will take.
         victims: who has to leave first.
+        asks: some of its victims may not have been asked yet: those that are on the roster of running work.
     """
 
     placed: Placed
     victims: Victims
     cause: Cause
+    asks: bool = False
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -78,15 +80,17 @@ class Claims:
             source.keep_tasks()  # of which its claim speaks
             twins = {id(task): twin for task, twin in zip(source.tasks, after, strict=True)}
             placed = [(twins[id(task)], holding.copy()) for task, holding in claim.placed]
-            self.by_job[job] = Claim(placed, claim.victims, claim.cause)
+            self.by_job[job] = replace(claim, placed=placed)
         self.reservations, self._found_at = dict(other.reservations), dict(other._found_at)
         self.version, self.displaced_at = other.version, other.displaced_at
 
     def forget_plans(self) -> None:
-        """Other policies decide from now on: reservations go, claims stay."""
+        """Other policies decide from now on: reservations go; claims stay whose victims have been asked to leave."""
         self.reservations.clear()
         self._found_at.clear()
         self.displaced_at = -1.0
+        for job in [job for job, claim in self.by_job.items() if claim.asks]:
+            self.drop(job)
 
     # ---- claims -------------------------------------------------------------------------------------------------
 
@@ -159,13 +163,17 @@ class Claims:
             and (is_leaving(other) or any(task.state is TaskState.STOPPING for task in other.tasks))
         ]
 
-    def _leaving(self, claim: Claim) -> Iterator[JobRecord]:
-        """Victims that have not left."""
+    def present(self, claim: Claim) -> Iterator[tuple[JobRecord, tuple[int, ...]]]:
+        """Victims whose run has not ended, and the numbers of the tasks that leave; none: all."""
         running = self._state.running
         for job, attempt, numbers in claim.victims:
             victim = running.get(job)
-            if victim is None or victim.attempt != attempt:
-                continue
+            if victim is not None and victim.attempt == attempt:
+                yield victim, numbers
+
+    def _leaving(self, claim: Claim) -> Iterator[JobRecord]:
+        """Victims that have not left."""
+        for victim, numbers in self.present(claim):
             if numbers and all(victim.tasks[number].state is not TaskState.STOPPING for number in numbers):
                 continue
             if numbers or victim.state is not JobState.SUSPENDED or is_suspending(self._state, victim):
@@ -184,13 +192,8 @@ class Claims:
 
     def _is_clung_to(self, claim: Claim) -> bool:
         """Whether a victim runs on, as the engine could not suspend it."""
-        running = self._state.running
-        return any(
-            (victim := running.get(job)) is not None
-            and victim.attempt == attempt
-            and not numbers
-            and victim.state is JobState.RUNNING
-            for job, attempt, numbers in claim.victims
+        return not claim.asks and any(
+            not numbers and victim.state is JobState.RUNNING for victim, numbers in self.present(claim)
         )
 
     def _is_lost(self, index: int) -> bool:

@@ -6,7 +6,8 @@ leave first, it is claimed until they have left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
@@ -16,9 +17,10 @@ from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.reclaiming import suspend_instead
+from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
-from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import HOLD_OF, is_leaving, suspended_tasks
@@ -57,6 +59,8 @@ class Starter:
         state, claims = self._state, self._claims
         if any(plan.by_ordering for plan in plans):
             claims.displaced_at = state.now
+        asking = {plan.record.id for plan in plans if plan.asked_later}
+        state.is_unfinished = bool(asking)
         for record, placed, cause in found:
             grows = not record.line
             if grows and self._planner.has_asked(record):
@@ -64,13 +68,54 @@ class Starter:
             if self._take_again(record, placed):
                 self.start(record, placed, cause)
             elif not grows:  # a gang that grows has another turn in the next cycle
-                claims.put(record.id, Claim(placed, _victims(record, placed, plans), cause))
+                claims.put(record.id, Claim(placed, _victims(record, placed, plans), cause, record.id in asking))
         for plan in plans:
             for moved, placed in plan.moved:
                 claims.put(moved.id, Claim(placed, _victims(moved, placed, plans), Cause.FITS))
-            ask_to_leave(state, plan.leaving, plan.suspended, plan.cause, plan.record.id)
+            suspend_instead.ask_to_leave(state, plan.asked_now, plan.suspended, plan.cause, plan.record.id)
             for victim, tasks in plan.shrunk:
                 runs.stop(state, victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
+
+    def ask_more(self) -> bool:
+        """Go on with a plan that has too many victims for one cycle: ask the next of them; False if there is none."""
+        state, claims = self._state, self._claims
+        found = next(((job, claim) for job, claim in claims.by_job.items() if claim.asks), None)
+        if found is None:
+            return False
+        job, claim = found
+        unasked = [victim for victim, tasks in claims.present(claim) if not tasks and victim.slot >= 0]
+        victims = unasked[: suspend_instead.ASKED_PER_CYCLE]
+        record = state.jobs[job]
+        amount = record.amount_of([task for task, _ in claim.placed])
+        mark = state.journal.begin()
+        self._look_ahead({node for victim in victims for node in state.roster.nodes_of(victim.slot)}, record)
+        softened = suspend_instead.soften(state, victims, lambda: state.queues.limiting(record.queue, amount) is None)
+        state.journal.rollback(mark)
+        suspend_instead.ask_to_leave(state, victims, softened, claim.cause, job)
+        if len(victims) == len(unasked):
+            claims.put(job, replace(claim, asks=False))
+        return True
+
+    def _look_ahead(self, nodes: Container[int], record: JobRecord) -> None:
+        """Count some nodes, on a trial ledger, as they will be when all claims have been fulfilled.
+
+        Where anything bounds what queues hold, all nodes: then it counts for all claims but that of ``record``.
+        """
+        state, claims = self._state, self._claims
+        leaving = dict(pair for claim in claims.by_job.values() for pair in claims.present(claim))
+        claims.charge(1, but=record.id)
+        for victim, tasks in leaving.items():
+            held = (task.holding for task in victim.tasks if task.holding is not None)
+            if not state.has_bounds and not any(holding.node in nodes for holding in held):
+                continue
+            if tasks or victim.slot < 0:
+                self._let_leave(victim)
+            else:
+                hold_all(state, victim, HoldState.NOTHING)
+        for claim in claims.by_job.values():
+            for _, holding in claim.placed:
+                if holding.node in nodes:
+                    state.cluster.change(holding, HoldState.RUNNING)
 
     # ---- claims -------------------------------------------------------------------------------------------------
 
@@ -101,20 +146,25 @@ class Starter:
         state = self._state
         mark = state.journal.begin()
         for other in state.running.values():
-            leaving, hold = [task for task in other.tasks if task.state is TaskState.STOPPING], HoldState.NOTHING
-            if not leaving and is_leaving(other):
-                leaving, hold = suspended_tasks(other), HOLD_OF[other.suspend_mode]
-            if leaving:
-                state.charge(other, other.held_by(leaving), -1)
-                for task in leaving:
-                    if task.holding is not None:
-                        state.cluster.change(task.holding, hold)
-                state.charge(other, other.held_by(leaving), 1)
-            if other.is_ending:
-                state.limits.count(other, -1)
+            self._let_leave(other)
         vacated = self._take_again(record, placed)
         state.journal.rollback(mark)
         return vacated
+
+    def _let_leave(self, other: JobRecord) -> None:
+        """Count what is leaving of a job as gone, on a trial ledger."""
+        state = self._state
+        leaving, hold = [task for task in other.tasks if task.state is TaskState.STOPPING], HoldState.NOTHING
+        if not leaving and is_leaving(other):
+            leaving, hold = suspended_tasks(other), HOLD_OF[other.suspend_mode]
+        if leaving:
+            state.charge(other, other.held_by(leaving), -1)
+            for task in leaving:
+                if task.holding is not None:
+                    state.cluster.change(task.holding, hold)
+            state.charge(other, other.held_by(leaving), 1)
+        if other.is_ending:
+            state.limits.count(other, -1)
 
     def _take_again(self, record: JobRecord, placed: Placed) -> bool:
         """Take the very same places on the ledger as it is; False, and nothing taken, if room or quota forbid it."""

@@ -100,14 +100,14 @@ class Attempt:
                 self._state.cluster.arrays.touch(node)  # room there costs something else now
             return False
         (self.moved if is_moved else self.victims).append(victim)
-        self._hold(victim, NOTHING)
+        hold_all(self._state, victim, NOTHING)
         return True
 
     def spare(self, victim: JobRecord, is_enough: Callable[[], bool]) -> None:
         """Let a job that was released stay after all, if those that are left are enough."""
         journal = self._state.journal
         mark = journal.begin()
-        self._hold(victim, RUNNING)
+        hold_all(self._state, victim, RUNNING)
         if not is_enough():
             journal.rollback(mark)
             return
@@ -115,13 +115,14 @@ class Attempt:
         self.victims.remove(victim)
         self.cost -= float(self.rule.harm[victim.slot])
 
-    def _hold(self, victim: JobRecord, hold: HoldState) -> None:
-        """Count all tasks of a running job as running, or as gone, on the trial ledger."""
-        state, sign = self._state, -1 if hold is NOTHING else 1
-        holders = []
-        for task in victim.tasks:
-            if task.holding is not None:
-                holders.append(task)
-                state.cluster.change(task.holding, hold)
-        state.charge(victim, victim.amount_of(holders), sign)
-        state.limits.count(victim, sign)
+
+def hold_all(state: State, victim: JobRecord, hold: HoldState) -> None:
+    """Count all tasks of a running job as running, or as gone, on a trial ledger."""
+    sign = -1 if hold is NOTHING else 1
+    holders = []
+    for task in victim.tasks:
+        if task.holding is not None:
+            holders.append(task)
+            state.cluster.change(task.holding, hold)
+    state.charge(victim, victim.amount_of(holders), sign)
+    state.limits.count(victim, sign)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling.cycle.claims import Claim, Claims
-from millpond.scheduling.ledger.holdings import HoldState
+from millpond.scheduling.ledger.holdings import NOTHING
+from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave, soften
 from millpond.scheduling.records import JobRecord
@@ -56,12 +57,7 @@ def _make_way(
         if not _may_ask(state, rule, record, victim, victims[:number]):
             state.journal.rollback(mark)
             return False
-        held = [task for task in victim.tasks if task.holding is not None]
-        for task in held:
-            if task.holding is not None:
-                state.cluster.change(task.holding, HoldState.NOTHING)
-        state.charge(victim, victim.amount_of(held), -1)
-        state.limits.count(victim, -1)
+        hold_all(state, victim, NOTHING)
     fits = can_retake(state, record)
     softened = soften(state, victims, lambda: True) if fits else ()
     state.journal.rollback(mark)

@@ -22,6 +22,7 @@ from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import NO_NODE
 from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.reclaiming import suspend_instead
 from millpond.scheduling.reclaiming.attempts import Attempt, Rule
 from millpond.scheduling.reclaiming.limits import make_room_under_limits
 from millpond.scheduling.reclaiming.room_costs import RoomSearch
@@ -32,7 +33,6 @@ from millpond.scheduling.reclaiming.roster import (
     ROW_SLOT,
 )
 from millpond.scheduling.reclaiming.shrink import Shrink
-from millpond.scheduling.reclaiming.suspend_instead import soften
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
@@ -53,6 +53,7 @@ class Plan:
         shrunk: elastic gangs and the tasks they do without.
         suspended: those of the victims that need not end, and how they leave.
         placed: the place that the job gets.
+        asked_later: more victims, too many to find in one cycle how they leave; they are asked in the next ones.
     """
 
     record: JobRecord
@@ -63,11 +64,17 @@ class Plan:
     cause: Cause
     by_ordering: bool
     suspended: tuple[tuple[JobRecord, SuspendMode], ...] = ()
+    asked_later: tuple[JobRecord, ...] = ()
+
+    @property
+    def asked_now(self) -> tuple[JobRecord, ...]:
+        """All jobs that are asked to leave as a whole in this cycle."""
+        return (*self.victims, *(job for job, _ in self.moved))
 
     @property
     def leaving(self) -> tuple[JobRecord, ...]:
         """All jobs that leave as a whole."""
-        return (*self.victims, *(job for job, _ in self.moved))
+        return (*self.asked_now, *self.asked_later)
 
 
 class VictimSearch:
@@ -100,6 +107,10 @@ class VictimSearch:
             return None
         if len(queued) > len(tasks):
             self._extend(record, tasks, queued, attempt)
+        asked_later: tuple[JobRecord, ...] = ()
+        suspends = self._state.cluster.pools[job.pool].suspends and not rule.by_ordering
+        if suspends and len(attempt.victims) > suspend_instead.ASKED_PER_CYCLE:
+            asked_later, attempt.victims = tuple(attempt.victims), []
         shrunk: dict[str, tuple[JobRecord, list[TaskRecord]]] = {}
         for part in attempt.parts:
             if part.is_whole:
@@ -116,6 +127,7 @@ class VictimSearch:
             rule.cause,
             rule.by_ordering,
             suspended,
+            asked_later,
         )
 
     def _soften(
@@ -123,7 +135,9 @@ class VictimSearch:
     ) -> tuple[tuple[JobRecord, SuspendMode], ...]:
         """Let those off with a suspension who make room enough by it."""
         amount = record.amount_of(tasks)
-        return soften(self._state, attempt.victims, lambda: self._state.queues.limiting(record.queue, amount) is None)
+        return suspend_instead.soften(
+            self._state, attempt.victims, lambda: self._state.queues.limiting(record.queue, amount) is None
+        )
 
     # ---- tasks that must lie together ---------------------------------------------------------------------------
 

@@ -18,6 +18,10 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import HOLD_OF, can_swap, leaves_by, suspend
 
+ASKED_PER_CYCLE = 512
+"""How many victims of one plan leave in one cycle where the pool suspends: a bound on work. A plan that has more asks
+all of them in the cycles that follow at once."""
+
 
 def soften(
     state: State, victims: Sequence[JobRecord], is_enough: Callable[[], bool]
