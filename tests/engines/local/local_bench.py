@@ -23,7 +23,7 @@ from millpond.node.sharing.agent_lock import AgentLock
 from millpond.node.sharing.backend import SliceEnforcer
 from millpond.node.task.launch import Command, LaunchSpec
 from millpond.node.task.limits import Limiter
-from millpond.node.task.records import TaskFiles, TaskId
+from millpond.node.task.records import TaskFiles, TaskId, running_records
 
 LONGEST_WAIT_S = 60.0
 UNSANDBOXED = Confinement(sandboxed=False, network=NetworkScope.HOST)
@@ -173,6 +173,8 @@ class Bench:
 
     def end_all(self) -> None:
         self.engine.close()
+        if not any(record.alive for record in running_records(self.state_dir)):
+            return
         engine = self.new_engine()
         engine.adopt([], [])
         assert eventually(lambda: not any(task.alive for task in engine.inventory().tasks))
