@@ -80,7 +80,6 @@ def test_notice_goes_through_the_client_to_the_whole_command(harbour: Harbour) -
     assert b"saving\n" in harbour.bench.log("job")
 
 
-@pytest.mark.long
 def test_what_ignores_the_notice_is_killed_through_docker(harbour: Harbour) -> None:
     harbour.start("trap '' TERM; touch ready; while true; do sleep 0.1; done")
     assert harbour.bench.appears("ready")
