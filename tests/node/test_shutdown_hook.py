@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,9 @@ def unit(tmp_path: Path) -> Iterator[Unit]:
     assert sleep is not None
     program = shutil.copy(sleep, tmp_path / SUPERVISOR)
     with subprocess.Popen([program, "60"]) as supervisor, subprocess.Popen([sleep, "60"]) as keeper:
+        # The kernel names a process a moment after it has closed what tells us that it was started.
+        while Path(f"/proc/{supervisor.pid}/comm").read_text().strip() != SUPERVISOR:
+            os.sched_yield()
         (group / SERVER_GROUP / "cgroup.procs").write_text(f"{supervisor.pid}\n{keeper.pid}\n")
         yield tmp_path / "cgroup", membership, supervisor, keeper
         supervisor.kill()

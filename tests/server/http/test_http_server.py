@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,15 +72,20 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_WITHIN_S", 0.3)
 
 
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n", REQUEST + b"GET /"])
-def test_a_request_that_is_never_complete_is_given_up(begun):
-    def visit(port: int) -> bytes:
-        with connected(port) as client:
+def answers_to(port: int, beginnings: Sequence[bytes]) -> list[bytes]:
+    """What comes for each beginning of a request until the server closes; all wait at the same time."""
+    with contextlib.ExitStack() as connections:
+        clients = [connections.enter_context(connected(port)) for _ in beginnings]
+        for client, begun in zip(clients, beginnings, strict=True):
             client.sendall(begun)
-            return all_of(client)
+        return [all_of(client) for client in clients]
 
-    assert while_serving(visit).count(b"HTTP/1.1 200") == (begun.startswith(REQUEST))
+
+@pytest.mark.usefixtures("impatient")
+def test_a_request_that_is_never_complete_is_given_up():
+    beginnings = (b"", b"\r\n", b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n", REQUEST + b"GET /")
+    answers = while_serving(lambda port: answers_to(port, beginnings))
+    assert [answer.count(b"HTTP/1.1 200") for answer in answers] == [0, 0, 0, 0, 1]
 
 
 @pytest.fixture
@@ -89,16 +95,10 @@ def encrypted(tmp_path: Path) -> HttpOptions:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(
-    "begun", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01", REQUEST, b"\x16\x03\x01\x00\x01\x01"]
-)
-def test_half_a_tls_handshake_is_given_up(encrypted: HttpOptions, begun: bytes):
-    def visit(port: int) -> bytes:
-        with connected(port) as client:
-            client.sendall(begun)
-            return all_of(client)
-
-    assert b"HTTP" not in while_serving(visit, encrypted)
+def test_half_a_tls_handshake_is_given_up(encrypted: HttpOptions):
+    beginnings = (b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01", REQUEST, b"\x16\x03\x01\x00\x01\x01")
+    answers = while_serving(lambda port: answers_to(port, beginnings), encrypted)
+    assert not [answer for answer in answers if b"HTTP" in answer]
 
 
 def test_a_whole_tls_handshake_is_served_though_others_never_end_theirs(encrypted: HttpOptions):

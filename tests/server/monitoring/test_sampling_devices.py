@@ -67,7 +67,10 @@ def test_a_device_that_does_not_tell_is_left_out_and_one_that_came_later_is_igno
     assert watched.telemetry.use_milli(["FAKE-fake-1-0", "MIG-new"]) == {}
 
 
-def test_a_vendor_that_fails_is_said_once_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_vendor_that_fails_is_said_once_and_asked_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeVendor, "sample_every_s", 0.0)
     watched = Watched()
     answers = [OSError("odd"), OSError("odd"), None, OSError("odd")]
     asked, sample = threading.Event(), watched.vendor.sample
@@ -82,7 +85,6 @@ def test_a_vendor_that_fails_is_said_once_and_asked_again(caplog: pytest.LogCapt
         return sample()
 
     watched.vendor.sample = failing  # type: ignore[method-assign]
-    watched.vendor.sample_every_s = 0.0
     watched.telemetry.start()
     assert asked.wait(60.0)
     watched.telemetry.close()
