@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import contextlib
 
-from millpond.scheduling.placement import kernel_warmup
-from millpond.scheduling.placement.kernels import KernelSet
-from millpond.simulation import core
+import pytest
 
 
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no compiler here, and in processes that are started none that does anything."""
-
-    def missing() -> KernelSet:
-        raise ImportError("no compiler")
-
-    monkeypatch.setattr(core, "compiled", missing)
-    monkeypatch.setattr(kernel_warmup, "compiled", missing)
+    """There is no compiler, neither here nor in processes that are started."""
+    with contextlib.suppress(ImportError):
+        import numba  # noqa: F401 - which asks but once whether it is switched off
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")

@@ -25,9 +25,8 @@ def test_after_warming_up_no_kernel_is_compiled_any_more(users: int, preempt: bo
     assert [event for _, event in recorder.buffer] == []
 
 
-def test_each_kernel_that_is_compiled_is_told_and_one_that_is_ready_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kernel_that_is_compiled_is_told_and_one_that_is_ready_is_not() -> None:
     numba = pytest.importorskip("numba")
-    monkeypatch.setattr(numba.config, "DISABLE_JIT", 0)  # set where numba was first imported by an `interpreted` test
     told: list[int] = []
     kernel = numba.njit(lambda x: x + 1)
     with kernel_progress(told.append):

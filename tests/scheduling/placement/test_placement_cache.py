@@ -43,7 +43,6 @@ def test_nothing_is_found_where_nothing_was_kept(tmp_path: Path) -> None:
     assert cache_of_one_process(tmp_path / "none").load("ours") is None
 
 
-@pytest.mark.skipif(pytest.importorskip("numba").config.DISABLE_JIT, reason="nothing is compiled here")
 def test_compiled_kernels_are_kept_so() -> None:
     kernels = compiled()._functions
     assert kernels

@@ -233,3 +233,11 @@ def test_a_loaded_node_is_avoided_only_if_load_weighs() -> None:
         arrays.touch(0)
         selector = Selector(arrays, build_tables(TypicalMix(), weights=Weights(load=weight)))
         assert selector.select(Shape(1_000, 0, 1))[0] == expected
+
+
+def test_where_numba_is_switched_off_there_are_no_compiled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    with pytest.raises(ImportError, match="NUMBA_DISABLE_JIT"):
+        kernels.compiled()
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
+    assert kernel_set("compiled").is_compiled

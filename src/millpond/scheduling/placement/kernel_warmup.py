@@ -17,7 +17,7 @@ from millpond.scheduling.placement.tables import Scorer, build_tables
 
 
 def warm() -> KernelSet:
-    """The compiled kernels, with those of the selector ready to run; ImportError if numba is not installed."""
+    """The compiled kernels, with those of the selector ready to run; raises what ``compiled`` raises."""
     kernels = compiled()
     arrays = ClusterArrays(2, 4)
     arrays.append_node(cpu_milli=8_000, memory_mib=8_192, models=[0, 0])

@@ -72,10 +72,15 @@ def interpreted() -> KernelSet:
 
 
 def compiled() -> KernelSet:
-    """The kernels wrapped by numba; ImportError if numba is not installed.
+    """The kernels wrapped by numba.
 
     Each is compiled on its first call, or loaded from the cache on disk. Safe to call from any thread.
+
+    Raises:
+        ImportError: numba is not installed, or switched off by NUMBA_DISABLE_JIT.
     """
+    if os.environ.get("NUMBA_DISABLE_JIT", "") not in ("", "0"):
+        raise ImportError("numba is switched off by NUMBA_DISABLE_JIT")
     with _compiling:
         if not _compiled or len(_compiled[-1]) != len(_registry):
             _compiled.append(_wrap(dict(_registry)))
