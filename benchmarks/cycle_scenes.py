@@ -67,8 +67,6 @@ class Measured:
         self.cards = nodes * CARDS
         self.total_s = self.longest_s = 0.0
         self._unanswered: list[Decision] = []
-        self._goes_on = False
-        """Whether the next cycle is due at once."""
         gc.collect()
         gc.freeze()  # as a server does with what is loaded before it takes requests
         self.tell(PoolChanged(0.0, pool or Pool()))
@@ -105,15 +103,15 @@ class Measured:
 
         def work() -> None:
             self._unanswered += self.scheduler.decide(self.now)
-            self._goes_on = self.scheduler.next_wakeup(self.now) == self.now
+            self.scheduler.next_wakeup(self.now)
 
         self.longest_s = max(self.longest_s, self.timed(work))
 
     def settle(self) -> None:
         """Cycles until nothing is decided, the engine's answers coming in batches once no cycle is due at once."""
         self.cycle()
-        while self._unanswered or self._goes_on:
-            if self._goes_on:
+        while self._unanswered or self.scheduler.is_unfinished:
+            if self.scheduler.is_unfinished:
                 self.cycle()
                 continue
             batch, self._unanswered = self._unanswered[:BATCH], self._unanswered[BATCH:]

@@ -195,7 +195,7 @@ class World:
         taken: list[Decision] = []
         for _ in range(MOST_CYCLES):
             decisions = self.tick()
-            if not decisions and not self.core._state.is_unfinished:
+            if not decisions and not self.core.is_unfinished:
                 return taken
             taken += decisions
             for decision in decisions:

@@ -189,6 +189,11 @@ class Scheduler:
             if state.suspended and not state.is_unfinished:
                 resume_suspended(state, self._claims, self._migrations, Priority.LOW)
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the latest cycle came to its bound on work: the next one goes on with it, at once."""
+        return self._state.is_unfinished
+
     def next_wakeup(self, now: float) -> float | None:
         """The instant at which a cycle is worth running although no event arrives; None when there is none."""
         state = self._state

@@ -15,6 +15,7 @@ from millpond.model.events import PoolChanged, QueueChanged
 from millpond.model.nodes import Node, Pool
 from millpond.model.resources import Amount
 from millpond.model.tenants import Queue
+from millpond.scheduling.reclaiming import suspend_instead
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.what_if import plan, plan_apart
 from millpond.specs.api.reasons import PlanInfo
@@ -96,6 +97,17 @@ def test_a_job_of_a_higher_class_is_told_whom_it_would_preempt(tmp_path: Path) -
         "  preempts low of ada",
         "queue default: 4 -> 4 cards in use",
     ]
+
+
+def test_all_are_told_whom_it_would_preempt_although_one_cycle_does_not_ask_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspend_instead, "ASKED_PER_CYCLE", 1)
+    planner = Planner(tmp_path, suspends=True)
+    names = [f"low{number}" for number in range(4)]
+    for name in names:
+        planner.submit(name, gpus=1, priority="low")
+    assert sorted(victim.job for victim in planner.plan(gpus=4, priority="high").victims) == names
 
 
 def test_a_queue_that_takes_back_its_guarantee_is_told_from_whom_and_the_other_what_it_borrows(tmp_path: Path) -> None:

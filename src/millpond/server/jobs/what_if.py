@@ -58,10 +58,12 @@ async def plan_apart(snapshot: str, job: Job, now: float) -> PlanInfo:
 
 
 def plan(scheduler: Scheduler, job: Job, now: float) -> PlanInfo:
-    """Submit a job and return what becomes of it in one cycle; the scheduler is a copy and is changed."""
+    """Submit a job and return what becomes of it at once; the scheduler is a copy and is changed."""
     before = scheduler.queue_view(job.queue)
     scheduler.handle(JobSubmitted(now, job))
     decisions = scheduler.decide(now)
+    while scheduler.is_unfinished:
+        decisions += scheduler.decide(now)
     start = next((item for item in decisions if isinstance(item, Start) and item.job == job.id), None)
     victims = [victim for item in decisions if (victim := _victim(scheduler, item, job.id)) is not None]
     asked_milli = job.gpu_milli
