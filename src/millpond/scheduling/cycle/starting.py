@@ -79,10 +79,10 @@ class Starter:
     def ask_more(self) -> bool:
         """Go on with a plan that has too many victims for one cycle: ask the next of them; False if there is none."""
         state, claims = self._state, self._claims
-        found = next(((job, claim) for job, claim in claims.by_job.items() if claim.asks), None)
-        if found is None:
+        asking = [job for job, claim in claims.by_job.items() if claim.asks] if claims.by_job else ()
+        if not asking:
             return False
-        job, claim = found
+        job, claim = asking[0], claims.by_job[asking[0]]
         unasked = [victim for victim, tasks in claims.present(claim) if not tasks and victim.slot >= 0]
         victims = unasked[: suspend_instead.ASKED_PER_CYCLE]
         record = state.jobs[job]
