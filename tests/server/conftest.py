@@ -5,10 +5,13 @@ SQLite always, PostgreSQL where its programs and a driver are installed.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from api_world import Api
 from fresh_databases import fresh_sqlite
 from one_loop import one_loop
@@ -22,6 +25,21 @@ def _loop() -> Iterator[None]:
     """The event loop of all test clients."""
     with one_loop():
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _power_stays_on() -> Iterator[None]:
+    """SQLite does not wait for the disk, which takes longer than all else about a commit: programs are killed here,
+    machines are not."""
+
+    def wait_for_no_disk(connection: Any, record: Any, _proxy: object) -> None:
+        if isinstance(connection, sqlite3.Connection) and "waits for no disk" not in record.info:
+            connection.execute("PRAGMA synchronous=OFF")
+            record.info["waits for no disk"] = True
+
+    sa.event.listen(sa.Pool, "checkout", wait_for_no_disk)
+    yield
+    sa.event.remove(sa.Pool, "checkout", wait_for_no_disk)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

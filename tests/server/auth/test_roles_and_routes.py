@@ -187,11 +187,11 @@ def ask(
 ) -> Any:
     """The request, on fresh objects of max and of a group, or on ones that never were."""
     number = next(_numbers)
-    user = world.accounts.add_user(User(f"user{number}"), group).name
-    objects = {"user": user, "group": group, "path": "a", "name": "photos", "version": "9", "node": "n1"}
-    if "{name}" in path:
+    objects = {"group": group, "path": "a", "name": "photos", "version": "9", "node": "n1", "digest": "0" * 64}
+    if "/datasets/{name}" in path and not Datasets(world.store.database).all():
         put_photos(world, group)
-    objects["digest"] = "0" * 64
+    if "{user}" in path:
+        objects["user"] = world.accounts.add_user(User(f"user{number}"), group).name
     if "/invitations/" in path:
         objects["user"] = f"guest{number}"
         world.security.invitations.invite(group, objects["user"], UserRole.MEMBER, "lea")
