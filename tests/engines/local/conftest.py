@@ -6,9 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lent_forkservers import forkservers
 from local_bench import Bench
 
+from millpond.engines.local import executor
 from millpond.node.host import controllers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _lent_forkservers() -> Iterator[None]:
+    with forkservers() as lend, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "ForkserverClient", lend)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -192,7 +192,7 @@ def test_what_earlier_tasks_hold_is_known_before_there_is_an_engine(bench: Bench
 def test_a_forkserver_that_is_killed_is_replaced_and_nothing_starts_twice(bench: Bench) -> None:
     bench.start("before", "echo ran >> before; sleep 60")
     bench.events(1)
-    forkserver = bench.engine._executor.forkserver._process
+    forkserver = bench.engine._executor.forkserver.process
     assert forkserver is not None
     forkserver.kill()
     forkserver.wait()
