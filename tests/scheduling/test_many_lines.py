@@ -148,7 +148,7 @@ def are_told_alike(world: World) -> None:
 def test_jobs_that_are_overdue_have_the_same_rank_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[str] = []
 
-    def overdue_at_once(self: overdue.Overdue, record: JobRecord) -> float:
+    def overdue_at_once(self: overdue.Overdue, record: JobRecord, own_s: float) -> float:
         looked_at.append(record.id)
         return 0.0
 

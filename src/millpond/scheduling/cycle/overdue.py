@@ -83,10 +83,10 @@ class Overdue:
     def _next_look(self, record: JobRecord) -> tuple[float, bool]:
         """When a job is to be looked at next, now if it is overdue; and whether running work was read for that."""
         now = self._state.now
-        waited = now - record.requeued_at
+        waited, own_s = now - record.requeued_at, length_s(record)
         again = now + max(NEXT_LOOK * waited, FIRST_LOOK_S)
-        at_once = self._was_enough_idle(record, waited)
-        if not at_once and (waited < length_s(record) or waited < self._bound_s(record)):
+        at_once = self._was_enough_idle(record, waited, own_s)
+        if not at_once and (waited < own_s or waited < self._bound_s(record, own_s)):
             return again, False  # the bound is never below the length
         is_new = not record.promised_at
         if is_new:
@@ -96,24 +96,24 @@ class Overdue:
             record.promised_at = max(found.at, now)
         return now if at_once else min(max(record.promised_at, now), again), is_new
 
-    def _was_enough_idle(self, record: JobRecord, waited_s: float) -> bool:
+    def _was_enough_idle(self, record: JobRecord, waited_s: float, own_s: float) -> bool:
         """Whether a job has waited beside so many idle cards that it goes first now."""
         state = self._state
         if self._bounded and not admitted_tasks(state, record):
             record.idled_before = state.idle_time.of(record.job.pool, state.now)  # those cards were not for it
             return False
-        if waited_s < IDLE_LENGTH * length_s(record) or record.gpu_milli < CARD_MILLI:
+        if waited_s < IDLE_LENGTH * own_s or record.gpu_milli < CARD_MILLI:
             return False  # what needs less than a card lacks something else
         backlog, _ = state.waiting.backlog.beside(record)
         enough = IDLE_PART * (record.work + IDLE_BACKLOG * backlog)
         return state.idle_time.of(record.job.pool, state.now) - record.idled_before >= enough
 
-    def _bound_s(self, record: JobRecord) -> float:
+    def _bound_s(self, record: JobRecord, own_s: float) -> float:
         """How long a job may wait, by the backlog of now."""
         state = self._state
         capacity = max(state.cluster.gpu_capacity_of(record.job.pool), CARD_MILLI)
         work, jobs = state.waiting.backlog.beside(record)
-        return bound_s(length_s(record), record.work / capacity, work / capacity, jobs, crowds=state.ordering.displaces)
+        return bound_s(own_s, record.work / capacity, work / capacity, jobs, crowds=state.ordering.displaces)
 
 
 def bound_s(own_s: float, work_s: float, backlog_s: float, jobs: float, *, crowds: bool) -> float:

@@ -155,8 +155,9 @@ class Reserver:
         count = arrays.node_count
         ends = state.ordering.time_left.ends(roster.live, state.now)
         if kept:
-            stays = np.isin(np.arange(len(ends)), roster.slots_on(np.array(kept, dtype=np.int64)))
-            ends = np.where(stays, ends, state.ordering.time_left.cautious_ends(roster.live, state.now))
+            stay, soonest = roster.slots_on(np.array(kept, dtype=np.int64)), ends
+            ends = state.ordering.time_left.cautious_ends(roster.live, state.now)
+            ends[stay] = soonest[stay]
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
         is_single = len(tasks) == 1 and not (kept or job.together_required or state.cordons.by_node)
@@ -167,12 +168,14 @@ class Reserver:
                 continue
             shape = state.cluster.words.shapes_of(record.demand)[index]
             times = np.empty((count, min(wanted, most_copies)))
-            mask = arrays.pool[:count] == shape.pool
+            mask = (arrays.pool[:count] == shape.pool).astype(np.uint8)
             if only:
-                mask &= np.isin(np.arange(count), only)
+                looked_at = np.zeros(count, dtype=np.uint8)
+                looked_at[list(only)] = 1
+                mask &= looked_at
             self._room_times(
                 arrays.node_table, arrays.device_table, count, self.placer.selector.vector(shape),
-                mask.astype(np.uint8), roster.rows, roster.row_devices,
+                mask, roster.rows, roster.row_devices,
                 roster.row_memory, roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, times.shape[1],
                 is_single, self._scratch, times,
             )  # fmt: skip

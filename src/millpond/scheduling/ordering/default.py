@@ -29,6 +29,7 @@ from millpond.scheduling.ordering.line_table import LineTable
 from millpond.scheduling.ordering.running import (
     NOBODY_MOVES,
     displaceable,
+    displaced_below,
     running_keys,
     soonest_displaceable,
 )
@@ -187,13 +188,13 @@ class Default(Ordering):
         return Displaceable(harm, keys, move_harm if moved else move_harm[:0]) if ended else None
 
     def displaced_below(self, slots: FloatArray, now: float, keys: FloatArray, budget: float) -> FloatArray:
-        charges = _charges(slots, now)
-        below: FloatArray = keys - charges + _ROUNDING * keys
-        below[charges > COST_WEIGHT * budget * (1.0 + _ROUNDING)] = -np.inf
+        below = np.empty(len(keys))
+        self._displaced_below(slots, now, keys, COST_WEIGHT * budget * (1.0 + _ROUNDING), _ROUNDING, below)
         return below
 
     def movable(self, slots: FloatArray, now: float, asked_cards: float, key: float, budget: float) -> BoolArray:
-        charges, size = _charges(slots, now), slots[SLOT_CARDS]
+        service = np.maximum(now - slots[SLOT_STARTED] - slots[SLOT_DEBT], 0.0)
+        charges, size = slots[SLOT_CHARGE] + slots[SLOT_LOSS] * service, slots[SLOT_CARDS]
         most = np.minimum(_move_gate(asked_cards, key) * size, COST_WEIGHT * budget)
         movable: BoolArray = (charges <= most * (1.0 + _ROUNDING)) & (size <= MOST_MOVED_CARDS)
         return movable
@@ -205,6 +206,7 @@ class Default(Ordering):
         self._running_keys = kernels.call(running_keys.__name__)
         self._soonest = kernels.call(soonest_displaceable.__name__)
         self._displaceable = kernels.call(displaceable.__name__)
+        self._displaced_below = kernels.call(displaced_below.__name__)
 
     def snapshot(self) -> dict[str, Any]:
         return {**super().snapshot(), "guard": self.guard.snapshot()}
@@ -212,13 +214,6 @@ class Default(Ordering):
     def restore(self, plain: dict[str, Any]) -> None:
         super().restore(plain)
         self.guard.restore(plain["guard"])
-
-
-def _charges(slots: FloatArray, now: float) -> FloatArray:
-    """(slots,) ``charge_of`` all running work."""
-    service = np.maximum(now - slots[SLOT_STARTED] - slots[SLOT_DEBT], 0.0)
-    charges: FloatArray = slots[SLOT_CHARGE] + slots[SLOT_LOSS] * service
-    return charges
 
 
 def _move_gate(asked_cards: float, key: float) -> float:

@@ -124,6 +124,19 @@ def charge_of(slots: FloatArray, slot: int, now: float) -> float:
 
 
 @lean_kernel
+def displaced_below(
+    slots: FloatArray, now: float, keys: FloatArray, most: float, rounding: float, below: FloatArray
+) -> None:
+    """Fill ``below`` (slots,) with the bounds below which newcomers displace running work; -inf where that costs more.
+
+    ``most``: the highest charge. ``rounding``: the part of its key by which a bound may be too high.
+    """
+    for slot in range(slots.shape[1]):
+        charge = charge_of(slots, slot, now)
+        below[slot] = keys[slot] - charge + rounding * keys[slot] if charge <= most else -np.inf
+
+
+@lean_kernel
 def displaceable(
     slots: FloatArray,
     now: float,

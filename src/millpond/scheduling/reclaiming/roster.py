@@ -238,9 +238,11 @@ class Roster:
 
     def slots_on(self, nodes: Int64Array) -> Int64Array:
         """The jobs that hold something on these nodes; those that lately did perhaps too."""
-        slots = np.unique(self.rows[ROW_SLOT, np.isin(self.rows[ROW_NODE], nodes)])
-        alive: Int64Array = slots[self.slots[SLOT_ALIVE, slots] > 0.0]
-        return alive
+        used, there = self.rows[:, : self._rows_used], np.zeros(len(self.node_head), dtype=np.bool_)
+        there[nodes[nodes < len(there)]] = True  # beyond are nodes that never had any
+        among = np.zeros(self.width, dtype=np.bool_)
+        among[used[ROW_SLOT, there[used[ROW_NODE]]]] = True
+        return np.flatnonzero(among & (self.live[SLOT_ALIVE] > 0.0))
 
     def nodes_with(self, wanted: BoolArray) -> Int64Array:
         """The nodes that hold something of jobs, (slots,); of jobs that lately did perhaps too."""
