@@ -443,6 +443,7 @@ def with_other_cards(node: Node) -> Node:
     return replace(node, devices=tuple(replace(device, uuid=f"new-{device.uuid}") for device in node.devices))
 
 
+RULES = tuple(f"elastic {rule.value}" for rule in GangRule)
 HOURLY = {out_of_its_hours}
 ELASTIC = {joining, missing_one, shrinking, shrinking_and_growing, shrinking_before_it_ran, shrinking_while_suspended}
 SERVICE = {going_to_rest, scaled_to_zero, scaled_to_zero_swapped, coming_back, woken_early}
@@ -459,10 +460,23 @@ CASES = [
 def test_every_event_leaves_the_books_in_order_and_the_job_comes_to_its_end(
     kind: str, state: Callable[[Bench], None]
 ) -> None:
+    """Elastic gangs that differ in their rule alone share the events among them; a long test throws all at each."""
+    throw_all(kind, state, slice(RULES.index(kind), None, len(RULES)) if kind in RULES else slice(None))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "state"), [case for case in CASES if case[0] in RULES], ids=lambda value: getattr(value, "__name__", value)
+)
+def test_every_event_is_survived_under_every_rule_of_gangs(kind: str, state: Callable[[Bench], None]) -> None:
+    throw_all(kind, state, slice(None))
+
+
+def throw_all(kind: str, state: Callable[[Bench], None], part: slice) -> None:
     bench = Bench(JOBS[kind])
     state(bench)
     bench.check()
-    for event in happenings(bench):
+    for event in happenings(bench)[part]:
         bench = Bench(JOBS[kind])
         state(bench)
         bench.tell(event)

@@ -92,12 +92,12 @@ def play(kind: str, seed: int, jobs: int, changed: Callable[[dict[str, Any]], di
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_next_scheduler_of_the_same_version_stands_where_the_killed_one_stood(kind: str) -> None:
-    assert play(kind, 1, 80, None) > 3
+    assert play(kind, 1, 40, None) > 3
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "gandiva"])
 def test_one_that_would_decide_otherwise_goes_on_where_the_killed_one_stood(kind: str) -> None:
-    assert play(kind, 1, 80, of_other_policies) > 3
+    assert play(kind, 1, 40, of_other_policies) > 3
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from restored import play
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_scheduler_restored_anywhere_goes_on_as_if_it_had_not_been(kind: str) -> None:
-    assert play(kind, 1, 80, 0.1).restored > 20
+    assert play(kind, 1, 40, 0.2).restored > 20
 
 
 def test_a_reservation_that_was_found_in_a_trial_is_not_taken_for_fresh_once_that_is_rolled_back() -> None:
