@@ -75,8 +75,7 @@ def real_podman(_real_podman: RealPodman | str, monkeypatch: pytest.MonkeyPatch)
     """Podman with one image, ``busy:1``, for this process and those it starts; skips where there is none that works."""
     if isinstance(_real_podman, str):
         pytest.skip(_real_podman)
-    for name, value in _real_podman.env.items():
-        monkeypatch.setenv(name, value)
+    _real_podman.become_ours(monkeypatch)
     return _real_podman
 
 

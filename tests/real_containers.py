@@ -10,6 +10,8 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 IMAGE = "localhost/busy:1"
 _APPLETS = (
     "cat",
@@ -42,6 +44,11 @@ class RealPodman:
         return subprocess.run(
             [self.program, *arguments], env=os.environ | self.env, capture_output=True, text=True, timeout=300
         )
+
+    def become_ours(self, patch: pytest.MonkeyPatch) -> None:
+        """Be the podman of this process and of those that it starts."""
+        for name, value in self.env.items():
+            patch.setenv(name, value)
 
     def containers(self) -> list[str]:
         """The names of all containers that are there, running or not."""

@@ -19,6 +19,7 @@ from millpond.model.states import Outcome
 from millpond.node.containers.container import NAME_VARIABLE, state_mark
 from millpond.node.containers.container_launch import ContainerLaunch, default_owner
 from millpond.node.containers.detection import Containers, RuntimeChoice, find_containers
+from millpond.node.containers.images import LocalImage
 from millpond.node.containers.oci import Podman
 from millpond.node.containers.removal import drop_ended
 from millpond.node.host import procfs
@@ -30,18 +31,27 @@ from real_containers import IMAGE, RealPodman
 pytestmark = pytest.mark.end_to_end
 
 
-@pytest.fixture
-def containers(real_podman: RealPodman, tmp_path: Path) -> Containers:
-    return find_containers(RuntimeChoice.PODMAN, tmp_path)
+@pytest.fixture(scope="module")
+def containers(_real_podman: RealPodman | str, tmp_path_factory: pytest.TempPathFactory) -> Containers:
+    if isinstance(_real_podman, str):
+        pytest.skip(_real_podman)
+    with pytest.MonkeyPatch.context() as patch:
+        _real_podman.become_ours(patch)
+        return find_containers(RuntimeChoice.PODMAN, tmp_path_factory.mktemp("podman"))
+
+
+@pytest.fixture(scope="module")
+def image(containers: Containers) -> LocalImage:
+    found = containers.images.find(IMAGE)
+    assert found is not None
+    return found
 
 
 class Yard:
     """A bench whose jobs run in containers."""
 
-    def __init__(self, bench: Bench, containers: Containers) -> None:
+    def __init__(self, bench: Bench, containers: Containers, image: LocalImage) -> None:
         self.bench = bench
-        image = containers.images.find(IMAGE)
-        assert image is not None
         amounts = {"worker": Amounts(500, 64)}
         self.launch = ContainerLaunch(containers, image, bench.state_dir.resolve(), amounts, default_owner(containers))
 
@@ -65,8 +75,8 @@ class Yard:
 
 
 @pytest.fixture
-def yard(bench: Bench, containers: Containers) -> Yard:
-    return Yard(bench, containers)
+def yard(bench: Bench, real_podman: RealPodman, containers: Containers, image: LocalImage) -> Yard:
+    return Yard(bench, containers, image)
 
 
 def test_a_task_finds_its_image_its_folder_and_its_variables_and_nothing_else(yard: Yard, tmp_path: Path) -> None:
