@@ -23,8 +23,12 @@ def what_is_missing() -> str:
 
 
 @contextlib.contextmanager
-def own_postgresql() -> Iterator[str]:
-    """The URL of an empty database that listens on a socket in its own folder; PostgreSQL refuses to run as root."""
+def own_postgresql(*, waits_for_disk: bool = True) -> Iterator[str]:
+    """The URL of an empty database that listens on a socket in its own folder; PostgreSQL refuses to run as root.
+
+    Args:
+        waits_for_disk: whether what is committed outlives a loss of power.
+    """
     # Not below pytest's own folder, which every other run of pytest closes to all accounts but its own again.
     folder = Path(tempfile.mkdtemp(prefix="millpond-pg-"))
     user = None
@@ -48,7 +52,7 @@ def own_postgresql() -> Iterator[str]:
         "-l",
         str(folder / "log"),
         "-o",
-        f"-k {folder} -c listen_addresses=",
+        f"-k {folder} -c listen_addresses= -c fsync={'on' if waits_for_disk else 'off'}",
         "start",
     )
     try:

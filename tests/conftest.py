@@ -45,7 +45,7 @@ def _postgresql() -> Iterator[str]:
     """One for all tests of a process; where its programs or the driver are missing, they are skipped."""
     if missing := what_is_missing():
         pytest.skip(missing)
-    with own_postgresql() as url:
+    with own_postgresql(waits_for_disk=False) as url:
         yield url
 
 
