@@ -19,6 +19,7 @@
 #define TAIL_NS 2000000ull     // a batch that nobody fills for so long is given up
 #define SHORTEST_NAP_NS 50000ull
 #define LONGEST_NAP_NS 500000ull
+#define SHORTER_READINGS 3
 #define PROBE_NS 20000000ull   // after which the length of launches that never queue is looked at again
 #define STOP_NS 300000000ull   // at the end of the process, for a collector that the driver keeps
 
@@ -30,14 +31,29 @@ void collector_reset(void) {
     lanes_reset();
 }
 
-// The estimate follows the last launches, down faster than up: others on the card make a span longer, nothing makes it
-// shorter. What of a span is not the launch's own is known a little worse where it was not queued.
-static void learn(uint64_t *estimate, uint64_t each, bool queued) {
-    uint64_t before = *estimate;
-    if (!before) *estimate = each;
-    else if (each < before) *estimate = before - (before - each) / (queued || each < before / 2 ? 2 : 8);
-    else *estimate = before + (each - before) / 8;
-    if (!*estimate) *estimate = 1;
+// Several in a row that were all shorter say more than one: a span may seem short, as its beginning had to wait for others,
+// and so it is the longest of them that counts.
+static void learn_shorter(struct estimate *estimate, uint64_t each) {
+    if (!estimate->shorter || each > estimate->longest_shorter_ns) estimate->longest_shorter_ns = each;
+    if (++estimate->shorter < SHORTER_READINGS) return;
+    if (estimate->longest_shorter_ns < estimate->ns) estimate->ns = estimate->longest_shorter_ns;
+    estimate->shorter = 0;
+}
+
+// The estimate follows the last launches, down faster than up. What of a span is not the launch's own is known a little
+// worse where it was not queued; and beside others, part of it is theirs.
+static void learn(struct estimate *estimate, uint64_t each, bool queued, bool shared) {
+    uint64_t before = estimate->ns;
+    if (!before) {
+        estimate->ns = each;
+    } else if (each < before) {
+        if (!shared) estimate->ns = before - (before - each) / (queued ? 2 : 8);
+        learn_shorter(estimate, each);
+    } else {
+        if (!shared) estimate->ns = before + (each - before) / 8;
+        estimate->shorter = 0;
+    }
+    if (!estimate->ns) estimate->ns = 1;
 }
 
 void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now) {
@@ -101,6 +117,9 @@ static void discard(struct lane *lane) {
     batches.open--;
 }
 
+// Its launches waited for those before them, so that its span has no time of the program's own in it.
+static bool is_queued(const struct batch *batch) { return batch->delayed && batch->behind; }
+
 // Whether the end of the open batch is recorded.
 static bool end_batch(struct lane *lane) {
     struct batch *batch = &lane->batch;
@@ -111,6 +130,7 @@ static bool end_batch(struct lane *lane) {
     batch->delayed = !lane_reached(lane, lane->start[batch->pair]);
     bool recorded = lane_record(lane, lane->end[batch->pair]);
     exchange_capture_mode(mode);
+    batch->shared |= !is_queued(batch) && turn_settles(batch->began_ns);
     return recorded;
 }
 
@@ -159,9 +179,6 @@ static bool is_complete(const struct batch *batch) {
     return REAL_AS(cuEventQuery, CUresult(CUevent))(lane->end[batch->pair]) != CUDA_NOT_READY;
 }
 
-// Its launches waited for those before them, so that its span has no time of the program's own in it.
-static bool is_queued(const struct batch *batch) { return batch->delayed && batch->behind; }
-
 // What one launch took, as far as the span of its batch says; 0 where it does not. The span of a single one that found the
 // stream idle begins as its thread begins to launch it; one of several such has all that their thread did in it.
 static uint64_t each_took(const struct batch *batch, uint64_t span) {
@@ -183,24 +200,22 @@ static void finish(const struct batch *batch, uint64_t now) {
     CUresult result = REAL_AS(cuEventElapsedTime, CUresult(float *, CUevent, CUevent))(
         &milliseconds, lane->start[batch->pair], lane->end[batch->pair]);
     uint64_t span = result || milliseconds < 0 ? 0 : (uint64_t)((double)milliseconds * 1e6);
-    uint64_t *estimate = lane_estimate(lane, batch->graph), known = *estimate, each = result ? 0 : each_took(batch, span);
+    struct estimate *estimate = lane_estimate(lane, batch->graph);
+    uint64_t known = estimate->ns, each = result ? 0 : each_took(batch, span);
     bool guess = !each && !known;
     if (guess) each = span / batch->size;
-    // Beside others, part of the span is theirs: it teaches nothing, unless nothing is known yet, or what was taken for
-    // known was longer.
-    bool shared = batch->shared || turn_shared(now);
-    bool alone = !(batch->floor || shared) || !known || each < known;
+    bool shared = batch->floor || batch->shared || turn_shared(now), alone = !shared || !known;
     if (each && lane->guessed && !shared) {
-        *estimate = 0;
+        *estimate = (struct estimate){0};
         alone = true;
     }
-    if (each && alone) {
+    if (each) {
         lane->guessed = guess || (lane->guessed && shared);
-        learn(estimate, each, is_queued(batch));
+        learn(estimate, each, is_queued(batch), shared);
     }
     if (!each) gate.slot->unmeasured += batch->size;
     if (batch->size > 1 && !is_queued(batch) && now - lane->probed_ns > PROBE_NS) lane->probe = true;
-    uint64_t busy_ns = each && alone ? each * batch->size : *estimate * batch->size;
+    uint64_t busy_ns = each && alone ? each * batch->size : estimate->ns * batch->size;
     take_off(batch->size, batch->expected_ns);
     see_progress(batch, span, now);
     collector_charge(!result && span < busy_ns ? span : busy_ns, batch, now);

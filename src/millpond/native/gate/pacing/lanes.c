@@ -155,12 +155,12 @@ struct lane *lane_of(CUstream stream) {
 }
 
 // Graphs are told apart by their handles; two whose handles fall together are learnt anew each time.
-uint64_t *lane_estimate(struct lane *lane, const void *graph) {
-    static struct { const void *graph; uint64_t estimate_ns; } graphs[256];
-    if (!graph) return &lane->estimate_ns;
+struct estimate *lane_estimate(struct lane *lane, const void *graph) {
+    static struct { const void *graph; struct estimate estimate; } graphs[256];
+    if (!graph) return &lane->estimate;
     size_t place = (size_t)((uint64_t)graph * 0x9e3779b97f4a7c15ull >> 56);
-    if (graphs[place].graph != graph) graphs[place].graph = graph, graphs[place].estimate_ns = 0;
-    return &graphs[place].estimate_ns;
+    if (graphs[place].graph != graph) graphs[place].graph = graph, graphs[place].estimate = (struct estimate){0};
+    return &graphs[place].estimate;
 }
 
 static bool make_event(CUevent *event) { return !REAL_AS(cuEventCreate, CUresult(CUevent *, unsigned))(event, 0); }

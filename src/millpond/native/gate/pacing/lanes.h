@@ -28,6 +28,12 @@ struct batch {
     const void *graph;
 };
 
+// What one launch takes; 0 while unknown. Beside others, readings that are shorter count once there are enough in a row.
+struct estimate {
+    uint64_t ns, longest_shorter_ns;
+    unsigned shorter;
+};
+
 // A stream: launches on it are counted off in batches, and each batch lies between two events.
 struct lane {
     _Atomic int state;
@@ -41,7 +47,7 @@ struct lane {
     _Atomic bool open;
     bool held;
     struct batch batch;           // the open one
-    uint64_t estimate_ns;         // of one kernel; 0 while unknown
+    struct estimate estimate;     // of one kernel
     bool guessed;                 // from a span that had more in it
     bool probe;                   // what its launches take is to be seen from a single one
     uint64_t probed_ns;
@@ -54,7 +60,7 @@ struct lane {
 // All of these with the lock of the batches held, but for lane_find.
 struct lane *lane_find(CUstream stream);  // makes it where there is none; NULL without a context, or without memory
 struct lane *lane_of(CUstream stream);    // NULL where there is none; not for the default streams
-uint64_t *lane_estimate(struct lane *lane, const void *graph);  // of a launch; 0 while unknown
+struct estimate *lane_estimate(struct lane *lane, const void *graph);
 bool lane_is_full(const struct lane *lane);  // all its events are in use
 int lane_take_pair(struct lane *lane);    // two of them; -1 when none are to be had
 void lane_give_pair(struct lane *lane, int pair);

@@ -43,7 +43,7 @@ enum wait { GO, FOR_TIME, FOR_WORK, FOR_TURN };
 
 struct verdict {
     enum wait wait;
-    uint64_t nap_ns;  // when it waits for time; and the longest that it waits for work
+    uint64_t nap_ns;  // when it waits for time; and the longest that it waits for work or its turn
     bool floor;       // goes on the account of the floor
 };
 
@@ -86,7 +86,7 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, uint6
         switch (turn_admits(now, &work)) {
             case AWAIT_TURN: return wait_for(FOR_TURN, 0);
             case AWAIT_WORK: return wait_for(FOR_WORK, turn_overlap_in(work.left_ns));
-            case AWAIT_ROOM: return wait_for(FOR_TIME, YIELD_NAP_NS);
+            case AWAIT_ROOM: return wait_for(FOR_TURN, YIELD_NAP_NS);
             case ADMITTED: break;
         }
     } else {
@@ -116,7 +116,7 @@ static bool admit(const struct lane *lane, uint64_t expected_ns) {
         if (verdict.wait == FOR_WORK && now - from > LONGEST_WORK_NS) gate_reap_dead();
         uint64_t within = verdict.nap_ns && verdict.nap_ns < LONGEST_NAP_NS ? verdict.nap_ns : LONGEST_NAP_NS;
         if (verdict.wait == FOR_WORK) gate_wait(&batches.completed, completed, within, false);
-        else if (verdict.wait == FOR_TURN) turn_await();
+        else if (verdict.wait == FOR_TURN) turn_await(within);
         else rest(verdict.nap_ns);
     }
 }
@@ -180,7 +180,7 @@ static void let_drain(struct lane *lane) {
 // Holds the launch back as long as it must be.
 static struct lane *enter_slowly(struct lane *lane, const void *graph, bool apart) {
     if (batches.stops || lane_captures(lane->stream)) return NULL;  // nothing runs yet
-    uint64_t estimate = *lane_estimate(lane, graph), each = estimate ? estimate : UNKNOWN_NS;
+    uint64_t estimate = lane_estimate(lane, graph)->ns, each = estimate ? estimate : UNKNOWN_NS;
     uint32_t size = batch_size(lane, graph, estimate, apart);
     if (lane->probe) let_drain(lane);
     bool floor = admit(lane, each * size);

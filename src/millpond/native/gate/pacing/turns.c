@@ -14,10 +14,10 @@
 #define REST_NS 1000000ull            // without work for so long a slice rests, whatever it counts as
 #define STALE_NS 50000000ull          // a holder or waiter that has said nothing for so long is gone
 #define LONGEST_WORK_NS 2000000000ull // beyond which nobody's announcement is believed
-#define LONGEST_NAP_NS 2000000ull
 #define LONGEST_AWAY_NS 1000000000ull // said again well before it is over
 #define PLAIN_NS 10000000000ull       // how long to go on without turns when they do not come round
 #define QUANTUM_NS 5000000ull         // a turn
+#define SETTLING_NS 1000000ull        // at its beginning, while work of others may be on the card
 #define OVERLAP_NS 200000ull          // of its work that may be left when it is passed on: as long as the next takes to come
 #define WINDOW_NS 2000000ull          // a higher class counts as active for so long after its last work
 #define ABOUT_NS 2000000000ull        // and as about to return
@@ -31,7 +31,7 @@ static uint64_t waiting_since_ns;   // this process; 0 when it does not wait
 static bool beside;                 // this process goes beside the holder of the turn
 static uint32_t room_milli;         // that this process goes in beside others; 0 when it does not, or needs no more
 static bool modest;                 // the slice would use no more than its share, and takes no part in turns
-static uint32_t held_turn;          // whether this process has seen that the turn is its slice's
+static uint64_t held_since_ns;      // when this process saw that the turn is its slice's; 0 when it is not
 
 static uint32_t own_class(void) {
     uint32_t class = gate.control->share_class;
@@ -166,7 +166,7 @@ static void keep_up(uint64_t now) {
 void turn_charge(uint64_t busy_ns, uint64_t now) {
     self()->virtual_ns += weighted(busy_ns);
     if (room_milli) budget_charge_fill(busy_ns, now, room_milli);
-    bool shares = beside || (held_turn && !is_exclusive(self(), now));
+    bool shares = beside || (held_since_ns && !is_exclusive(self(), now));
     if (!turn_contended(now)) join();
     else if (shares && (!room_milli || modest)) keep_up(now);
 }
@@ -185,7 +185,7 @@ static bool hand_over(uint32_t from, uint32_t to, uint64_t now) {
 
 void turn_forget(void) {
     plain_until_ns = waiting_since_ns = 0;
-    held_turn = 0;
+    held_since_ns = 0;
 }
 
 static void go_by_turns(void) {
@@ -203,11 +203,13 @@ void turn_unneeded(uint64_t now) {
 }
 
 bool turn_shared(uint64_t now) {
-    bool alone = held_turn && is_exclusive(self(), now);
+    bool alone = held_since_ns && is_exclusive(self(), now);
     for (unsigned index = 0; index < GATE_MEMBERS; index++)
         if (is_active_peer(index, now) && !(alone && !is_modest(&gate.card->member[index], now))) return true;
     return false;
 }
+
+bool turn_settles(uint64_t now) { return held_since_ns && now < held_since_ns + SETTLING_NS; }
 
 bool turn_held(void) { return own_turn()->holder == gate.member + 1; }
 
@@ -220,15 +222,15 @@ void turn_release(uint64_t now) {
     self()->waiting_ns = 0;
     demand_drop();
     if (!turn_held()) return;
-    held_turn = 0;
+    held_since_ns = 0;
     hand_over(gate.member + 1, next_holder(now), now);
 }
 
 static void begin_turn(uint64_t now) {
-    if (held_turn) return;
+    if (held_since_ns) return;
     own_turn()->until_ns = now + QUANTUM_NS;  // from when it is noticed, not from when it was handed over
     demand_begin(now);
-    held_turn = 1;
+    held_since_ns = now;
 }
 
 // The turn is ours: as much as ends within it, and one launch at least.
@@ -248,7 +250,7 @@ static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     }
     if (budget_outstanding(now) > work->outstanding_ns || work->left_ns > OVERLAP_NS) return AWAIT_WORK;
     demand_end(now, !is_exclusive(self(), now));
-    held_turn = 0;
+    held_since_ns = 0;
     hand_over(gate.member + 1, peer + 1, now);
     self()->waiting_ns = now;
     return AWAIT_TURN;
@@ -283,7 +285,7 @@ static bool admits_modest(uint64_t now, const struct work *work) {
     if (!is_modest(self(), now) || budget_fill_wait(now, work->outstanding_ns, share)) return false;
     if (turn_held()) hand_over(gate.member + 1, next_holder(now), now);
     self()->waiting_ns = waiting_since_ns = 0;
-    held_turn = 0;
+    held_since_ns = 0;
     room_milli = share;
     beside = true;
     modest = true;
@@ -308,7 +310,7 @@ enum admission turn_admits(uint64_t now, const struct work *work) {
     if (admits_modest(now, work)) return ADMITTED;
     go_by_turns();
     if (holder == me) return admit_in_turn(now, work);
-    held_turn = 0;
+    held_since_ns = 0;
     demand_drop();
     bool known = holder && holder <= GATE_MEMBERS && is_peer(holder - 1);
     uint64_t silent = known ? gate.card->member[holder - 1].active_until_ns : 0;
@@ -328,10 +330,10 @@ enum admission turn_admits(uint64_t now, const struct work *work) {
 
 uint64_t turn_overlap_in(uint64_t left_ns) { return left_ns > OVERLAP_NS ? left_ns - OVERLAP_NS : 0; }
 
-void turn_await(void) {
+void turn_await(uint64_t longest_ns) {
     struct gate_turn *turn = own_turn();
     uint32_t holder = turn->holder;
-    if (holder != gate.member + 1) gate_wait(&turn->holder, holder, LONGEST_NAP_NS, true);
+    if (holder != gate.member + 1) gate_wait(&turn->holder, holder, longest_ns, true);
 }
 
 static bool is_superior(unsigned index) {

@@ -16,9 +16,10 @@ struct work {
 bool turn_contended(uint64_t now);  // together, those who want the card want more than all of it
 void turn_unneeded(uint64_t now);   // while they do not
 bool turn_shared(uint64_t now);     // others may be on the card meanwhile
+bool turn_settles(uint64_t now);    // the turn has just begun: what others had on the card may not be done yet
 enum admission turn_admits(uint64_t now, const struct work *work);
 uint64_t turn_overlap_in(uint64_t left_ns);  // when the turn may be passed on though so much work is left
-void turn_await(void);
+void turn_await(uint64_t longest_ns);
 void turn_active(uint64_t now, uint64_t outstanding_ns);
 void turn_away(uint64_t now, uint64_t for_ns);
 void turn_charge(uint64_t busy_ns, uint64_t now);
