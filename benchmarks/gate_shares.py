@@ -17,7 +17,7 @@ later.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,28 +38,30 @@ FOR_EVER_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Work:
-    """What a task does.
+    """What a task launches without end.
 
     Attributes:
         alone: of the card's time that it uses when nobody else wants it.
-        begin: it, for so many milliseconds.
+        kernel_ns: of the card's time, for each.
+        is_graph: as a graph of four.
     """
 
     name: str
     alone: float
-    begin: Callable[[Program, int], None]
+    kernel_ns: int
+    is_graph: bool = False
 
-
-def _replay(task: Program, milliseconds: int) -> None:
-    task.send("busy", KERNEL_NS, milliseconds, task("graph", KERNEL_NS // 4, 4)[1])
+    def prepared(self, task: Program) -> list[int]:
+        """What is to be launched, as the task's ``busy`` wants it."""
+        return [task("graph", self.kernel_ns // 4, 4)[1]] if self.is_graph else []
 
 
 def _launch_bound(part: float) -> Work:
-    return Work(f"{part:.0%}", part, lambda task, lasts_ms: task.send("busy", round(part * LAUNCH_NS), lasts_ms))
+    return Work(f"{part:.0%}", part, round(part * LAUNCH_NS))
 
 
-KERNELS = Work("kernels", 1, lambda task, lasts_ms: task.send("busy", KERNEL_NS, lasts_ms))
-GRAPHS = Work("graphs", 1, _replay)
+KERNELS = Work("kernels", 1, KERNEL_NS)
+GRAPHS = Work("graphs", 1, KERNEL_NS, is_graph=True)
 QUARTER, MORE = _launch_bound(0.25), _launch_bound(0.6)
 FAIR = ((100, 900), (300, 700), (500, 500), (100, 200, 300, 400))
 CASES: list[tuple[tuple[int, ...], tuple[Work, ...]]] = [
@@ -119,14 +121,15 @@ def _row(cards: Cards, guarantees: Sequence[int], works: Sequence[Work], seconds
     [card] = cards.driver.cards
     with cards.programs(slices) as programs:
         cards.driver.set("launch_ns", LAUNCH_NS)
-        for number, work in enumerate(works):
-            work.begin(programs[number], ALONE_MS)
-            _pass_time_until_launched(cards, slices[number : number + 1])
+        prepared = [work.prepared(task) for work, task in zip(works, programs, strict=True)]
+        tasks = list(zip(programs, slices, works, prepared, strict=True))
+        cards.driver.pass_time(0.001)
+        for task, place, work, what in tasks:
+            _begin(task, place, work, ALONE_MS, what)
             cards.driver.pass_time(2 * ALONE_MS / 1000)
-            programs[number].answer()
-        for each, work in zip(programs, works, strict=True):
-            work.begin(each, FOR_EVER_MS)
-        _pass_time_until_launched(cards, slices)
+            task.answer()
+        for task, place, work, what in tasks:
+            _begin(task, place, work, FOR_EVER_MS, what)
         shares = []
         for span in (FIRST_S, seconds):
             before = [cards.driver.busy_ns_of(each.pid, card) for each in programs]
@@ -147,10 +150,16 @@ def _row(cards: Cards, guarantees: Sequence[int], works: Sequence[Work], seconds
     }
 
 
-def _pass_time_until_launched(cards: Cards, slices: Sequence[Slice]) -> None:
-    before = [each.region.usage().launches for each in slices]
-    while any(each.region.usage().launches == count for each, count in zip(slices, before, strict=True)):
-        cards.driver.pass_time(0.001)
+def _begin(task: Program, place: Slice, work: Work, lasts_ms: int, prepared: Sequence[int]) -> None:
+    """Returns once the task is at it, before any of its time has passed."""
+    before = _last_launch_ns(place)
+    task.send("busy", work.kernel_ns, lasts_ms, *prepared)
+    while _last_launch_ns(place) == before:
+        time.sleep(0.0005)
+
+
+def _last_launch_ns(place: Slice) -> int:
+    return sum(process.last_launch_ns for process in place.region.usage().processes.values())
 
 
 def _entitled(guarantees: Sequence[int], alone: Sequence[float]) -> list[float]:

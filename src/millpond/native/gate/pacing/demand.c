@@ -1,10 +1,12 @@
 // A program that launches one short kernel after the other uses a part of the card only, and what it leaves should not go
 // to waste while it has its turn. What it would use by itself is seen while nobody is in its way: alone in a turn of its
-// own, or while all together leave room. It counts for two seconds, or as long as it comes about as fast beside others.
+// own, or while all together leave room. It counts for two seconds, or as long as it comes about as fast beside others:
+// whoever comes back within them is taken to do what it did before, until it is seen to use more.
 #include "demand.h"
 
 #define SHORTEST_NS 1000000ull    // that says anything
 #define WINDOW_NS 30000000ull
+#define FIRST_WINDOW_NS 5000000ull // while nothing is known, or more is used than that
 #define KNOWN_NS 2000000000ull
 #define NEARLY_MILLI 800u         // whoever uses so much uses it all: turns begin and end with a pause
 
@@ -25,9 +27,10 @@ static void say(uint64_t busy_ns, uint64_t span, uint64_t now, bool beside) {
     uint64_t found = busy_ns < span ? busy_ns * WHOLE_CARD / span : WHOLE_CARD, known = demand_of(member, now);
     // Beside others work waits for theirs; that it comes nearly as fast as it did alone says enough.
     bool as_known = beside && known < WHOLE_CARD && found * 8 >= known * 7 && found * 8 <= known * 9;
-    bool all = found > NEARLY_MILLI || delayed_ns > busy_ns / 2;
-    // The first may have had work of others in it, and guesses of how long launches take.
-    if (!as_known) member->demand_milli = windows && !all ? found : WHOLE_CARD;
+    uint64_t said = found > NEARLY_MILLI || delayed_ns > busy_ns / 2 ? WHOLE_CARD : found;
+    // The first may have had work of others in it, and guesses of how long launches take: it says no more than it must.
+    if (!windows && said < known) said = known;
+    member->demand_milli = as_known ? known : said;
     windows++;
     member->demand_until_ns = now + KNOWN_NS;
 }
@@ -49,15 +52,18 @@ static void take(uint64_t now, uint64_t at_least, uint64_t next, bool beside) {
 
 void demand_drop(void) { gate.usage->demand_from_ns = 0; }
 
-void demand_forget(void) {
+void demand_resume(void) {
     demand_drop();
     windows = 0;
-    gate.card->member[gate.member].demand_until_ns = 0;
 }
 
 void demand_end(uint64_t now, bool beside) { take(now, 0, 0, beside); }
 
-void demand_look(uint64_t now, bool beside) { take(now, WINDOW_NS, now, beside); }
+void demand_look(uint64_t now, bool beside) {
+    uint64_t from = gate.usage->demand_from_ns, known = demand_of(&gate.card->member[gate.member], now);
+    bool more = known == WHOLE_CARD || gate.usage->demand_busy_ns * WHOLE_CARD > (now - from) * known / 4 * 5;
+    take(now, more ? FIRST_WINDOW_NS : WINDOW_NS, now, beside);
+}
 
 void demand_count(uint64_t began_ns, uint64_t launched_ns, uint64_t busy_ns, bool delayed) {
     uint64_t from = gate.usage->demand_from_ns;

@@ -13,7 +13,7 @@ bool demand_is_known(uint64_t now);   // one's own
 void demand_begin(uint64_t now);
 void demand_end(uint64_t now, bool beside);
 void demand_drop(void);               // it says nothing: the slice rested, or others were in its way
-void demand_forget(void);             // and neither does what was known
+void demand_resume(void);             // it was idle, and may do something else from now on
 // Work that a thread launched from one instant to another. Delayed: by earlier work.
 void demand_count(uint64_t began_ns, uint64_t launched_ns, uint64_t busy_ns, bool delayed);
 void demand_look(uint64_t now, bool beside);  // what is known so far, while the window goes on beside others or not

@@ -122,7 +122,7 @@ void turn_active(uint64_t now, uint64_t outstanding_ns) {
     member->guarantee_milli = gate.control->guarantee_milli;
     if (until < now) {
         join();
-        demand_forget();
+        demand_resume();
     } else if (until < now + ACTIVE_NS - REST_NS && !is_waiting(member, now)) {
         forgo_saved(now);
     }
