@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from gated import KERNEL_NS, GatedCard, Task
+from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, until
 
 FIRST_S = 0.1
 FIRST_POINTS = 5.0
@@ -52,6 +52,50 @@ def check(card: GatedCard, history: list[tuple[str, float]], guarantees: tuple[i
     assert card.busy_shares(list(tasks.values()), FIRST_S)[0] == pytest.approx(share, abs=FIRST_POINTS)
     assert card.busy_shares(list(tasks.values()), seconds)[0] == pytest.approx(share, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks.values())
+
+
+LAUNCH_NS = 80_000
+QUARTER, MORE = LAUNCH_NS // 4, round(0.6 * LAUNCH_NS)
+KINDS: dict[str, tuple[list[int], list[int], list[float]]] = {
+    "four of long kernels": ([100, 200, 300, 400], [KERNEL_NS] * 4, [10, 20, 30, 40]),
+    "two that want a quarter": ([100, 900], [QUARTER, QUARTER], [25, 25]),
+    "two that want more than half": ([300, 700], [MORE, MORE], [40, 60]),
+    "one that wants a quarter, and long kernels": ([500, 500], [QUARTER, KERNEL_NS], [25, 75]),
+    "one that wants more than half, and long kernels": ([500, 500], [MORE, KERNEL_NS], [50, 50]),
+    "two of each kind": ([250] * 4, [QUARTER, KERNEL_NS, QUARTER, KERNEL_NS], [25] * 4),
+}
+"""Guarantees, what each launches, and what each should have of the card in points of 100."""
+
+
+@pytest.mark.parametrize(("guarantees", "kernels_ns", "wanted"), KINDS.values(), ids=KINDS)
+def test_what_a_program_wants_is_known_when_it_comes_back(
+    timed_card: GatedCard, guarantees: list[int], kernels_ns: list[int], wanted: list[float]
+) -> None:
+    timed_card.driver.set("launch_ns", LAUNCH_NS)
+    tasks = timed_card.programs(*[{"guarantee_milli": each} for each in guarantees])
+    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
+        begin_at_once(task, kernel_ns, 100)
+        timed_card.pass_time(0.2)
+        assert task.program is not None
+        task.program.answer()
+    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
+        begin_at_once(task, kernel_ns, FOR_EVER_MS)
+    assert points(timed_card, tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
+    assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
+
+
+def points(card: GatedCard, tasks: Sequence[Task], seconds: float) -> list[float]:
+    before = card.busy_ns(tasks)
+    card.pass_time(seconds)
+    return [(now - then) / seconds / 1e7 for now, then in zip(card.busy_ns(tasks), before, strict=True)]
+
+
+def begin_at_once(task: Task, kernel_ns: int, milliseconds: int) -> None:
+    """Returns when the program is at it, before any of its time has passed."""
+    assert task.program is not None
+    before = last_launch_ns(task)
+    task.program.send("busy", kernel_ns, milliseconds)
+    until(lambda: last_launch_ns(task) != before)
 
 
 def stretch_s(name: str, phases: Sequence[tuple[str, float]]) -> float:

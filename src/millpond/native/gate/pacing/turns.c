@@ -100,9 +100,9 @@ static void join(void) {
     self()->virtual_ns = most;
 }
 
-// What a slice did not use while others did is saved up to a turn: it is never further behind than that.
-static void save_at_most_a_turn(uint64_t least_of_others) {
-    uint64_t earliest = least_of_others - weighted(QUANTUM_NS);
+// What a slice did not use while others did is saved up to an amount: it is never further behind than that.
+static void save_at_most(uint64_t saved_ns, uint64_t least_of_others) {
+    uint64_t earliest = least_of_others - weighted(saved_ns);
     if (is_before(self()->virtual_ns, earliest)) self()->virtual_ns = earliest;
 }
 
@@ -113,7 +113,7 @@ static void forgo_saved(uint64_t now) {
         const struct gate_member *member = &gate.card->member[index];
         if (is_active_peer(index, now) && (!least || is_before(member->virtual_ns, least->virtual_ns))) least = member;
     }
-    if (least) save_at_most_a_turn(least->virtual_ns);
+    if (least) save_at_most(QUANTUM_NS, least->virtual_ns);
 }
 
 void turn_active(uint64_t now, uint64_t outstanding_ns) {
@@ -156,11 +156,11 @@ static unsigned next_peer(uint64_t now) {
     return best;
 }
 
-// Whoever has all that it can use.
+// Whoever has all that it can use. A turn of others may be longer than one by what they had on the card before it.
 static void keep_up(uint64_t now) {
     unsigned peer = next_peer(now);
     if (peer == GATE_MEMBERS) join();
-    else save_at_most_a_turn(gate.card->member[peer].virtual_ns);
+    else save_at_most(2 * QUANTUM_NS, gate.card->member[peer].virtual_ns);
 }
 
 void turn_charge(uint64_t busy_ns, uint64_t now) {
