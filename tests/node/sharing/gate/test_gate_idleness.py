@@ -73,15 +73,41 @@ def test_what_a_program_wants_is_known_when_it_comes_back(
 ) -> None:
     timed_card.driver.set("launch_ns", LAUNCH_NS)
     tasks = timed_card.programs(*[{"guarantee_milli": each} for each in guarantees])
-    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
-        begin_at_once(task, kernel_ns, 100)
-        timed_card.pass_time(0.2)
-        assert task.program is not None
-        task.program.answer()
+    run_by_turns(timed_card, tasks, kernels_ns)
     for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
         begin_at_once(task, kernel_ns, FOR_EVER_MS)
     assert points(timed_card, tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
+
+
+OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {
+    "short kernels, then long ones": ([100, 900], [QUARTER, QUARTER], [KERNEL_NS, KERNEL_NS], [10, 90]),
+    "short kernels, then not so short ones": ([300, 700], [QUARTER, QUARTER], [MORE, MORE], [40, 60]),
+    "short kernels, then all that there is": ([100, 900], [QUARTER, QUARTER], [MORE, KERNEL_NS], [10, 90]),
+    "long kernels, then short ones": ([500, 500], [KERNEL_NS, KERNEL_NS], [QUARTER, KERNEL_NS], [25, 75]),
+}
+
+
+@pytest.mark.parametrize(("guarantees", "before_ns", "after_ns", "wanted"), OTHERS.values(), ids=OTHERS)
+def test_a_program_that_does_something_else_when_it_comes_back_is_found_out(
+    timed_card: GatedCard, guarantees: list[int], before_ns: list[int], after_ns: list[int], wanted: list[float]
+) -> None:
+    timed_card.driver.set("launch_ns", LAUNCH_NS)
+    tasks = timed_card.programs(*[{"guarantee_milli": each} for each in guarantees])
+    run_by_turns(timed_card, tasks, before_ns)
+    for task, kernel_ns in zip(tasks, after_ns, strict=True):
+        begin_at_once(task, kernel_ns, FOR_EVER_MS)
+    timed_card.pass_time(3)
+    assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
+    assert all(task.region.usage().turn_timeouts == 0 for task in tasks)
+
+
+def run_by_turns(card: GatedCard, tasks: Sequence[Task], kernels_ns: Sequence[int]) -> None:
+    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
+        begin_at_once(task, kernel_ns, 100)
+        card.pass_time(0.2)
+        assert task.program is not None
+        task.program.answer()
 
 
 def points(card: GatedCard, tasks: Sequence[Task], seconds: float) -> list[float]:

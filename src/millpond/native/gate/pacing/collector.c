@@ -19,8 +19,9 @@
 #define TAIL_NS 2000000ull     // a batch that nobody fills for so long is given up
 #define SHORTEST_NAP_NS 50000ull
 #define LONGEST_NAP_NS 500000ull
-#define SHORTER_READINGS 3
 #define PROBE_NS 20000000ull   // after which the length of launches that never queue is looked at again
+#define LATE_NS 4000000ull     // for each who wants the card, and several times what it should take: a batch is late
+#define LATE_TIMES 4
 #define STOP_NS 300000000ull   // at the end of the process, for a collector that the driver keeps
 
 struct batches batches = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -29,31 +30,6 @@ void collector_reset(void) {
     memset(&batches, 0, sizeof batches);
     pthread_mutex_init(&batches.mutex, NULL);
     lanes_reset();
-}
-
-// Several in a row that were all shorter say more than one: a span may seem short, as its beginning had to wait for others,
-// and so it is the longest of them that counts.
-static void learn_shorter(struct estimate *estimate, uint64_t each) {
-    if (!estimate->shorter || each > estimate->longest_shorter_ns) estimate->longest_shorter_ns = each;
-    if (++estimate->shorter < SHORTER_READINGS) return;
-    if (estimate->longest_shorter_ns < estimate->ns) estimate->ns = estimate->longest_shorter_ns;
-    estimate->shorter = 0;
-}
-
-// The estimate follows the last launches, down faster than up. What of a span is not the launch's own is known a little
-// worse where it was not queued; and beside others, part of it is theirs.
-static void learn(struct estimate *estimate, uint64_t each, bool queued, bool shared) {
-    uint64_t before = estimate->ns;
-    if (!before) {
-        estimate->ns = each;
-    } else if (each < before) {
-        if (!shared) estimate->ns = before - (before - each) / (queued ? 2 : 8);
-        learn_shorter(estimate, each);
-    } else {
-        if (!shared) estimate->ns = before + (each - before) / 8;
-        estimate->shorter = 0;
-    }
-    if (!estimate->ns) estimate->ns = 1;
 }
 
 void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now) {
@@ -83,6 +59,12 @@ static void take_off(uint32_t size, uint64_t expected_ns) {
 uint64_t collector_left_ns(uint64_t now) {
     uint64_t outstanding = gate.slot->outstanding_ns, done = now - batches.progress_ns;
     return outstanding > done ? outstanding - done : 0;
+}
+
+bool collector_is_late(uint64_t now) {
+    uint64_t since_ns = now - batches.progress_ns;
+    if (!batches.pending_count || since_ns < LATE_NS + LATE_TIMES * batches.pending[0].expected_ns) return false;
+    return since_ns > (1 + turn_others(now)) * LATE_NS + LATE_TIMES * batches.pending[0].expected_ns;
 }
 
 void collector_open(struct lane *lane, struct batch batch) {
@@ -125,6 +107,7 @@ static bool end_batch(struct lane *lane) {
     struct batch *batch = &lane->batch;
     if (lane_captures(lane->stream)) return false;
     batch->host_ns = gate_now() - batch->began_ns;
+    lane->host_ns = batch->host_ns / batch->size;
     batch->gap = lane->gap;
     int mode = exchange_capture_mode(CUDA_CAPTURE_RELAXED);
     batch->delayed = !lane_reached(lane, lane->start[batch->pair]);
@@ -179,11 +162,11 @@ static bool is_complete(const struct batch *batch) {
     return REAL_AS(cuEventQuery, CUresult(CUevent))(lane->end[batch->pair]) != CUDA_NOT_READY;
 }
 
-// What one launch took, as far as the span of its batch says; 0 where it does not. The span of a single one that found the
-// stream idle begins as its thread begins to launch it; one of several such has all that their thread did in it.
-static uint64_t each_took(const struct batch *batch, uint64_t span) {
+// Of the span of a batch, what its launches took; 0 where it does not say. That of a single one that found the stream idle
+// begins as its thread begins to launch it; that of several such has all that their thread did in it.
+static uint64_t work_in(const struct batch *batch, uint64_t span) {
     if (batch->mixed || (batch->gap && batch->size > 1)) return 0;
-    if (is_queued(batch)) return span / batch->size;
+    if (is_queued(batch)) return span;
     if (batch->size > 1 || !batch->from_idle || batch->host_ns >= span) return 0;
     return span - batch->host_ns > span / 8 ? span - batch->host_ns : span / 8;
 }
@@ -201,21 +184,23 @@ static void finish(const struct batch *batch, uint64_t now) {
         &milliseconds, lane->start[batch->pair], lane->end[batch->pair]);
     uint64_t span = result || milliseconds < 0 ? 0 : (uint64_t)((double)milliseconds * 1e6);
     struct estimate *estimate = lane_estimate(lane, batch->graph);
-    uint64_t known = estimate->ns, each = result ? 0 : each_took(batch, span);
-    bool guess = !each && !known;
-    if (guess) each = span / batch->size;
-    bool shared = batch->floor || batch->shared || turn_shared(now), alone = !shared || !known;
-    if (each && lane->guessed && !shared) {
+    uint64_t known = estimate->ns, work = result ? 0 : work_in(batch, span);
+    bool guess = !work && !known, shared = batch->floor || batch->shared || turn_shared(now), alone = !shared || !known;
+    struct reading reading = {guess ? span : work, batch->size, is_queued(batch), shared, batch->floor || turn_contended(now)};
+    if (work && lane->guessed && !shared) {
         *estimate = (struct estimate){0};
         alone = true;
     }
-    if (each) {
+    if (work || guess) {
         lane->guessed = guess || (lane->guessed && shared);
-        learn(estimate, each, is_queued(batch), shared);
+        estimate_learn(estimate, &reading);
+    } else if (span > batch->host_ns) {
+        reading.span_ns = span - batch->host_ns;
+        estimate_learn_longer(estimate, &reading);
     }
-    if (!each) gate.slot->unmeasured += batch->size;
+    if (!work) gate.slot->unmeasured += batch->size;
     if (batch->size > 1 && !is_queued(batch) && now - lane->probed_ns > PROBE_NS) lane->probe = true;
-    uint64_t busy_ns = each && alone ? each * batch->size : estimate->ns * batch->size;
+    uint64_t busy_ns = (work || guess) && alone ? reading.span_ns : estimate->ns * batch->size;
     take_off(batch->size, batch->expected_ns);
     see_progress(batch, span, now);
     collector_charge(!result && span < busy_ns ? span : busy_ns, batch, now);

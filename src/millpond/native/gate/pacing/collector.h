@@ -28,6 +28,7 @@ void collector_close(struct lane *lane);  // the open batch, if all its launches
 void collector_cut(struct lane *lane);    // no more launches in the open batch, and it is closed if none is under way
 void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now);
 
+bool collector_is_late(uint64_t now);      // the oldest batch, by far
 uint64_t collector_left_ns(uint64_t now);  // of the time that work in flight is expected to take
 
 void collector_wake(void);   // without the lock: there is work

@@ -1,7 +1,7 @@
 // A program that launches one short kernel after the other uses a part of the card only, and what it leaves should not go
 // to waste while it has its turn. What it would use by itself is seen while nobody is in its way: alone in a turn of its
-// own, or while all together leave room. It counts for two seconds, or as long as it comes about as fast beside others:
-// whoever comes back within them is taken to do what it did before, until it is seen to use more.
+// own, or while all together leave room. It counts for two seconds, unless more comes of it beside others; whoever comes
+// back within them is taken to do what it did before.
 #include "demand.h"
 
 #define SHORTEST_NS 1000000ull    // that says anything
@@ -19,20 +19,25 @@ bool demand_is_known(uint64_t now) { return gate.card->member[gate.member].deman
 
 static _Atomic uint64_t delayed_busy_ns;  // of the window, by this process, that had to wait for earlier work
 static unsigned windows;
+static uint64_t alone_milli;  // what it would use, as seen when nobody was in its way
+static bool hindered;
+
+bool demand_is_hindered(void) { return hindered; }
 
 // What was launched over a span, of the card's time and of its thread's.
 static void say(uint64_t busy_ns, uint64_t span, uint64_t now, bool beside) {
     struct gate_member *member = &gate.card->member[gate.member];
     uint64_t delayed_ns = atomic_exchange(&delayed_busy_ns, 0);
     uint64_t found = busy_ns < span ? busy_ns * WHOLE_CARD / span : WHOLE_CARD, known = demand_of(member, now);
-    // Beside others work waits for theirs; that it comes nearly as fast as it did alone says enough.
-    bool as_known = beside && known < WHOLE_CARD && found * 8 >= known * 7 && found * 8 <= known * 9;
     uint64_t said = found > NEARLY_MILLI || delayed_ns > busy_ns / 2 ? WHOLE_CARD : found;
+    hindered = beside && known < WHOLE_CARD && found * 4 < known * 3;
+    // Beside others work waits for theirs, and it could use more than comes of it; but they may have some of what it leaves.
+    if (hindered) member->demand_milli = (alone_milli + found) / 2;
+    if (beside && known < WHOLE_CARD && found * 8 <= known * 9) return;
     // The first may have had work of others in it, and guesses of how long launches take: it says no more than it must.
-    if (!windows && said < known) said = known;
-    member->demand_milli = as_known ? known : said;
-    windows++;
+    member->demand_milli = windows++ || said > known ? said : known;
     member->demand_until_ns = now + KNOWN_NS;
+    alone_milli = member->demand_milli;
 }
 
 void demand_begin(uint64_t now) {

@@ -2,6 +2,7 @@
 #ifndef GATE_LANES_H
 #define GATE_LANES_H
 
+#include "estimate.h"
 #include "region.h"
 
 #define LANE_PAIRS 32
@@ -28,12 +29,6 @@ struct batch {
     const void *graph;
 };
 
-// What one launch takes; 0 while unknown. Beside others, readings that are shorter count once there are enough in a row.
-struct estimate {
-    uint64_t ns, longest_shorter_ns;
-    unsigned shorter;
-};
-
 // A stream: launches on it are counted off in batches, and each batch lies between two events.
 struct lane {
     _Atomic int state;
@@ -48,7 +43,8 @@ struct lane {
     bool held;
     struct batch batch;           // the open one
     struct estimate estimate;     // of one kernel
-    bool guessed;                 // from a span that had more in it
+    uint64_t host_ns;             // for which its thread is about a launch
+    bool guessed;                 // the estimate is from a span that had more in it
     bool probe;                   // what its launches take is to be seen from a single one
     uint64_t probed_ns;
     int last_pair;                // of the batch closed last

@@ -10,7 +10,7 @@
 #include "hooks.h"
 #include "turns.h"
 
-#define BATCH_NS 1000000ull           // work of a batch
+#define BATCH_NS 1000000ull           // work of a batch, or of its thread
 #define BATCH_LAUNCHES 240            // and at the most so many
 #define CONTENDED_LAUNCHES 32         // while others wait for the end of a turn
 #define GAP_NS 100000ull              // between two launches of a batch, beyond which its span means nothing
@@ -70,6 +70,7 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, uint6
     unsigned measured = batches.pending_count + batches.open;
     if (lane->held || lane_is_full(lane) || measured >= PENDING) return wait_for(FOR_WORK, 0);
     if (slot->in_flight && slot->in_flight + 2 * measured > DEEPEST) return wait_for(FOR_WORK, 0);
+    if (collector_is_late(now)) return wait_for(FOR_WORK, 0);
     uint64_t ahead = budget_limit_wait(now, outstanding), gap = UINT64_MAX;
     if (ahead && !budget_in_flight(now)) turn_away(now, ahead);
     else turn_active(now, outstanding);
@@ -125,8 +126,8 @@ static bool admit(const struct lane *lane, uint64_t expected_ns) {
 static uint32_t batch_size(const struct lane *lane, const void *graph, uint64_t estimate, bool apart) {
     uint64_t now = gate_now(), size, most = turn_contended(now) ? CONTENDED_LAUNCHES : BATCH_LAUNCHES;
     if (graph || !estimate || apart || lane->probe || batches.open > PENDING / 2) return 1;
-    uint64_t in_flight = in_flight_ns(estimate, now);
-    size = (in_flight < 4 * BATCH_NS ? in_flight / 4 : BATCH_NS) / estimate;
+    uint64_t in_flight = in_flight_ns(estimate, now), each = estimate > lane->host_ns ? estimate : lane->host_ns;
+    size = (in_flight < 4 * BATCH_NS ? in_flight / 4 : BATCH_NS) / each;
     return size < 1 ? 1 : size > most ? (uint32_t)most : (uint32_t)size;
 }
 

@@ -18,6 +18,7 @@
 #define PLAIN_NS 10000000000ull       // how long to go on without turns when they do not come round
 #define QUANTUM_NS 5000000ull         // a turn
 #define SETTLING_NS 1000000ull        // at its beginning, while work of others may be on the card
+#define LONGEST_DEBT_NS 500000000ull  // that others are made to wait for, when they had more than was known
 #define OVERLAP_NS 200000ull          // of its work that may be left when it is passed on: as long as the next takes to come
 #define WINDOW_NS 2000000ull          // a higher class counts as active for so long after its last work
 #define ABOUT_NS 2000000000ull        // and as about to return
@@ -76,8 +77,8 @@ static uint32_t share_of(const struct gate_member *member, uint64_t now) {
 }
 
 static bool is_modest(const struct gate_member *member, uint64_t now) {
-    uint32_t demand = demand_of(member, now);
-    return demand < WHOLE_CARD && demand <= share_of(member, now);
+    uint32_t demand = demand_of(member, now), share = share_of(member, now);
+    return demand < WHOLE_CARD && demand <= share + share / 16;
 }
 
 bool turn_contended(uint64_t now) {
@@ -106,14 +107,14 @@ static void save_at_most(uint64_t saved_ns, uint64_t least_of_others) {
     if (is_before(self()->virtual_ns, earliest)) self()->virtual_ns = earliest;
 }
 
-// Who rested a little, as far as others were there to use the card.
-static void forgo_saved(uint64_t now) {
+// As far as others were there to use the card.
+static void forgo_saved(uint64_t saved_ns, uint64_t now) {
     const struct gate_member *least = NULL;
     for (unsigned index = 0; index < GATE_MEMBERS; index++) {
         const struct gate_member *member = &gate.card->member[index];
         if (is_active_peer(index, now) && (!least || is_before(member->virtual_ns, least->virtual_ns))) least = member;
     }
-    if (least) save_at_most(QUANTUM_NS, least->virtual_ns);
+    if (least) save_at_most(saved_ns, least->virtual_ns);
 }
 
 void turn_active(uint64_t now, uint64_t outstanding_ns) {
@@ -124,7 +125,7 @@ void turn_active(uint64_t now, uint64_t outstanding_ns) {
         join();
         demand_resume();
     } else if (until < now + ACTIVE_NS - REST_NS && !is_waiting(member, now)) {
-        forgo_saved(now);
+        forgo_saved(QUANTUM_NS, now);  // it rested a little
     }
     uint64_t work = outstanding_ns < LONGEST_WORK_NS ? outstanding_ns : LONGEST_WORK_NS;
     member->active_until_ns = now + ACTIVE_NS + work;
@@ -169,6 +170,7 @@ void turn_charge(uint64_t busy_ns, uint64_t now) {
     bool shares = beside || (held_since_ns && !is_exclusive(self(), now));
     if (!turn_contended(now)) join();
     else if (shares && (!room_milli || modest)) keep_up(now);
+    else forgo_saved(LONGEST_DEBT_NS, now);
 }
 
 static bool goes_before(unsigned peer, uint64_t outstanding_ns) {
@@ -207,6 +209,12 @@ bool turn_shared(uint64_t now) {
     for (unsigned index = 0; index < GATE_MEMBERS; index++)
         if (is_active_peer(index, now) && !(alone && !is_modest(&gate.card->member[index], now))) return true;
     return false;
+}
+
+unsigned turn_others(uint64_t now) {
+    unsigned others = 0;
+    for (unsigned index = 0; index < GATE_MEMBERS; index++) others += is_active_peer(index, now);
+    return others;
 }
 
 bool turn_settles(uint64_t now) { return held_since_ns && now < held_since_ns + SETTLING_NS; }
@@ -282,7 +290,8 @@ static enum admission admit_beside(unsigned holder, uint64_t now, const struct w
 // keeps to its share.
 static bool admits_modest(uint64_t now, const struct work *work) {
     uint32_t share = share_of(self(), now);
-    if (!is_modest(self(), now) || budget_fill_wait(now, work->outstanding_ns, share)) return false;
+    if (!is_modest(self(), now) || demand_is_hindered()) return false;
+    if (budget_fill_wait(now, work->outstanding_ns, share)) return false;
     if (turn_held()) hand_over(gate.member + 1, next_holder(now), now);
     self()->waiting_ns = waiting_since_ns = 0;
     held_since_ns = 0;

@@ -16,6 +16,7 @@ struct work {
 bool turn_contended(uint64_t now);  // together, those who want the card want more than all of it
 void turn_unneeded(uint64_t now);   // while they do not
 bool turn_shared(uint64_t now);     // others may be on the card meanwhile
+unsigned turn_others(uint64_t now); // how many of the class want the card
 bool turn_settles(uint64_t now);    // the turn has just begun: what others had on the card may not be done yet
 enum admission turn_admits(uint64_t now, const struct work *work);
 uint64_t turn_overlap_in(uint64_t left_ns);  // when the turn may be passed on though so much work is left

@@ -1,0 +1,43 @@
+// A reading of work that was alone on the card is believed, a little at a time: down faster than up, and faster where nothing
+// of the program's own is in it. Beside others a span is longer by what the driver gave them meanwhile, and may seem short
+// where its beginning had to wait for them: several readings in a row have to agree.
+#include "estimate.h"
+
+#define READINGS 3                // alone; and shorter ones, as beside others most are as long as they should be
+#define LONGER_READINGS 8         // beside others, as many have others in them
+#define LONGER_SPAN_NS 30000000ull
+
+static void learn_shorter(struct estimate *estimate, uint64_t each) {
+    if (!estimate->shorter || each > estimate->longest_shorter_ns) estimate->longest_shorter_ns = each;
+    if (++estimate->shorter < READINGS) return;
+    if (estimate->longest_shorter_ns < estimate->ns) estimate->ns = estimate->longest_shorter_ns;
+    estimate->shorter = 0;
+}
+
+// Where there is room for all, one of several readings has hardly anything of others in it, and neither has a long span.
+void estimate_learn_longer(struct estimate *estimate, const struct reading *reading) {
+    uint64_t each = reading->span_ns / reading->launches;
+    if (each <= estimate->ns || (reading->shared && reading->contended)) return;
+    if (!estimate->longer) estimate->longer_span_ns = 0;
+    if (!estimate->longer || each < estimate->shortest_longer_ns) estimate->shortest_longer_ns = each;
+    estimate->longer_span_ns += reading->span_ns;
+    bool enough = ++estimate->longer >= (reading->shared ? LONGER_READINGS : READINGS);
+    if (!enough && (!reading->shared || estimate->longer_span_ns < LONGER_SPAN_NS)) return;
+    if (estimate->shortest_longer_ns > estimate->ns) estimate->ns = estimate->shortest_longer_ns;
+    estimate->longer = 0;
+}
+
+void estimate_learn(struct estimate *estimate, const struct reading *reading) {
+    uint64_t before = estimate->ns, each = reading->span_ns / reading->launches;
+    if (!before) {
+        estimate->ns = each ? each : 1;
+    } else if (each < before) {
+        if (!reading->shared) estimate->ns = before - (before - each) / (reading->queued ? 2 : 8);
+        learn_shorter(estimate, each);
+        estimate->longer = 0;
+    } else {
+        if (!reading->shared) estimate->ns = before + (each - before) / 8;
+        estimate_learn_longer(estimate, reading);
+        estimate->shorter = 0;
+    }
+}

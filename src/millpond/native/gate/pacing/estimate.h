@@ -1,0 +1,27 @@
+// What one launch takes, learnt from spans between events.
+#ifndef GATE_ESTIMATE_H
+#define GATE_ESTIMATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct estimate {
+    uint64_t ns;  // 0 while unknown
+    // Of readings in a row that were all shorter, or all longer:
+    uint64_t longest_shorter_ns, shortest_longer_ns, longer_span_ns;
+    unsigned shorter, longer;
+};
+
+struct reading {
+    uint64_t span_ns;
+    uint32_t launches;
+    bool queued;     // behind the program's own work: nothing but work is in it
+    bool shared;     // others may have been on the card
+    bool contended;  // all together want more than the card, or a higher class is on it
+};
+
+void estimate_learn(struct estimate *estimate, const struct reading *reading);
+// They took so long at least.
+void estimate_learn_longer(struct estimate *estimate, const struct reading *reading);
+
+#endif
