@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fake_driver.building import compile_program
 from fake_driver.driver import MIB, Action, FakeDriver, ProcessState, Use
 from fake_driver.program import Program
 from millpond.node.host import procfs
@@ -125,6 +126,84 @@ def test_time_that_a_test_has_taken_passes_only_as_it_says(fake_driver: FakeDriv
         assert fake_driver.busy_ns_of(program.pid, card) == 100_000_000
         fake_driver.pass_time(0.01)  # the program notices a little later
         assert program.answer() == [0]
+
+
+STREAMS = r"""
+#include <stdio.h>
+#include <unistd.h>
+
+enum { NOT_BLOCKING = 1 };
+void *module, *kernel, *context, *legacy = NULL, *first, *second, *blocking, *other_blocking;
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *), cuCtxSynchronize(void);
+int cuModuleLoadData(void **, const void *), cuModuleGetFunction(void **, void *, const char *);
+int cuStreamCreate(void **, unsigned), cuStreamWaitEvent(void *, void *, unsigned), cuStreamQuery(void *);
+int cuEventCreate(void **, unsigned), cuEventRecord(void *, void *), cuEventElapsedTime(float *, void *, void *);
+int cuLaunchKernel(void *, int, int, int, int, int, int, int, void *, void **, void *);
+
+static void *record(void *stream) {
+    void *event;
+    cuEventCreate(&event, 0), cuEventRecord(event, stream);
+    return event;
+}
+
+static void *kernels(void *stream, int count) {
+    unsigned long milliseconds = 1000000;
+    void *parameters[] = {&milliseconds};
+    for (int launched = 0; launched < count; launched++)
+        cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+    return record(stream);
+}
+
+static void tell(void *from, void *to) {
+    float milliseconds = -1;
+    cuEventElapsedTime(&milliseconds, from, to);
+    printf("%.1f ", milliseconds);
+}
+
+int main(void) {
+    char word;
+    if (read(0, &word, 1) != 1) return 2;
+    cuInit(0), cuDevicePrimaryCtxRetain(&context, 0), cuCtxSetCurrent(context);
+    cuModuleLoadData(&module, "kernels"), cuModuleGetFunction(&kernel, module, "spin");
+    cuStreamCreate(&first, NOT_BLOCKING), cuStreamCreate(&second, NOT_BLOCKING);
+    cuStreamCreate(&blocking, 0), cuStreamCreate(&other_blocking, 0);
+
+    void *begin = record(first), *four = kernels(first, 4), *one = kernels(second, 1);
+    cuStreamWaitEvent(second, four, 0);
+    void *after = kernels(second, 1);
+    printf("%d %d ", cuStreamQuery(first), cuStreamQuery(blocking));
+    cuCtxSynchronize();
+    tell(begin, four), tell(begin, one), tell(four, after);
+
+    void *three = (begin = record(blocking), kernels(blocking, 3)), *between = kernels(legacy, 1);
+    void *behind = kernels(other_blocking, 1), *beside = kernels(second, 1);
+    cuCtxSynchronize();
+    tell(begin, three), tell(begin, between), tell(begin, behind), tell(begin, beside);
+    fflush(stdout);
+    return (int)read(0, &word, 1);
+}
+"""
+
+
+def test_streams_of_a_context_take_turns_and_wait_as_they_are_told(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    program, said = compile_program(STREAMS, fake_driver.libraries, tmp_path / "streams"), tmp_path / "said"
+    fake_driver.take_time()
+    env = {**os.environ, **fake_driver.env(), "LD_PRELOAD": str(fake_driver.clock)}
+    with (
+        said.open("w") as file,
+        subprocess.Popen([str(program)], env=env, stdin=subprocess.PIPE, stdout=file, bufsize=0) as running,
+    ):
+        assert running.stdin is not None
+        running.stdin.write(b"b")
+        while not said.stat().st_size:
+            fake_driver.pass_time(0.1)
+        running.communicate()
+    busy, idle, *found_ms = said.read_text().split()
+    assert (int(busy), int(idle)) == (NOT_READY, 0)
+    # Four, and one of the other stream between them; that one; what waits for the four.
+    assert [float(each) for each in found_ms[:3]] == [5.0, 2.0, 1.0]
+    # Of four streams, the one that waits for none has its turn second; the legacy one waits, and is waited for.
+    assert [float(each) for each in found_ms[3:]] == [4.0, 5.0, 6.0, 2.0]
 
 
 def test_a_checkpoint_frees_the_device_and_restore_brings_the_bytes_back(

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "state.h"
+#include "execution.h"
 
 typedef int CUresult;
 typedef int CUdevice;
@@ -59,7 +59,7 @@ struct alloc_node_parameters {
     __asm__(".pushsection .text\n.globl " other "\n.type " other ", %function\n" other ": " FAKE_JUMP #name \
             "\n.size " other ", .-" other "\n.popsection")
 
-// The variant of an entry point for programs whose default stream is the thread's own; here all streams share a queue.
+// The variant of an entry point for programs whose default stream is the thread's own; here it is the legacy one all the same.
 #define PER_THREAD(name) FAKE_ALSO_NAMED(#name "_ptsz", name)
 
 // At the head of each entry point: refuses before cuInit, strikes as the fault plan says, and waits while a checkpoint
@@ -101,6 +101,7 @@ void pools_release(void);
 
 // The context a stream works on, by its handle; -1 where there is none.
 int stream_context(CUstream stream);
+struct fake_queue stream_queue(CUstream stream);
 // The graph that a stream's capture fills; NULL where it does not capture.
 CUgraph stream_capture(CUstream stream);
 // What a call that may not be made during a capture has to return; it spoils the capture too.

@@ -1,12 +1,45 @@
-// A device runs one context at a time, in slices, as the driver does by default: contexts with work take equal turns.
+// A device runs one context at a time, in slices, as the driver does by default: contexts with work take equal turns. Of a
+// context, streams take turns by the launch.
 #include "execution.h"
 
 #define LONGEST_NAP_NS 2000000ull
 #define SHORTEST_NAP_NS 20000ull
 
+static struct fake_operation *operation_of(struct fake_context *context, uint64_t sequence) {
+    return &context->queue[(sequence - 1) % FAKE_QUEUE];
+}
+
+static bool is_done(const struct fake_context *context, uint64_t sequence) {
+    return !context->used || sequence <= context->completed || context->queue[(sequence - 1) % FAKE_QUEUE].done;
+}
+
+// The operation that goes next: of those that are first of their stream and need not wait, one that takes no time, such as
+// an event; else by turns. 0 for none.
+static uint64_t next_operation(const struct fake_context *context) {
+    uint64_t seen = 0, best = 0;
+    bool legacy = false, blocking = false;
+    unsigned left = context->busy_streams, nearest = FAKE_STREAMS;
+    for (uint64_t sequence = context->completed + 1; left && sequence <= context->submitted; sequence++) {
+        const struct fake_operation *operation = &context->queue[(sequence - 1) % FAKE_QUEUE];
+        if (operation->done || seen >> operation->stream & 1) continue;
+        seen |= 1ull << operation->stream;
+        left--;
+        bool held = operation->stream == FAKE_LEGACY ? blocking : operation->blocking && legacy;
+        legacy |= operation->stream == FAKE_LEGACY;
+        blocking |= operation->blocking;
+        if (operation->awaited) held |= !is_done(&fake->contexts[operation->awaited_context], operation->awaited);
+        if (!held && !operation->remaining_ns) return sequence;
+        unsigned after = (unsigned)(operation->stream - context->stream - 1) % FAKE_STREAMS;
+        if (!held && after < nearest) nearest = after, best = sequence;
+    }
+    return best;
+}
+
 static bool has_work(int slot, int device) {
     struct fake_context *context = &fake->contexts[slot];
-    return context->used && context->device == device && context->submitted != context->completed;
+    if (!context->used || context->device != device || context->submitted == context->completed) return false;
+    if (!context->running) context->running = next_operation(context);
+    return context->running;
 }
 
 static int next_context(int after, int device) {
@@ -22,9 +55,13 @@ static void complete(struct fake_context *context, struct fake_operation *operat
     if (operation->event >= 0) {
         struct fake_event *event = &fake->processes[context->process].events[operation->event];
         // An event that was recorded again since tells of its last record only.
-        if (event->used && event->sequence == context->completed + 1) event->done_ns = at;
+        if (event->used && event->sequence == context->running) event->done_ns = at;
     }
-    context->completed++;
+    operation->done = true;
+    if (!--context->waiting[operation->stream]) context->busy_streams--;
+    context->stream = operation->stream;
+    context->running = 0;
+    while (context->completed < context->submitted && operation_of(context, context->completed + 1)->done) context->completed++;
 }
 
 void fake_execute(int index, uint64_t now) {
@@ -46,7 +83,7 @@ void fake_execute(int index, uint64_t now) {
             if (at == now) break;
         }
         struct fake_context *context = &fake->contexts[device->current];
-        struct fake_operation *operation = &context->queue[context->completed % FAKE_QUEUE];
+        struct fake_operation *operation = operation_of(context, context->running);
         uint64_t run = operation->remaining_ns;
         if (run > device->slice_left_ns) run = device->slice_left_ns;
         if (run > now - at) run = now - at;
@@ -62,8 +99,8 @@ void fake_execute(int index, uint64_t now) {
     device->advanced_ns = now;
 }
 
-uint64_t fake_submit(int slot, uint64_t duration_ns, int event) {
-    struct fake_context *context = &fake->contexts[slot];
+static uint64_t put(struct fake_queue queue, struct fake_operation operation) {
+    struct fake_context *context = &fake->contexts[queue.context];
     fake_lock();
     fake_refresh();
     while (context->submitted - context->completed >= FAKE_QUEUE) {
@@ -72,13 +109,24 @@ uint64_t fake_submit(int slot, uint64_t duration_ns, int event) {
         fake_lock();
         fake_refresh();
     }
-    context->queue[context->submitted % FAKE_QUEUE] = (struct fake_operation){duration_ns, event, 0};
-    context->pending_ns += duration_ns;
+    operation.stream = queue.stream;
+    operation.blocking = queue.blocking;
     uint64_t sequence = ++context->submitted;
+    *operation_of(context, sequence) = operation;
+    context->pending_ns += operation.remaining_ns;
+    if (!context->waiting[queue.stream]++) context->busy_streams++;
+    context->last[queue.stream] = sequence;
+    if (queue.blocking) context->blocking |= 1ull << queue.stream;
+    return sequence;
+}
+
+uint64_t fake_submit(struct fake_queue queue, uint64_t duration_ns, int event) {
+    struct fake_context *context = &fake->contexts[queue.context];
+    uint64_t sequence = put(queue, (struct fake_operation){.remaining_ns = duration_ns, .event = event});
     if (event >= 0) {
         struct fake_event *record = &fake->processes[context->process].events[event];
         record->sequence = sequence;
-        record->context = slot;
+        record->context = queue.context;
         record->done_ns = 0;
     } else {
         fake->processes[context->process].launches++;
@@ -88,15 +136,32 @@ uint64_t fake_submit(int slot, uint64_t duration_ns, int event) {
     return sequence;
 }
 
-void fake_await(int slot, uint64_t sequence) {
+void fake_hold(struct fake_queue queue, int context, uint64_t sequence) {
+    int device = fake->contexts[queue.context].device;
+    put(queue, (struct fake_operation){.awaited = sequence, .awaited_context = context, .event = -1});
+    fake_execute(device, fake->devices[device].advanced_ns);
+    fake_unlock();
+}
+
+uint64_t fake_last(struct fake_queue queue) {
+    const struct fake_context *context = &fake->contexts[queue.context];
+    uint64_t last = 0;
+    for (int stream = 0; stream < FAKE_STREAMS; stream++) {
+        bool counts = stream == queue.stream || (queue.stream == FAKE_LEGACY && context->blocking >> stream & 1);
+        if (counts && context->waiting[stream] && context->last[stream] > last) last = context->last[stream];
+    }
+    return last;
+}
+
+void fake_await(int slot, uint64_t sequence, bool all) {
     struct fake_context *context = &fake->contexts[slot];
     for (;;) {
         fake_lock();
         fake_refresh();
-        bool done = !context->used || context->completed >= sequence;
+        bool done = !context->used || context->completed >= sequence || (!all && is_done(context, sequence));
         uint64_t nap = 0;
-        for (uint64_t ahead = context->completed; !done && ahead < sequence; ahead++)
-            nap += context->queue[ahead % FAKE_QUEUE].remaining_ns;
+        for (uint64_t ahead = context->completed + 1; !done && ahead <= sequence; ahead++)
+            if (!operation_of(context, ahead)->done) nap += operation_of(context, ahead)->remaining_ns;
         fake_unlock();
         if (done) return;
         if (nap > LONGEST_NAP_NS) nap = LONGEST_NAP_NS;

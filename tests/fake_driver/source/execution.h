@@ -6,11 +6,23 @@
 // Executes what is queued on a device up to the given time; with the lock held.
 void fake_execute(int device, uint64_t now);
 
-// Queues an operation on a context of the caller: a kernel of so many nanoseconds, or an event (its index, else -1).
-// Waits while the queue is full. Returns the operation's sequence number.
-uint64_t fake_submit(int context, uint64_t duration_ns, int event);
+struct fake_queue {
+    int context;    // below 0 for none
+    uint8_t stream;
+    bool blocking;  // the legacy stream waits for it, and it for that
+};
 
-// Waits until the context has completed so many operations.
-void fake_await(int context, uint64_t sequence);
+// Queues an operation of the caller: a kernel of so many nanoseconds, or an event (its index, else -1). Waits while the
+// context's queue is full. Returns the operation's sequence number.
+uint64_t fake_submit(struct fake_queue queue, uint64_t duration_ns, int event);
+
+// What is queued from now on waits for an operation of any context.
+void fake_hold(struct fake_queue queue, int context, uint64_t sequence);
+
+// Waits until one operation of the context is done; all before it, too, where `all`.
+void fake_await(int context, uint64_t sequence, bool all);
+
+// The last operation that whoever waits for a stream waits for; 0 where none is to be done. With the lock held.
+uint64_t fake_last(struct fake_queue queue);
 
 #endif

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "driver_api.h"
-#include "execution.h"
 
 #define MEM_ALLOC_NODE 10
 #define GRAPHS_USED 0
@@ -160,7 +159,7 @@ API cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     }
     if (!graph_memory_take(exec)) return OUT_OF_MEMORY;
     fake_spend(fake->launch_ns);
-    fake_submit(stream_context(stream), exec->kernels_ns, -1);
+    fake_submit(stream_queue(stream), exec->kernels_ns, -1);
     return SUCCESS;
 }
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "driver_api.h"
-#include "execution.h"
 
 struct function { char name[64]; };
 struct module { int context; uint64_t bytes; };  // of code, constants and globals
@@ -60,7 +59,7 @@ static CUresult launch(CUfunction function, CUstream stream, void **parameters) 
         graph->nodes++;
     } else {
         fake_spend(fake->launch_ns);
-        fake_submit(context, nanoseconds, -1);
+        fake_submit(stream_queue(stream), nanoseconds, -1);
     }
     return SUCCESS;
 }

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include "driver_api.h"
-#include "execution.h"
 
 #define BUCKETS 4096
 #define PITCH 512
@@ -377,9 +376,8 @@ API cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
 
 // What copies and fills take of the device.
 static CUresult spend(uint64_t bytes, CUstream stream) {
-    int context = stream_context(stream);
-    if (context < 0) return INVALID_CONTEXT;
-    if (fake->copy_bytes_per_ms) fake_submit(context, bytes * 1000000 / fake->copy_bytes_per_ms, -1);
+    if (stream_context(stream) < 0) return INVALID_CONTEXT;
+    if (fake->copy_bytes_per_ms) fake_submit(stream_queue(stream), bytes * 1000000 / fake->copy_bytes_per_ms, -1);
     return SUCCESS;
 }
 

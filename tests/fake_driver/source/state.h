@@ -29,10 +29,16 @@ enum fake_process_state { FAKE_RUNNING, FAKE_LOCKED, FAKE_CHECKPOINTED, FAKE_FAI
 // What keeps a process from being checkpointed. One of graphics has its memory by another library than CUDA's.
 enum fake_use { FAKE_USES_MANAGED = 1, FAKE_USES_MPS = 2, FAKE_USES_MIG = 4, FAKE_USES_IPC = 8, FAKE_USES_GRAPHICS = 16 };
 
+#define FAKE_STREAMS 64  // of a context that have a queue of their own; more than these share them
+#define FAKE_LEGACY 0    // the default stream: it and blocking ones wait for each other
+
 struct fake_operation {
     uint64_t remaining_ns;
-    int32_t event;  // index into the process's events; -1 for a kernel
-    int32_t reserved;
+    uint64_t awaited;  // sequence of the operation of a context that has to be done before; 0 for none
+    int32_t awaited_context;
+    int32_t event;     // index into the process's events; -1 for a kernel
+    uint8_t stream;
+    bool blocking, done;
 };
 
 struct fake_event {
@@ -50,7 +56,13 @@ struct fake_context {
     uint64_t overhead_bytes;  // what a context itself costs
     uint64_t bytes;           // allocations, without the overhead
     uint64_t limits[3];       // of cuCtxSetLimit; 0 for as it was made
-    uint64_t submitted, completed;  // operations; the queue holds what lies between
+    uint64_t submitted, completed;  // operations, up to the first that is not done; the queue holds what lies between
+    uint64_t running;               // the operation that has begun; 0 for none
+    uint32_t busy_streams;          // that have operations which are not done
+    uint32_t waiting[FAKE_STREAMS]; // how many each
+    uint64_t last[FAKE_STREAMS];    // and its last
+    uint64_t blocking;              // streams that the legacy one waits for; bits
+    int32_t stream;                 // whose turn it was
     uint64_t pending_ns;
     struct fake_operation queue[FAKE_QUEUE];
 };

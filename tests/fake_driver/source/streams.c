@@ -1,13 +1,13 @@
-// Streams, events and captures. The streams of one context share its queue: they are in order among themselves too.
+// Streams, events and captures.
 #include <stdlib.h>
 
 #include "driver_api.h"
-#include "execution.h"
 
 enum capture_mode { CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED };
 
 struct stream {
     int context;
+    uint8_t number;
     CUgraph capture;
     bool spoilt, blocking;
     enum capture_mode mode;
@@ -27,6 +27,20 @@ static __thread enum capture_mode thread_mode;
 static struct stream *made(CUstream stream) { return (uintptr_t)stream > 2 ? stream : NULL; }
 
 int stream_context(CUstream stream) { return made(stream) ? stream->context : current_context(); }
+
+static uint8_t next_number(void) {
+    static _Atomic unsigned numbers;
+    return 1 + numbers++ % (FAKE_STREAMS - 1);
+}
+
+struct fake_queue stream_queue(CUstream stream) {
+    static __thread uint8_t own;
+    if (made(stream)) return (struct fake_queue){stream->context, stream->number, stream->blocking};
+    if ((uintptr_t)stream < 2) return (struct fake_queue){current_context(), FAKE_LEGACY, false};
+    if (!own) own = next_number();
+    return (struct fake_queue){current_context(), own, true};
+}
+
 CUgraph stream_capture(CUstream stream) { return made(stream) ? stream->capture : NULL; }
 
 CUresult unsafe_during_capture(void) {
@@ -42,6 +56,7 @@ API cuStreamCreate(CUstream *stream, unsigned flags) {
     if (current_context() < 0) return INVALID_CONTEXT;
     *stream = calloc(1, sizeof **stream);
     (*stream)->context = current_context();
+    (*stream)->number = next_number();
     (*stream)->blocking = !(flags & 1);
     return SUCCESS;
 }
@@ -67,18 +82,36 @@ API cuStreamGetCtx(CUstream stream, CUcontext *context) {
     return SUCCESS;
 }
 
-static CUresult wait_for(int slot) {
-    CUresult unsafe = unsafe_during_capture();
-    if (unsafe) return unsafe;
-    if (slot < 0) return INVALID_CONTEXT;
-    fake_await(slot, fake->contexts[slot].submitted);
+static CUresult waited(void) {
     pools_release();
     return process_await_unlocked();
 }
 
+static CUresult wait_for(int slot) {
+    CUresult unsafe = unsafe_during_capture();
+    if (unsafe) return unsafe;
+    if (slot < 0) return INVALID_CONTEXT;
+    fake_await(slot, fake->contexts[slot].submitted, true);
+    return waited();
+}
+
+static uint64_t last_of(struct fake_queue queue) {
+    fake_lock();
+    fake_refresh();
+    uint64_t last = fake_last(queue);
+    fake_unlock();
+    return last;
+}
+
 API cuStreamSynchronize(CUstream stream) {
     ENTER("cuStreamSynchronize");
-    return wait_for(stream_context(stream));
+    struct fake_queue queue = stream_queue(stream);
+    CUresult unsafe = unsafe_during_capture();
+    if (unsafe) return unsafe;
+    if (queue.context < 0) return INVALID_CONTEXT;
+    uint64_t last;
+    for (int streams = 0; streams < FAKE_STREAMS && (last = last_of(queue)); streams++) fake_await(queue.context, last, false);
+    return waited();
 }
 
 API cuCtxSynchronize(void) {
@@ -93,19 +126,8 @@ API cuCtxSynchronize_v2(CUcontext context) {
 
 API cuStreamQuery(CUstream stream) {
     ENTER("cuStreamQuery");
-    int slot = stream_context(stream);
-    if (slot < 0) return INVALID_CONTEXT;
-    fake_lock();
-    fake_refresh();
-    bool done = fake->contexts[slot].submitted == fake->contexts[slot].completed;
-    fake_unlock();
-    return done ? SUCCESS : NOT_READY;
-}
-
-API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-    ENTER("cuStreamWaitEvent");
-    (void)stream, (void)event, (void)flags;  // one queue: what is asked for holds
-    return SUCCESS;
+    if (stream_context(stream) < 0) return INVALID_CONTEXT;
+    return last_of(stream_queue(stream)) ? NOT_READY : SUCCESS;
 }
 
 API cuStreamBeginCapture_v2(CUstream stream, enum capture_mode mode) {
@@ -193,7 +215,16 @@ API cuEventRecord(CUevent event, CUstream stream) {
         return SUCCESS;
     }
     if (stream_context(stream) < 0) return INVALID_CONTEXT;
-    fake_submit(stream_context(stream), 0, event->index);
+    fake_submit(stream_queue(stream), 0, event->index);
+    return SUCCESS;
+}
+
+API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+    ENTER("cuStreamWaitEvent");
+    (void)flags;
+    const struct fake_event *record = event_of(event);
+    if (stream_context(stream) < 0) return INVALID_CONTEXT;
+    if (record->context >= 0 && !stream_capture(stream)) fake_hold(stream_queue(stream), record->context, record->sequence);
     return SUCCESS;
 }
 
@@ -222,9 +253,8 @@ API cuEventSynchronize(CUevent event) {
     CUresult unsafe = unsafe_during_capture();
     if (unsafe) return unsafe;
     struct fake_event record = *event_of(event);
-    if (!happened(&record)) fake_await(record.context, record.sequence);
-    pools_release();
-    return process_await_unlocked();
+    if (!happened(&record)) fake_await(record.context, record.sequence, false);
+    return waited();
 }
 
 API cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {

@@ -113,7 +113,6 @@ static bool end_batch(struct lane *lane) {
     batch->delayed = !lane_reached(lane, lane->start[batch->pair]);
     bool recorded = lane_record(lane, lane->end[batch->pair]);
     exchange_capture_mode(mode);
-    batch->shared |= !is_queued(batch) && turn_settles(batch->began_ns);
     return recorded;
 }
 
@@ -185,7 +184,9 @@ static void finish(const struct batch *batch, uint64_t now) {
     uint64_t span = result || milliseconds < 0 ? 0 : (uint64_t)((double)milliseconds * 1e6);
     struct estimate *estimate = lane_estimate(lane, batch->graph);
     uint64_t known = estimate->ns, work = result ? 0 : work_in(batch, span);
-    bool guess = !work && !known, shared = batch->floor || batch->shared || turn_shared(now), alone = !shared || !known;
+    bool guess = !work && !known;
+    bool shared = batch->floor || batch->shared || turn_shared(now) || (!is_queued(batch) && turn_settles(batch->began_ns));
+    bool alone = !shared || !known;
     struct reading reading = {guess ? span : work, batch->size, is_queued(batch), shared, batch->floor || turn_contended(now)};
     if (work && lane->guessed && !shared) {
         *estimate = (struct estimate){0};
@@ -199,7 +200,8 @@ static void finish(const struct batch *batch, uint64_t now) {
         estimate_learn_longer(estimate, &reading);
     }
     if (!work) gate.slot->unmeasured += batch->size;
-    if (batch->size > 1 && !is_queued(batch) && now - lane->probed_ns > PROBE_NS) lane->probe = true;
+    bool sure = estimate_is_sure(estimate) && now - lane->probed_ns < PROBE_NS;
+    if (batch->size > 1 && !is_queued(batch) && !sure) lane->probe = true;
     uint64_t busy_ns = (work || guess) && alone ? reading.span_ns : estimate->ns * batch->size;
     take_off(batch->size, batch->expected_ns);
     see_progress(batch, span, now);

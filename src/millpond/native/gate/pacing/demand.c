@@ -17,6 +17,7 @@ uint32_t demand_of(const struct gate_member *member, uint64_t now) {
 
 bool demand_is_known(uint64_t now) { return gate.card->member[gate.member].demand_until_ns > now; }
 
+static _Atomic uint64_t excused_ns;       // of the window, for which this process's threads were held up by the gate itself
 static _Atomic uint64_t delayed_busy_ns;  // of the window, by this process, that had to wait for earlier work
 static unsigned windows;
 static uint64_t alone_milli;  // what it would use, as seen when nobody was in its way
@@ -43,7 +44,7 @@ static void say(uint64_t busy_ns, uint64_t span, uint64_t now, bool beside) {
 void demand_begin(uint64_t now) {
     uint64_t none = 0;
     if (gate.usage->demand_from_ns) return;
-    gate.usage->demand_busy_ns = delayed_busy_ns = 0;
+    gate.usage->demand_busy_ns = delayed_busy_ns = excused_ns = 0;
     atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &none, now);
 }
 
@@ -51,9 +52,12 @@ static void take(uint64_t now, uint64_t at_least, uint64_t next, bool beside) {
     uint64_t from = gate.usage->demand_from_ns;
     if (!from || now < from + at_least || !atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &from, next)) return;
     uint64_t busy_ns = atomic_exchange(&gate.usage->demand_busy_ns, 0), launched_ns = gate.usage->demand_launched_ns;
-    uint64_t span = launched_ns > from && launched_ns <= now ? launched_ns - from : 0;
+    uint64_t span = launched_ns > from && launched_ns <= now ? launched_ns - from : 0, excused = atomic_exchange(&excused_ns, 0);
+    if (excused < span) span -= excused;
     if (span >= SHORTEST_NS || busy_ns >= SHORTEST_NS) say(busy_ns, span, now, beside);
 }
+
+void demand_excuse(uint64_t nanoseconds) { excused_ns += nanoseconds; }
 
 void demand_drop(void) { gate.usage->demand_from_ns = 0; }
 

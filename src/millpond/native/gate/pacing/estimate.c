@@ -3,15 +3,17 @@
 // where its beginning had to wait for them: several readings in a row have to agree.
 #include "estimate.h"
 
-#define READINGS 3                // alone; and shorter ones, as beside others most are as long as they should be
-#define LONGER_READINGS 8         // beside others, as many have others in them
+#define READINGS 3
+#define READINGS_BESIDE 8         // as many have others in them, or began late
 #define LONGER_SPAN_NS 30000000ull
 
-static void learn_shorter(struct estimate *estimate, uint64_t each) {
+bool estimate_is_sure(const struct estimate *estimate) { return estimate->readings > READINGS; }
+
+static void learn_shorter(struct estimate *estimate, uint64_t each, unsigned enough) {
     if (!estimate->shorter || each > estimate->longest_shorter_ns) estimate->longest_shorter_ns = each;
-    if (++estimate->shorter < READINGS) return;
+    if (++estimate->shorter < enough) return;
     if (estimate->longest_shorter_ns < estimate->ns) estimate->ns = estimate->longest_shorter_ns;
-    estimate->shorter = 0;
+    estimate->shorter = estimate->readings = 0;
 }
 
 // Where there is room for all, one of several readings has hardly anything of others in it, and neither has a long span.
@@ -21,19 +23,20 @@ void estimate_learn_longer(struct estimate *estimate, const struct reading *read
     if (!estimate->longer) estimate->longer_span_ns = 0;
     if (!estimate->longer || each < estimate->shortest_longer_ns) estimate->shortest_longer_ns = each;
     estimate->longer_span_ns += reading->span_ns;
-    bool enough = ++estimate->longer >= (reading->shared ? LONGER_READINGS : READINGS);
+    bool enough = ++estimate->longer >= (reading->shared ? READINGS_BESIDE : READINGS);
     if (!enough && (!reading->shared || estimate->longer_span_ns < LONGER_SPAN_NS)) return;
     if (estimate->shortest_longer_ns > estimate->ns) estimate->ns = estimate->shortest_longer_ns;
-    estimate->longer = 0;
+    estimate->longer = estimate->readings = 0;
 }
 
 void estimate_learn(struct estimate *estimate, const struct reading *reading) {
     uint64_t before = estimate->ns, each = reading->span_ns / reading->launches;
+    estimate->readings++;
     if (!before) {
         estimate->ns = each ? each : 1;
     } else if (each < before) {
         if (!reading->shared) estimate->ns = before - (before - each) / (reading->queued ? 2 : 8);
-        learn_shorter(estimate, each);
+        learn_shorter(estimate, each, reading->shared && !reading->queued ? READINGS_BESIDE : READINGS);
         estimate->longer = 0;
     } else {
         if (!reading->shared) estimate->ns = before + (each - before) / 8;

@@ -10,6 +10,7 @@ struct estimate {
     // Of readings in a row that were all shorter, or all longer:
     uint64_t longest_shorter_ns, shortest_longer_ns, longer_span_ns;
     unsigned shorter, longer;
+    unsigned readings;  // since it was last found to be wrong
 };
 
 struct reading {
@@ -20,6 +21,7 @@ struct reading {
     bool contended;  // all together want more than the card, or a higher class is on it
 };
 
+bool estimate_is_sure(const struct estimate *estimate);
 void estimate_learn(struct estimate *estimate, const struct reading *reading);
 // They took so long at least.
 void estimate_learn_longer(struct estimate *estimate, const struct reading *reading);

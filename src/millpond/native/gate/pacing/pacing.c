@@ -7,6 +7,7 @@
 
 #include "budget.h"
 #include "collector.h"
+#include "demand.h"
 #include "hooks.h"
 #include "turns.h"
 
@@ -165,6 +166,7 @@ static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t e
 
 // What a launch takes is seen from one that finds the stream idle: a moment for what was launched before it.
 static void let_drain(struct lane *lane) {
+    uint64_t from = gate_now();
     for (int times = 0; times < DRAIN_NAPS; times++) {
         pthread_mutex_lock(&batches.mutex);
         int mode = exchange_capture_mode(CUDA_CAPTURE_RELAXED);
@@ -176,6 +178,7 @@ static void let_drain(struct lane *lane) {
     }
     lane->probe = false;
     lane->probed_ns = gate_now();
+    demand_excuse(lane->probed_ns - from);
 }
 
 // Holds the launch back as long as it must be.
