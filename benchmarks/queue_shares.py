@@ -162,7 +162,7 @@ class Saturation:
         """Card-seconds of each leaf within a span."""
         works = list(self.engine.works.values())
         held = dict.fromkeys((crowd.queue for crowd in self.case.crowds), 0.0)
-        stretches = [(index, start, end) for index, start, end, _ in self.engine.runs]
+        stretches = [(index, start, end) for index, start, end, *_ in self.engine.runs]
         stretches += [(work.index, work.held_since, until) for work in works if work.held_since < NEVER]
         for index, start, end in stretches:
             job = works[index].job

@@ -220,7 +220,7 @@ def test_a_job_that_migrates_makes_no_progress_until_it_has_arrived() -> None:
     assert engine.next_at() == 110
     engine.now = 110
     engine.events()
-    assert [(begun, ended) for _, begun, ended, _ in engine.runs] == [(0, 30), (30, 110)]
+    assert [(begun, ended) for _, begun, ended, _, _ in engine.runs] == [(0, 30), (30, 110)]
     assert engine.runs[-1][3] == (place,)
 
 

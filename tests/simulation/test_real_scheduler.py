@@ -69,7 +69,7 @@ def test_no_card_is_held_by_two_jobs_at_once() -> None:
     simulation = Simulation(World(CLUSTER, CROWD), Scheduler(settings("default")))
     simulation.run()
     by_card: dict[str, list[tuple[float, float]]] = {}
-    for _, start_at, end_at, placements in simulation.engine.runs:
+    for _, start_at, end_at, placements, _ in simulation.engine.runs:
         for placement in placements:
             for grant in placement.grants:
                 by_card.setdefault(grant.device, []).append((start_at, end_at))

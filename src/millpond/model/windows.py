@@ -93,6 +93,16 @@ def next_change(windows: Sequence[Window], instant: float) -> float | None:
     return closes_at(windows, instant) if is_open(windows, instant) else opens_at(windows, instant)
 
 
+def spans(window: Window, begin: float, end: float) -> list[tuple[float, float]]:
+    """Every span (begin, end) of a window that begins within ``begin <= instant < end``, in order of time."""
+    found: set[tuple[float, float]] = set()
+    instant = begin
+    while instant < end:
+        found.update(span for span in _openings((window,), instant) if begin <= span[0] < end)
+        instant += _KNOWN_S
+    return sorted(found)
+
+
 def _openings(windows: Iterable[Window], instant: float) -> Iterator[tuple[float, float]]:
     """All spans (begin, end) of the windows in the days around an instant."""
     for window in windows:

@@ -22,7 +22,10 @@ class Costs:
         lost_work_s: work since the last checkpoint that a preempted job repeats; infinity keeps nothing.
         suspend_s: what suspending takes, and resuming again.
         swap_mib_per_s: device memory that moves to the host or back in a second; 0: it moves at once.
-        sharing_speed: speed of a job on a card that another job uses too, above 0 and up to 1.
+        sharing_speed: speed of a job on a card that another job uses too, above 0 and up to 1. Dev jobs and services
+            last by the clock, not by work: they are not slowed down.
+        failing: part of the runs of training jobs that fail, at an even instant of their work, 0 and below 1.
+        failures_seed: which of them.
     """
 
     start_s: float = 0.0
@@ -33,6 +36,8 @@ class Costs:
     sharing_speed: float = 1.0
     suspend_s: float = 0.0
     swap_mib_per_s: float = 0.0
+    failing: float = 0.0
+    failures_seed: int = 0
 
     def __post_init__(self) -> None:
         charged = (self.start_s, self.restore_s, self.preemption.small_s, self.preemption.large_s)
@@ -42,6 +47,8 @@ class Costs:
             raise InvalidInputError(
                 f"a speed of {self.sharing_speed} on shared cards", "use a number above 0 and up to 1"
             )
+        if not 0 <= self.failing < 1:
+            raise InvalidInputError(f"{self.failing} of the runs fail", "use a part below 1, such as 0.01")
 
     def switching_s(self, swapped_mib: int) -> float:
         """How long a job takes to leave its cards, or to come back, with so much device memory to be moved."""

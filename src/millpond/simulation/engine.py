@@ -1,13 +1,14 @@
 """An engine that only pretends: it answers decisions on a virtual clock, after the costs it was given.
 
 It keeps for every job how much work is left, and turns that into the instant of its end. Work is measured in
-seconds at full speed; a preemption adds work, sharing a card and missing tasks slow it down.
+seconds at full speed; a preemption or a failure adds work, sharing a card and missing tasks slow it down.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+import random
 from collections.abc import Iterable, Sequence
 
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
@@ -16,13 +17,13 @@ from millpond.model.events import Confirmed, Ended, Event
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Kind
 from millpond.simulation.costs import Costs
 
 NEVER = math.inf
 
 # Answers of one instant come in this order: ends first, for they make room.
-_END, _STOPPED, _LEFT, _CONFIRM = range(4)
+_END, _FAIL, _STOPPED, _LEFT, _CONFIRM = range(5)
 _FINAL_STOPS = frozenset({Cause.STOP_REQUESTED, Cause.TIME_LIMIT})
 
 
@@ -36,13 +37,17 @@ class Work:
         swapped_mib: device memory that lies in host memory.
         version: rises whenever the instant of its end changes; older entries of the agenda are void.
         held_since: since when it holds cards; ``NEVER`` while it holds none.
+        fails_after_s: work at full speed that this run does before it fails; ``NEVER`` where it does not.
         held_s, preemptions, lost_s, first_start_at, ended_at: its history; NaN is not yet.
+        booked_s: work done since it holds these cards, without what it has to repeat.
+        suspensions, switching_s: how often it left without ending, and what leaving and coming back took.
+        failures, failed_s: how often its runs failed, and the work that it repeats for that.
     """
 
     __slots__ = (
-        "attempt", "ended_at", "first_start_at", "held_s", "held_since", "index", "job", "lost_s", "overhead_s",
-        "placements", "preemptions", "rate", "remaining_s", "run_service_s", "since", "started", "swapped_mib",
-        "task_count", "version",
+        "attempt", "booked_s", "ended_at", "failed_s", "fails_after_s", "failures", "first_start_at", "held_s",
+        "held_since", "index", "job", "lost_s", "overhead_s", "placements", "preemptions", "rate", "remaining_s",
+        "run_service_s", "since", "started", "suspensions", "swapped_mib", "switching_s", "task_count", "version",
     )  # fmt: skip
 
     def __init__(self, index: int, job: Job, duration_s: float) -> None:
@@ -63,6 +68,12 @@ class Work:
         self.held_s = 0.0
         self.preemptions = 0
         self.lost_s = 0.0
+        self.booked_s = 0.0
+        self.suspensions = 0
+        self.switching_s = 0.0
+        self.failures = 0
+        self.failed_s = 0.0
+        self.fails_after_s = NEVER
         self.first_start_at = math.nan
         self.ended_at = math.nan
 
@@ -71,9 +82,11 @@ class Work:
         done = (now - self.since) * self.rate
         self.since = now
         self.remaining_s = max(self.remaining_s - done, 0.0)
+        self.fails_after_s = max(self.fails_after_s - done, 0.0)
         paid = min(self.overhead_s, done)
         self.overhead_s -= paid
         self.run_service_s += done - paid
+        self.booked_s += done - paid
 
 
 class SimulatedEngine:
@@ -84,13 +97,14 @@ class SimulatedEngine:
 
     Attributes:
         departures: ids of the decisions by which jobs left their cards without ending: room for others.
-        runs: (job index, start, end, placements) of every stretch in which a job held cards.
+        runs: (job index, start, end, placements, work done in seconds at full speed) of every stretch in which a job
+            held cards.
     """
 
     def __init__(self, nodes: tuple[Node, ...], jobs: Iterable[tuple[Job, float]], costs: Costs) -> None:
         self.now = 0.0
         self.works = {job.id: Work(index, job, duration) for index, (job, duration) in enumerate(jobs)}
-        self.runs: list[tuple[int, float, float, tuple[Placement, ...]]] = []
+        self.runs: list[tuple[int, float, float, tuple[Placement, ...], float]] = []
         self.departures: set[int] = set()
         self._nodes = nodes
         self._costs = costs
@@ -122,6 +136,8 @@ class SimulatedEngine:
                 self._release(work, at)
                 work.ended_at = at
                 found.append(Ended(at, work.job.id, work.attempt, Outcome.SUCCESS, exit_code=0))
+            elif kind == _FAIL:
+                found.append(self._failed(work, at))
             elif kind == _CONFIRM:
                 self._begin(work, at)
                 found.append(Confirmed(at, decision))
@@ -150,6 +166,11 @@ class SimulatedEngine:
                 case Migrate():
                     self._migrate(work, decision)
 
+    def close(self) -> None:
+        """Nothing is simulated beyond ``now``: stretches in which cards are held end in the record."""
+        for work in self.works.values():
+            self._close_run(work, self.now)
+
     def inventory(self) -> Inventory:
         """All nodes, and all tasks that hold something."""
         tasks = tuple(
@@ -176,6 +197,7 @@ class SimulatedEngine:
         work.placements = decision.placements
         work.held_since = self.now
         work.run_service_s = 0.0
+        work.fails_after_s = self._failure_of(work)
         work.started = False
         work.version += 1
         if delay:
@@ -192,7 +214,32 @@ class SimulatedEngine:
             for other in self._join_cards(work):
                 self._retime(other)
         work.rate = self._rate(work)
-        self._plan(at + work.remaining_s / work.rate, _END, work)
+        self._plan_end(work, at)
+
+    def _plan_end(self, work: Work, at: float) -> None:
+        if work.fails_after_s < work.remaining_s:
+            self._plan(at + work.fails_after_s / work.rate, _FAIL, work)
+        else:
+            self._plan(at + work.remaining_s / work.rate, _END, work)
+
+    def _failure_of(self, work: Work) -> float:
+        """The work after which a run that begins now fails, ``NEVER`` where it does not."""
+        if not self._costs.failing or work.job.kind is not Kind.TRAIN:
+            return NEVER
+        draws = random.Random(f"{self._costs.failures_seed}/{work.index}/{work.attempt}")
+        return draws.random() * work.remaining_s if draws.random() < self._costs.failing else NEVER
+
+    def _failed(self, work: Work, at: float) -> Ended:
+        """A run failed: what it did since its last checkpoint is done again."""
+        work.advance(at)
+        lost_s = min(work.run_service_s, self._costs.lost_work_s)
+        work.failures += 1
+        work.failed_s += lost_s
+        work.booked_s -= lost_s
+        work.remaining_s += lost_s
+        service_s = work.run_service_s - lost_s
+        self._release(work, at)
+        return Ended(at, work.job.id, work.attempt, Outcome.USER_ERROR, exit_code=1, service_s=service_s)
 
     def _stop(self, work: Work, decision: Stop) -> None:
         leaving = set(decision.tasks)
@@ -223,6 +270,7 @@ class SimulatedEngine:
         cost_s = self._costs.preemption.of(work.job.gpu_milli)
         work.preemptions += 1
         work.lost_s += lost_s
+        work.booked_s -= lost_s
         work.run_service_s -= lost_s
         work.overhead_s += cost_s
         work.remaining_s += lost_s + cost_s
@@ -237,9 +285,11 @@ class SimulatedEngine:
         work.advance(self.now)
         work.rate = 0.0
         work.version += 1
+        work.suspensions += 1
         memory = sum(grant.memory_mib for placement in work.placements for grant in placement.grants)
         work.swapped_mib = memory if decision.mode is SuspendMode.SWAP else 0
         delay = self._costs.switching_s(work.swapped_mib)
+        work.switching_s += delay
         if delay:
             self._plan(self.now + delay, _LEFT, work, decision.id)
         else:
@@ -274,6 +324,7 @@ class SimulatedEngine:
         work.held_since = min(work.held_since, self.now)
         delay = self._costs.restore_s + self._costs.switching_s(work.swapped_mib)
         work.swapped_mib = 0
+        work.switching_s += delay
         if delay:
             self._plan(self.now + delay, _CONFIRM, work, decision.id)
         else:
@@ -297,11 +348,11 @@ class SimulatedEngine:
             work.advance(self.now)
             work.rate = self._rate(work)
             work.version += 1
-            self._plan(self.now + work.remaining_s / work.rate, _END, work)
+            self._plan_end(work, self.now)
 
     def _rate(self, work: Work) -> float:
         rate = len(work.placements) / work.task_count
-        if self._shares and any(len(self._users_of[card]) > 1 for card in _cards(work)):
+        if self._shares and work.job.kind is Kind.TRAIN and any(len(self._users_of[card]) > 1 for card in _cards(work)):
             rate *= self._costs.sharing_speed
         return rate
 
@@ -309,6 +360,7 @@ class SimulatedEngine:
         """The job holds nothing any more."""
         self._close_run(work, at)
         work.started = False
+        work.rate = 0.0
         work.version += 1
         touched = self._leave_cards(work) if self._shares else ()
         work.placements = ()
@@ -316,8 +368,11 @@ class SimulatedEngine:
             self._retime(other)
 
     def _close_run(self, work: Work, at: float) -> None:
+        if work.rate:
+            work.advance(at)
         if at > work.held_since:
-            self.runs.append((work.index, work.held_since, at, work.placements))
+            self.runs.append((work.index, work.held_since, at, work.placements, work.booked_s))
+            work.booked_s = 0.0
             work.held_s += at - work.held_since
         work.held_since = NEVER
 

@@ -6,6 +6,7 @@ the time comes from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -22,10 +23,12 @@ from millpond.model.events import (
     NodeJoined,
     PoolChanged,
     QueueChanged,
+    StopRequested,
     Tick,
 )
-from millpond.model.nodes import Node
+from millpond.model.nodes import Node, Pool
 from millpond.model.states import Outcome
+from millpond.model.tenants import Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import NEVER, SimulatedEngine, Work
@@ -60,7 +63,10 @@ class World:
     Attributes:
         durations: what the policy learns about durations, one of ``KNOWLEDGE``. With ``none`` it sees nothing
             of a job but when it came and how many cards it asks for.
-        suspends: work may be asked to leave its cards without ending.
+        suspends: work may be asked to leave its cards without ending, in the default pool.
+        pools, queues: as configured; without pools there is one, as the workload needs it, and a queue for each name
+            that jobs use.
+        until: nothing is simulated from this instant on; jobs that have not ended then never do.
     """
 
     nodes: tuple[Node, ...]
@@ -68,6 +74,9 @@ class World:
     durations: str = "none"
     costs: Costs = Costs()
     suspends: bool = False
+    pools: tuple[Pool, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    until: float = NEVER
 
     def __post_init__(self) -> None:
         if self.durations not in KNOWLEDGE:
@@ -76,9 +85,10 @@ class World:
     def opening(self) -> list[Event]:
         """The events that define the cluster and the queues."""
         at = self.start_at
-        queues = () if self.durations == "none" else self.workload.queues()
+        pools = self.pools or (replace(self.workload.pool(), suspends=self.suspends),)
+        queues = self.queues or (() if self.durations == "none" else self.workload.queues())
         return [
-            PoolChanged(at, replace(self.workload.pool(), suspends=self.suspends)),
+            *(PoolChanged(at, pool) for pool in pools),
             *(QueueChanged(at, queue) for queue in queues),
             *(NodeJoined(at, node) for node in self.nodes),
         ]
@@ -109,7 +119,7 @@ class Simulation:
         self._scheduler = scheduler
         self._record = record
         self._handle = self._log_and_handle if record else scheduler.handle
-        saves = world.costs.lost_work_s < NEVER
+        saves = world.costs.lost_work_s < NEVER and not world.pools
         checkpoint = Checkpoint(CheckpointMode.SIGNAL) if saves else Checkpoint()
         self._jobs: list[Job]
         if world.durations == "none":
@@ -121,6 +131,9 @@ class Simulation:
         self._predictor = DurationPredictor() if world.durations == "predicted" else None
         self._exact = world.durations == "exact"
         self._ended = 0
+        stops = (entry.stop_at for entry in entries)
+        self._stops = sorted((at, index) for index, at in enumerate(stops) if at < NEVER)
+        self._stopped = 0
 
     @property
     def works(self) -> list[Work]:
@@ -143,8 +156,8 @@ class Simulation:
         while True:
             next_arrival = arrivals[arrived] if arrived < total else NEVER
             next_answer = engine.next_at()
-            now = min(next_arrival, next_answer, wake)
-            if now == NEVER or idle_wakeups > IDLE_WAKEUPS:
+            now = min(next_arrival, next_answer, self._next_stop(), wake)
+            if now == NEVER or now >= self.world.until or idle_wakeups > IDLE_WAKEUPS:
                 break
             engine.now = now
             # As on a server every instant at which anything happens has a cycle, the end of a start among them.
@@ -154,6 +167,7 @@ class Simulation:
             while arrived < total and arrivals[arrived] <= now:
                 self._submit(arrived, now)
                 arrived += 1
+            self._stop_due(now)
             if changed:
                 decided_at = now
                 self.cycles += 1
@@ -168,6 +182,9 @@ class Simulation:
             if progress is not None and self._ended >= reported + PROGRESS_EVERY:
                 reported = self._ended
                 progress(reported)
+        if self.world.until < NEVER:
+            engine.now = self.world.until
+        engine.close()
 
     def _next_wakeup(self, now: float) -> float:
         """The scheduler's next wakeup, but never the present instant again: the clock has to move on."""
@@ -190,6 +207,24 @@ class Simulation:
                 self.forecasts[index] = forecast
                 self._handle(DurationPredicted(now, job.id, forecast.expected_s, forecast.cautious_s))
 
+    def _next_stop(self) -> float:
+        return self._stops[self._stopped][0] if self._stopped < len(self._stops) else NEVER
+
+    def _stop_due(self, now: float) -> None:
+        """Users stop their jobs that have not ended by themselves."""
+        while self._next_stop() <= now:
+            job = self._jobs[self._stops[self._stopped][1]].id
+            self._stopped += 1
+            work = self.engine.works[job]
+            if math.isnan(work.ended_at):
+                self._handle(StopRequested(now, job))
+                if not work.placements:
+                    self._forget(job)
+
+    def _forget(self, job: str) -> None:
+        self._ended += 1
+        self._scheduler.forget(job)
+
     def _take_answers(self) -> bool:
         """Hand the engine's answers on; whether any calls for a second cycle of this instant.
 
@@ -203,13 +238,14 @@ class Simulation:
                 changed = True
                 if type(event) is Ended and event.outcome is Outcome.SUCCESS:
                     self._finish(event)
+                elif type(event) is Ended and not math.isnan(self.engine.works[event.job].ended_at):
+                    self._forget(event.job)
             elif event.decision in departures:
                 changed = True
         return changed
 
     def _finish(self, event: Ended) -> None:
-        self._ended += 1
-        self._scheduler.forget(event.job)
+        self._forget(event.job)
         if self._predictor is not None:
             index = self.engine.works[event.job].index
             entry = self.world.workload.jobs[index]

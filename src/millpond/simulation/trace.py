@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -24,12 +25,14 @@ class TraceJob:
         submit_at: seconds on the trace's clock.
         duration_s: how long it runs when nothing disturbs it. Only the pretending engine may read it.
         where: file and line it came from.
+        stop_at: when its user stops it, whether it runs by then or not.
     """
 
     job: Job
     submit_at: float
     duration_s: float
     where: str = ""
+    stop_at: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

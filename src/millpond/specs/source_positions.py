@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import yaml
 
@@ -53,6 +53,14 @@ class Located:
         self.keys[path] = key
         self.sources[path] = part.source
 
+    def part(self, path: Path) -> Located:
+        """What stands at ``path``, with its places, as a document of its own."""
+        value = self.value
+        for step in path:
+            value = value[step]
+        places = (_below(path, self.values), _below(path, self.keys))
+        return Located(value, self._source_of(path), *places, _below(path, self.sources))
+
     def problem(self, path: Sequence[str | int], message: str, hint: str = "", *, at_key: bool = False) -> Problem:
         """A fault at ``path``, placed at the innermost part of it that was written.
 
@@ -83,6 +91,14 @@ class Located:
             else:
                 return path[:depth]
         return path
+
+
+T = TypeVar("T")
+
+
+def _below(path: Path, noted: dict[Path, T]) -> dict[Path, T]:
+    """What was noted at ``path`` and below it, by the path from there."""
+    return {known[len(path) :]: note for known, note in noted.items() if known[: len(path)] == path}
 
 
 def read_documents(text: str, source: str = "") -> list[Located]:

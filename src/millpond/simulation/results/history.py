@@ -17,12 +17,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A stretch in which a job held cards."""
+    """A stretch in which a job held cards.
+
+    Attributes:
+        done_s: work done meanwhile and not repeated later, in seconds at full speed.
+    """
 
     job: int
     start_at: float
     end_at: float
     placements: tuple[Placement, ...]
+    done_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def packing_summary(
         "learnt_mix": _packing_figures(learnt),
         "parameters": parameters(scenario),
     }
-    return _finite(plain)
+    return finite(plain)
 
 
 def queueing_summary(scenario: Scenario, world: World, result: QueueingResult, process_cpu_s: float) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def queueing_summary(scenario: Scenario, world: World, result: QueueingResult, p
         "forecasts": None if result.forecasts is None else asdict(result.forecasts),
         "parameters": parameters(scenario),
     }
-    return _finite(plain)
+    return finite(plain)
 
 
 def _packing_figures(result: PackingResult) -> dict[str, Any]:
@@ -110,9 +110,9 @@ def _four(name: str, spread: Spread) -> dict[str, float]:
     return {f"{part}_{name}": getattr(spread, field) for part, field in _PARTS}
 
 
-def _finite(plain: dict[str, Any]) -> dict[str, Any]:
+def finite(plain: dict[str, Any]) -> dict[str, Any]:
     """Numbers rounded to a millionth; what is not finite becomes null, which JSON can say."""
-    return {key: _finite(item) if isinstance(item, dict) else _rounded(item) for key, item in plain.items()}
+    return {key: finite(item) if isinstance(item, dict) else _rounded(item) for key, item in plain.items()}
 
 
 def _rounded(value: Any) -> Any:

@@ -131,7 +131,15 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
     documents = read_documents(text, source)
     if len(documents) > 1:
         raise SpecError([documents[1].problem((), "a second document", "keep the configuration in one")])
-    located = documents[0]
+    return check_cluster(documents[0])
+
+
+def check_cluster(located: Located) -> ClusterConfig:
+    """The configuration in a document that was read already.
+
+    Raises:
+        SpecError: it is wrong, with every fault found.
+    """
     file = validate(ClusterFile, located)
     problems = [
         *_repeated_names(file, located),

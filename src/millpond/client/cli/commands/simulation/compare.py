@@ -56,7 +56,7 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     # compiled once, not in every process.
     try:
         workload = read_packing(first).pods if first.packs else read_world(first).workload
-        compile_kernels(first)
+        compile_kernels(first.seeded())
         with _progress() as progress:
             replays = compare(scenarios, _seeds(seeds), workers or os.cpu_count() or 1, progress)
     except KeyboardInterrupt:

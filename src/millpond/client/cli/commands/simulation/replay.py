@@ -15,6 +15,7 @@ from millpond.client.cli.commands.simulation.simulation_options import (
     require_simulator,
     require_writable,
     scenario_of,
+    scenario_settings,
     simulation_options,
     write_text,
 )
@@ -22,6 +23,7 @@ from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 
 if TYPE_CHECKING:
+    from millpond.scheduling.settings import Settings
     from millpond.simulation.scenario import Scenario
 
 Progress = Callable[[int], None]
@@ -35,23 +37,31 @@ _COMPILING = "compiling kernels, once on this machine"
     "--placement", type=click.Choice(PLACEMENTS), help="Where jobs go.  [default: default; published: best-fit]"
 )
 @click.option("--ordering", type=click.Choice(ORDERINGS), help="Who is next.  [default: default]")
-@click.option("--seed", type=int, default=0, help="For arrival orders, synthetic jobs and random placement.")
+@click.option("--seed", type=int, default=0, help="For arrival orders, synthetic jobs, random placement, failures.")
+@click.option("--scenario", metavar="NAME|FILE", help="Instead of a trace: aistation, or a scenario file.")
 @click.option("--write-jobs", type=click.Path(dir_okay=False), help="synthetic: keep the jobs as a native trace.")
-@click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
-def command(write_jobs: str | None, json_file: str | None, **options: Any) -> int:
+@click.option(
+    "--json", "json_file", metavar="[FILE]", is_flag=False, flag_value="-",
+    help="Write the result as JSON, without FILE or with - to standard output.",
+)  # fmt: skip
+def command(scenario: str | None, write_jobs: str | None, json_file: str | None, **options: Any) -> int:
     """Replay a cluster trace through the scheduler and print the result.
 
     \b
     pond replay --format philly --jobs case.csv --cluster 30x8 --durations exact
     pond replay --format openb --nodes nodes.csv --jobs pods.csv --seed 42
     pond replay --format synthetic --jobs 2000 --load 0.95 --cluster 8x8
+    pond replay --scenario aistation
     """
     require_simulator()
     require_writable(json_file, write_jobs)
-    scenario = scenario_of(**options)
     done = [0]
     try:
-        summary = _pack(scenario, done) if scenario.packs else _queue(scenario, done, write_jobs)
+        if scenario is None:
+            replayed = scenario_of(**options)
+            summary = _pack(replayed, done) if replayed.packs else _queue(replayed, done, write_jobs)
+        else:
+            summary = _play(scenario, scenario_settings(**options, write_jobs=write_jobs), done)
     except KeyboardInterrupt:
         say(f"interrupted after {done[0]} jobs; nothing was written")
         return INTERRUPTED
@@ -64,12 +74,12 @@ def command(write_jobs: str | None, json_file: str | None, **options: Any) -> in
     return 0
 
 
-def compile_kernels(scenario: Scenario) -> None:
+def compile_kernels(settings: Settings) -> None:
     """Have all kernels ready; that they are being compiled, which happens once on a machine, is shown as it goes on."""
     from millpond.simulation.kernel_warmup import kernel_progress, warm_up
 
     with _compilation() as count, kernel_progress(count):
-        warm_up(scenario.seeded())
+        warm_up(settings)
 
 
 @contextmanager
@@ -93,7 +103,7 @@ def _pack(scenario: Scenario, done: list[int]) -> dict[str, Any]:
 
     packing = read_packing(scenario)
     _print_skipped(packing.pods.skipped)
-    compile_kernels(scenario)
+    compile_kernels(scenario.seeded())
     total = len(packing.order)
     with _progress("pods, shapes known", total, done) as progress:
         known = packing.run(scenario.seeded(), progress=progress)
@@ -116,12 +126,27 @@ def _queue(scenario: Scenario, done: list[int], write_jobs: str | None) -> dict[
         native.write(world.workload, text)
         write_text(write_jobs, text.getvalue())
     _print_skipped(world.workload.skipped)
-    compile_kernels(scenario)
+    compile_kernels(scenario.seeded())
     with _progress("jobs", len(world.workload.jobs), done) as progress:
         result = replay(world, scenario.seeded(), progress)
     if result.stuck:
         say(f"warning: {result.metrics.unfinished} jobs never ended; {result.stuck}")
     return queueing_summary(scenario, world, result, time.process_time())
+
+
+def _play(name: str, settings: Settings, done: list[int]) -> dict[str, Any]:
+    from millpond.simulation.scenarios.rows import play, row_world
+    from millpond.simulation.scenarios.scenario_file import load_scenario
+    from millpond.simulation.scenarios.summary import scenario_summary
+
+    scenario = load_scenario(name)
+    worlds = [row_world(scenario.file, row, settings.seed) for row in scenario.rows]
+    compile_kernels(settings)
+    played = []
+    for row, world in zip(scenario.rows, worlds, strict=True):
+        with _progress(f"jobs of {row.file.name}", len(world.workload.jobs), done) as progress:
+            played.append(play(scenario.file, world, settings, progress))
+    return scenario_summary(scenario, worlds, played, settings)
 
 
 def _print_skipped(skipped: tuple[str, ...]) -> None:

@@ -16,11 +16,35 @@ def print_summary(summary: dict[str, Any]) -> None:
     """Print the figures of one replay to standard output."""
     console = Console(highlight=False)
     console.width = min(console.width, WIDTH)
-    if "learnt_mix" in summary:
+    if "rows" in summary:
+        _print_rows(console, summary)
+    elif "learnt_mix" in summary:
         _print_packing(console, summary)
     else:
         _print_queueing(console, summary)
     _print_parameters(console, summary["parameters"])
+
+
+def _print_rows(console: Console, summary: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False)
+    headings = (
+        "", "tasks\na week", "used h a day\n(work days)", "busy\n%", "session\nwait p99", "refused",
+        "left a week\n(swapped)", "lost\n%",
+    )  # fmt: skip
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading else "left")
+    for row in summary["rows"]:
+        table.add_row(
+            row["row"],
+            f"{row['tasks_per_week']:.1f}",
+            f"{row['used_hours']:.1f} ({row['used_hours_on_working_days']:.1f})",
+            f"{row['utilisation_percent']:.1f}",
+            duration(row["session_wait_p99_s"]),
+            f"{row['refused_sessions']:,}",
+            f"{row['preemptions_per_week']:.1f} ({row['suspensions_per_week']:.1f})",
+            f"{row['lost_percent']:.2f}",
+        )
+    console.print(table)
 
 
 def _print_packing(console: Console, summary: dict[str, Any]) -> None:

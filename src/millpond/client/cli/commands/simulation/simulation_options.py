@@ -12,6 +12,7 @@ import click
 from millpond.model.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
+    from millpond.scheduling.settings import Settings
     from millpond.simulation.scenario import Scenario
 
 FORMATS = ("openb", "muri", "philly", "chronus", "native", "synthetic")
@@ -21,8 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _OPTIONS = (
-    click.option("--format", "trace_format", type=click.Choice(FORMATS), required=True, help="Form of the trace."),
-    click.option("--jobs", required=True, help="The trace file; for synthetic, how many jobs to make."),
+    click.option("--format", "trace_format", type=click.Choice(FORMATS), help="Form of the trace."),
+    click.option("--jobs", help="The trace file; for synthetic, how many jobs to make."),
     click.option("--cluster", default="", metavar="NxG[:MODEL]", help="N nodes of G cards each, such as 30x8."),
     click.option("--nodes", type=_FILE, help="A node list (openb form) instead of --cluster."),
     click.option("--arrivals", type=click.Choice(["inflate"]), help="openb: all pods once, then clones (default)."),
@@ -104,8 +105,8 @@ def require_writable(*files: str | None) -> None:
 
 def scenario_of(
     *,
-    trace_format: str,
-    jobs: str,
+    trace_format: str | None,
+    jobs: str | None,
     placement: str | None = None,
     ordering: str | None = None,
     seed: int = 0,
@@ -114,8 +115,11 @@ def scenario_of(
     """The scenario that the options describe; what was not given takes the format's defaults.
 
     Raises:
-        InvalidInputError: an option does not belong to the format, or a value is out of range.
+        InvalidInputError: an option is missing or does not belong to the format, or a value is out of range.
     """
+    if trace_format is None or jobs is None:
+        missing = "--format" if trace_format is None else "--jobs"
+        raise InvalidInputError(f"{missing} is missing", "give a trace: --format FORM --jobs FILE --cluster NxG")
     from millpond.scheduling.settings import PreemptionCost, Settings
     from millpond.simulation.conventions import conventions_of, default_placement
     from millpond.simulation.costs import Costs
@@ -153,6 +157,28 @@ def scenario_of(
         skip_bad_rows=given["skip_bad_rows"],
         **_named(given, until="until", durations="durations", load="load", suspends="suspends"),
     )
+
+
+def scenario_settings(
+    *,
+    placement: str | None = None,
+    ordering: str | None = None,
+    seed: int = 0,
+    preempt: bool | None = None,
+    **given: Any,
+) -> Settings:
+    """The policy under which the rows of a scenario file are played: as a server has it, but for what was given.
+
+    Raises:
+        InvalidInputError: an option is about a trace.
+    """
+    from millpond.scheduling.settings import Settings
+
+    unused = [name for name, value in given.items() if value]
+    if unused:
+        option = "--" + {"trace_format": "format"}.get(unused[0], unused[0]).replace("_", "-")
+        raise InvalidInputError(f"{option} has no meaning for --scenario", f"leave {option} out; the scenario says it")
+    return Settings(ordering=ordering or "default", placement=placement or "default", preempt=bool(preempt), seed=seed)
 
 
 def _replan_period(given: dict[str, Any], ordering: str, tiresias_s: float) -> float:

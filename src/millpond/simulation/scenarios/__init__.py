@@ -1,0 +1,1 @@
+"""Scenarios: the weeks of a cluster and its users, written down once and played under several configurations."""
