@@ -71,11 +71,7 @@ KINDS: dict[str, tuple[list[int], list[int], list[float]]] = {
 def test_what_a_program_wants_is_known_when_it_comes_back(
     timed_card: GatedCard, guarantees: list[int], kernels_ns: list[int], wanted: list[float]
 ) -> None:
-    timed_card.driver.set("launch_ns", LAUNCH_NS)
-    tasks = timed_card.programs(*[{"guarantee_milli": each} for each in guarantees])
-    run_by_turns(timed_card, tasks, kernels_ns)
-    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
-        begin_at_once(task, kernel_ns, FOR_EVER_MS)
+    tasks = come_back(timed_card, guarantees, kernels_ns, kernels_ns)
     assert points(timed_card, tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
 
@@ -92,22 +88,49 @@ OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {
 def test_a_program_that_does_something_else_when_it_comes_back_is_found_out(
     timed_card: GatedCard, guarantees: list[int], before_ns: list[int], after_ns: list[int], wanted: list[float]
 ) -> None:
-    timed_card.driver.set("launch_ns", LAUNCH_NS)
-    tasks = timed_card.programs(*[{"guarantee_milli": each} for each in guarantees])
-    run_by_turns(timed_card, tasks, before_ns)
-    for task, kernel_ns in zip(tasks, after_ns, strict=True):
-        begin_at_once(task, kernel_ns, FOR_EVER_MS)
+    tasks = come_back(timed_card, guarantees, before_ns, after_ns)
     timed_card.pass_time(3)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks)
 
 
-def run_by_turns(card: GatedCard, tasks: Sequence[Task], kernels_ns: Sequence[int]) -> None:
-    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
-        begin_at_once(task, kernel_ns, 100)
+WAKING_NS = 50_000
+"""By which a thread of the pretended time wakes up late."""
+
+
+@pytest.mark.parametrize("guarantee", [500, 300])
+@pytest.mark.parametrize("kernel_ns", [50_000, 200_000, 500_000])
+def test_a_program_that_waits_for_each_launch_has_its_part_of_its_own_speed(
+    timed_card: GatedCard, guarantee: int, kernel_ns: int
+) -> None:
+    guarantees = [guarantee, 1000 - guarantee]
+    tasks = come_back(timed_card, guarantees, [kernel_ns, KERNEL_NS], [kernel_ns, KERNEL_NS], ["serve", "busy"])
+    alone = kernel_ns / (LAUNCH_NS + kernel_ns + WAKING_NS)
+    wanted = [guarantees[0] / 10 * alone, guarantees[1] / 10]
+    assert points(timed_card, tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
+    for _ in range(3):  # beyond the time for which it is known what they want
+        assert points(timed_card, tasks, 1) == pytest.approx(wanted, abs=POINTS)
+    assert all(task.region.usage().turn_timeouts == 0 for task in tasks)
+
+
+def come_back(
+    card: GatedCard,
+    guarantees: Sequence[int],
+    before_ns: Sequence[int],
+    after_ns: Sequence[int],
+    commands: Sequence[str] = ("busy",) * 4,
+) -> list[Task]:
+    """Each has launched kernels of one length alone for a while; now all launch without end, maybe others."""
+    card.driver.set("launch_ns", LAUNCH_NS)
+    tasks = card.programs(*[{"guarantee_milli": each} for each in guarantees])
+    for task, kernel_ns, command in zip(tasks, before_ns, commands, strict=False):
+        begin_at_once(task, kernel_ns, 100, command)
         card.pass_time(0.2)
         assert task.program is not None
         task.program.answer()
+    for task, kernel_ns, command in zip(tasks, after_ns, commands, strict=False):
+        begin_at_once(task, kernel_ns, FOR_EVER_MS, command)
+    return tasks
 
 
 def points(card: GatedCard, tasks: Sequence[Task], seconds: float) -> list[float]:
@@ -116,11 +139,11 @@ def points(card: GatedCard, tasks: Sequence[Task], seconds: float) -> list[float
     return [(now - then) / seconds / 1e7 for now, then in zip(card.busy_ns(tasks), before, strict=True)]
 
 
-def begin_at_once(task: Task, kernel_ns: int, milliseconds: int) -> None:
+def begin_at_once(task: Task, kernel_ns: int, milliseconds: int, command: str = "busy") -> None:
     """Returns when the program is at it, before any of its time has passed."""
     assert task.program is not None
     before = last_launch_ns(task)
-    task.program.send("busy", kernel_ns, milliseconds)
+    task.program.send(command, kernel_ns, milliseconds)
     until(lambda: last_launch_ns(task) != before)
 
 
