@@ -122,9 +122,22 @@ class Naive:
                 value = self.tables.slice_value
                 loss = int(value[free[device]] - value[free[device] - shape.compute_milli])
                 cost += round(self.weights.bid_price * QUANTUM / 10_000) * loss
-            if shape.compute_milli == 0 and self.wholly_free(device):
-                cost += 101 * QUANTUM
+            if shape.compute_milli == 0:
+                cost += self.memory_loss(device, shape.device_memory_mib) * 101 * QUANTUM // 1000
         return score * QUANTUM - cost
+
+    def memory_loss(self, device: int, taken_mib: int) -> int:
+        """Thousandths of the typical work that the card could take before and cannot any more."""
+        idle = self.wholly_free(device)
+        if not len(self.tables.needs):
+            return 1000 * idle
+        capacity, free = int(self.arrays.device_memory_mib[device]), int(self.arrays.device_memory_free_mib[device])
+        lost = 0
+        for compute, memory, share in self.tables.needs.tolist():
+            needed = capacity * compute // 1000 if memory < 0 else memory
+            fitted = compute <= int(self.arrays.compute_free_milli[device]) and needed <= free
+            lost += share * (fitted and needed > free - taken_mib)
+        return max(lost, 100 * idle)
 
     def score(self, node: int, shape: Shape, excluded: frozenset[int] = frozenset()) -> tuple[int, list[int]] | None:
         """Score and device (for a slice), or None if it does not fit without the excluded devices."""

@@ -235,6 +235,32 @@ def test_a_loaded_node_is_avoided_only_if_load_weighs() -> None:
         assert selector.select(Shape(1_000, 0, 1))[0] == expected
 
 
+@pytest.mark.parametrize(
+    ("expected_work", "cards_of_slices"),
+    [
+        (Shape(0, 0, 1), [4, 0, 0]),
+        (Shape(0, 0, 1, 750, device_memory_mib=24_576), [2, 2, 0]),
+        (Shape(0, 0, 1, 500), [4, 0, 0]),
+    ],
+    ids=["whole cards", "24 of 32 GiB of one", "halves of cards"],
+)
+def test_slices_by_memory_alone_leave_the_memory_that_expected_work_needs(
+    expected_work: Shape, cards_of_slices: list[int]
+) -> None:
+    arrays = ClusterArrays()
+    arrays.append_node(cpu_milli=8_000, memory_mib=1_024, models=[0] * 3, device_memory_mib=[32_768] * 3)
+    piece = Shape(0, 0, 1, 0, limit_milli=0, device_memory_mib=4_096)
+    selector = Selector(arrays, build_tables(TypicalMix.from_counts([(expected_work, 3), (piece, 4)])))
+    found = [0, 0, 0]
+    for _ in range(4):
+        choice = selector.place(piece)
+        assert choice is not None
+        (device,) = choice.devices
+        hold(arrays, 0, piece, (device,))
+        found[device] += 1
+    assert found == cards_of_slices
+
+
 def test_where_numba_is_switched_off_there_are_no_compiled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     with pytest.raises(ImportError, match="NUMBA_DISABLE_JIT"):

@@ -2,7 +2,8 @@
 
 Fragmentation is free capacity that the expected requests cannot use, so it is only defined against a mix. As in
 the paper the mix is the most popular shapes that together cover 95 % of the tasks, CPU-only shapes included,
-and a shape there is CPU, devices, share and models; memory is a filter, not part of the mix.
+and a shape there is CPU, devices, share and models; memory is a filter, not part of it. How much device memory work
+with compute needs is kept beside: slices by memory alone must leave it that much.
 
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, sections 3 and 4.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.scheduling.placement.arrays import WHOLE_CARD_MILLI
-from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placement.shapes import MEMORY_BY_SHARE, Shape
 
 COVERAGE_PERCENT = 95
 DRIFT_PERCENT = 10.0
@@ -40,12 +41,14 @@ class TypicalMix:
     """Popular shapes, plus the demand that the bid price and the scarcity of models are computed from.
 
     ``slices``: count by compute_milli of all one-device requests below a whole card. ``demand_milli``: compute
-    asked for in all, by the set of models that will do.
+    asked for in all, by the set of models that will do. ``needs_milli``: the same by what one card has to have free:
+    compute, and device memory (``MEMORY_BY_SHARE``: the same part of it).
     """
 
     shapes: tuple[TypicalShape, ...] = ()
     slices: Mapping[int, int] = field(default_factory=dict)
     demand_milli: Mapping[int, int] = field(default_factory=dict)
+    needs_milli: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @classmethod
     def from_counts(cls, counts: Iterable[tuple[Shape, int]]) -> TypicalMix:
@@ -53,6 +56,7 @@ class TypicalMix:
         merged: dict[tuple[int, int, int, int], int] = {}
         slices: dict[int, int] = {}
         demand: dict[int, int] = {}
+        needs: dict[tuple[int, int], int] = {}
         for shape, count in counts:
             compute = shape.compute_milli if shape.devices else 0
             key = (shape.cpu_milli, compute, shape.devices, shape.model_mask if shape.devices else 0)
@@ -61,7 +65,14 @@ class TypicalMix:
                 slices[compute] = slices.get(compute, 0) + count
             if compute:
                 demand[shape.model_mask] = demand.get(shape.model_mask, 0) + count * shape.total_compute_milli
-        return cls(_most_popular(merged), dict(sorted(slices.items())), dict(sorted(demand.items())))
+                need = (compute, MEMORY_BY_SHARE if shape.whole_cards else shape.device_memory_mib)
+                needs[need] = needs.get(need, 0) + count * shape.total_compute_milli
+        return cls(
+            _most_popular(merged),
+            dict(sorted(slices.items())),
+            dict(sorted(demand.items())),
+            dict(sorted(needs.items())),
+        )
 
 
 def _most_popular(merged: Mapping[tuple[int, int, int, int], int]) -> tuple[TypicalShape, ...]:
@@ -153,6 +164,7 @@ class LearntMix:
                 ],
                 "slices": [[size, count] for size, count in self.current.slices.items()],
                 "demand_milli": [[mask, milli] for mask, milli in self.current.demand_milli.items()],
+                "needs_milli": [[*need, milli] for need, milli in self.current.needs_milli.items()],
             },
         }
 
@@ -168,6 +180,7 @@ class LearntMix:
             tuple(TypicalShape(*row) for row in current["shapes"]),
             dict(current["slices"]),
             dict(current["demand_milli"]),
+            {(compute, memory): milli for compute, memory, milli in current.get("needs_milli", ())},
         )
 
     def _weight(self) -> float:

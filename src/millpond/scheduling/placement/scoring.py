@@ -12,6 +12,8 @@ from __future__ import annotations
 from millpond.scheduling.placement.arrays import (
     COMPUTE_FREE,
     CPU_FREE,
+    DEVICE_MEMORY,
+    DEVICE_MEMORY_FREE,
     DEVICE_MODEL,
     DEVICE_TOTAL,
     FIRST_DEVICE,
@@ -28,12 +30,18 @@ from millpond.scheduling.placement.fragmentation import (
     useful_compute,
 )
 from millpond.scheduling.placement.kernels import lean_kernel
-from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_CPU, SHAPE_DEVICES
+from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_CPU, SHAPE_DEVICE_MEMORY, SHAPE_DEVICES
 from millpond.scheduling.placement.tables import (
     BID_WEIGHT,
     CPU_WEIGHT,
     GPU_WEIGHT,
     LOAD_WEIGHT,
+    NEED_COLUMNS,
+    NEED_COMPUTE,
+    NEED_MEMORY,
+    NEED_SHARE,
+    NEEDS_AT,
+    NEEDS_COUNT,
     SCARCITY_AT,
     SCARCITY_WEIGHT,
     SCORER,
@@ -45,9 +53,11 @@ NOWHERE = -(1 << 62)
 
 _DEFAULT, _FGD, _BEST_FIT, _DOT_PRODUCT = range(4)
 _QUANTUM = 8_000_000
-# What a slice by memory alone costs on an idle card, which then is no whole card any more although its compute is free:
-# more than any fragmentation, which counts compute, can gain.
+# What a slice by memory alone costs where no typical work with compute could use the card beside it any more: more than
+# any fragmentation, which counts compute, can gain. Where a part of that work could not, that part of it; on an idle
+# card so many thousandths at least.
 _CARD_BROKEN = 101 * _QUANTUM
+_CARD_BEGUN = 100
 
 
 @lean_kernel
@@ -158,8 +168,10 @@ def gradient_score(
         if (fitting >> index) & 1 == 0:
             continue
         residual = devices[COMPUTE_FREE, first + index]
-        breaks = 1 if compute == 0 and device_idle(devices, first + index) else 0
-        kind = (residual * 64 + devices[DEVICE_MODEL, first + index]) * 2 + breaks
+        loss_milli = 0
+        if compute == 0:
+            loss_milli = memory_loss(devices, first + index, shape[SHAPE_DEVICE_MEMORY], tables)
+        kind = (residual * 64 + devices[DEVICE_MODEL, first + index]) * 1001 + loss_milli
         if kind == previous:
             continue
         previous = kind
@@ -168,11 +180,30 @@ def gradient_score(
         if tables[SCORER] == _DEFAULT:
             loss = tables[tables[VALUE_AT] + residual] - tables[tables[VALUE_AT] + residual - compute]
             score = score * _QUANTUM + fixed - tables[BID_WEIGHT] * loss
-            score -= scarcity_cost(devices, first, 1 << index, compute, tables) + breaks * _CARD_BROKEN
+            score -= scarcity_cost(devices, first, 1 << index, compute, tables) + loss_milli * (_CARD_BROKEN // 1000)
         if score > best:
             best = score
             best_device = index
     return best, best_device
+
+
+@lean_kernel
+def memory_loss(devices: Int64Array, device: int, memory_mib: int, tables: Int64Array) -> int:
+    """Part of typical work, in thousandths, that a card can take now, and could not beside so much more memory."""
+    begun = _CARD_BEGUN if device_idle(devices, device) else 0
+    if tables[NEEDS_COUNT] == 0:
+        return 1000 if begun else 0
+    lost = 0
+    free = devices[DEVICE_MEMORY_FREE, device]
+    for row in range(tables[NEEDS_COUNT]):
+        at = tables[NEEDS_AT] + row * NEED_COLUMNS
+        compute = tables[at + NEED_COMPUTE]
+        needed = tables[at + NEED_MEMORY]
+        if needed < 0:
+            needed = devices[DEVICE_MEMORY, device] * compute // 1000
+        if compute <= devices[COMPUTE_FREE, device] and free - memory_mib < needed <= free:
+            lost += tables[at + NEED_SHARE]
+    return int(max(lost, begun))
 
 
 @lean_kernel

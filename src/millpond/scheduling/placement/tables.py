@@ -27,8 +27,11 @@ from millpond.scheduling.placement.shapes import ANY_MODEL
 # Positions in the flat vector that kernels read: settings, then where each table begins and how wide it is.
 SCORER, TOTAL_WEIGHT, BID_WEIGHT, GPU_WEIGHT, CPU_WEIGHT, SCARCITY_WEIGHT, LOAD_WEIGHT, SEED = range(8)
 MODEL_CLASS_AT, RANK_AT, FLOOR_AT, VALUE_AT, SCARCITY_AT, LEVEL_AT, LEVEL_COUNT = range(8, 15)
-SINGLE_AT, SINGLE_WIDTH, MULTI_AT, MULTI_WIDTH = range(15, 19)
-_HEADER = 19
+SINGLE_AT, SINGLE_WIDTH, MULTI_AT, MULTI_WIDTH, NEEDS_AT, NEEDS_COUNT = range(15, 21)
+_HEADER = 21
+NEED_COMPUTE, NEED_MEMORY, NEED_SHARE = range(3)
+NEED_COLUMNS = 3
+MOST_NEEDS = 16
 _STEPS = 100
 _DIGITS = 40
 # One step of the quantised fragmentation gradient in the units of the default score: chosen so that one milli of
@@ -70,13 +73,15 @@ class ScoreTables:
     the settings, then model_class (63,): models that the mix treats alike; size_rank (1001,): how many typical
     shares are <= r; quantum_floor (100,): least gradient of each step; slice_value (1001,): value of a residual;
     scarcity (63,): 0..1000 per model; cpu_levels (L,) ascending; single_weight (classes, L + 1, ranks + 1) and
-    multi_weight (classes, L + 1, most cards + 1): summed weights.
+    multi_weight (classes, L + 1, most cards + 1): summed weights; needs (n, 3): what typical work has to have free on a
+    card, compute and device memory, and its share of the compute that is asked for, in thousandths.
     """
 
     scorer: Scorer
     seed: int
     slice_value: Int64Array
     scarcity: Int64Array
+    needs: Int64Array
     flat: Int64Array
 
 
@@ -112,6 +117,7 @@ def build_tables(
                 single[index, from_cpu:, from_rank:] += shape.weight
             else:
                 multi[index, from_cpu:, shape.devices :] += shape.weight
+    needs = memory_needs(mix.needs_milli)
     settings = {
         SCORER: int(scorer),
         TOTAL_WEIGHT: total,
@@ -124,6 +130,7 @@ def build_tables(
         LEVEL_COUNT: len(cpu_levels),
         SINGLE_WIDTH: single.shape[2],
         MULTI_WIDTH: multi.shape[2],
+        NEEDS_COUNT: len(needs),
     }
     slice_value = slice_values(mix.slices)
     scarcity = model_scarcity(mix.demand_milli, capacity_milli or {})
@@ -137,8 +144,17 @@ def build_tables(
         LEVEL_AT: cpu_levels,
         SINGLE_AT: single,
         MULTI_AT: multi,
+        NEEDS_AT: needs,
     }
-    return ScoreTables(scorer, seed, slice_value, scarcity, _flattened(settings, parts))
+    return ScoreTables(scorer, seed, slice_value, scarcity, needs, _flattened(settings, parts))
+
+
+def memory_needs(needs_milli: Mapping[tuple[int, int], int]) -> Int64Array:
+    """The ``MOST_NEEDS`` largest needs with their shares in thousandths; int64 of shape (n, 3)."""
+    total = sum(needs_milli.values())
+    largest = sorted(needs_milli.items(), key=lambda need: (-need[1], need[0]))[:MOST_NEEDS]
+    rows = [(compute, memory, 1000 * milli // total) for (compute, memory), milli in largest]
+    return np.array(rows, dtype=np.int64).reshape(-1, NEED_COLUMNS)
 
 
 @lru_cache(maxsize=16)

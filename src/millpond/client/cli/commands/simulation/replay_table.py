@@ -28,11 +28,11 @@ def print_summary(summary: dict[str, Any]) -> None:
 def _print_rows(console: Console, summary: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False)
     headings = (
-        "", "tasks\na week", "used h a day\n(work days)", "busy\n%", "session\nwait p99", "refused",
-        "left a week\n(swapped)", "lost\n%",
+        "", "tasks\na week", "used h/day\n(working)", "busy\n%", "wait\np99", "refused",
+        "left/week\n(swapped)", "lost\n%",
     )  # fmt: skip
     for heading in headings:
-        table.add_column(heading, justify="right" if heading else "left")
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for row in summary["rows"]:
         table.add_row(
             row["row"],
