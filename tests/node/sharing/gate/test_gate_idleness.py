@@ -10,6 +10,7 @@ from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, until
 
 FIRST_S = 0.1
 FIRST_POINTS = 5.0
+FOUR_FIRST_POINTS = 9.0  # two turns of four milliseconds in 100
 LATER_S, POINTS = 0.5, 3.0
 FOR_EVER_S = 1e6
 
@@ -39,18 +40,25 @@ def test_shares_after_idleness_over_ten_seconds(
     check(timed_card, history, guarantees, 10)
 
 
-def check(card: GatedCard, history: list[tuple[str, float]], guarantees: tuple[int, int], seconds: float) -> None:
-    tasks = dict(zip("ab", card.programs(*[{"guarantee_milli": each} for each in guarantees]), strict=True))
-    phases = [*history, ("ab", FOR_EVER_S)]
+def check(
+    card: GatedCard,
+    history: list[tuple[str, float]],
+    guarantees: Sequence[int],
+    seconds: float,
+    first_points: float = FIRST_POINTS,
+) -> None:
+    names = "abcd"[: len(guarantees)]
+    tasks = dict(zip(names, card.programs(*[{"guarantee_milli": each} for each in guarantees]), strict=True))
+    phases = [*history, (names, FOR_EVER_S)]
     for number, (wanted, lasts_s) in enumerate(phases):
         before = phases[number - 1][0] if number else ""
         for name in sorted(set(wanted) - set(before)):
             begin(card, tasks[name], stretch_s(name, phases[number:]))
         if lasts_s < FOR_EVER_S:
             card.pass_time(lasts_s)
-    share = guarantees[0] / 10
-    assert card.busy_shares(list(tasks.values()), FIRST_S)[0] == pytest.approx(share, abs=FIRST_POINTS)
-    assert card.busy_shares(list(tasks.values()), seconds)[0] == pytest.approx(share, abs=POINTS)
+    shares = [each / 10 for each in guarantees]
+    assert card.busy_shares(list(tasks.values()), FIRST_S) == pytest.approx(shares, abs=first_points)
+    assert card.busy_shares(list(tasks.values()), seconds) == pytest.approx(shares, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks.values())
 
 
@@ -92,6 +100,18 @@ def test_a_program_that_does_something_else_when_it_comes_back_is_found_out(
     timed_card.pass_time(3)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks)
+
+
+FOUR: dict[str, list[tuple[str, float]]] = {
+    "one after the other": [("a", 0.2), ("b", 0.2), ("c", 0.2), ("d", 0.2)],
+    "two alone, then none": [("ab", 0.3), ("", 0.2)],
+    "all, then one rests": [("abcd", 0.3), ("abc", 1)],
+}
+
+
+@pytest.mark.parametrize("history", FOUR.values(), ids=FOUR)
+def test_four_have_their_shares_whatever_was_before(timed_card: GatedCard, history: list[tuple[str, float]]) -> None:
+    check(timed_card, history, (100, 200, 300, 400), 1, FOUR_FIRST_POINTS)
 
 
 WAKING_NS = 50_000
