@@ -1,7 +1,8 @@
 """Whether evictions end: random worlds of fixed work, and who is asked to leave for whom between two outside events.
 
 Each world draws a tree of queues with guarantees, an ordering, whether it preempts, whether its pool suspends and lets
-equals take turns. A step is one outside event: jobs come that run until they are ended, or one ends; then time passes.
+equals take turns. In every other one the tree has a floor more, CPUs are scarce, and queues are guaranteed some of
+them. A step is one outside event: jobs come that run until they are ended, or one ends; then time passes.
 Between two of them
 
 - every instant comes to rest,
@@ -22,11 +23,12 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "scheduling"))
 
-from worlds import World, asks, elastic, gang, machine, queue, single
+from worlds import World, asks, elastic, gang, machine, queue
 
 from millpond.model.decisions import Decision, Stop, Suspend
 from millpond.model.nodes import Pool
@@ -62,6 +64,7 @@ class Walk:
         self.wrong: list[str] = []
         self._jobs = 0
         self._event_at = 0.0
+        self.is_deep = seed % 2 == 1
         draws = self.draws
         self.preempts, self.turns = draws.random() < 0.5, draws.random() < 0.2
         settings = Settings(
@@ -70,15 +73,28 @@ class Walk:
             preemption_cost=draws.choice((PreemptionCost(), PreemptionCost(0.0, 0.0))),
         )
         pool = Pool(suspends=draws.random() < 0.5, turn_s=60.0 if self.turns else 0.0)
-        nodes = (
+        nodes = [
             machine(f"n{number}", draws.choice((1, 2, 4, 8)), swap_mib=draws.choice((0, 64_000)))
             for number in range(draws.randint(1, 4))
-        )
+        ]
+        if self.is_deep:
+            nodes = [replace(node, cpu_milli=draws.choice((4_000, 8_000, 64_000))) for node in nodes]
         self.world = World(*nodes, settings=settings, queues=self._tree(), pools=(pool,))
         self.world.core.use_kernels(compiled())
 
     def _tree(self) -> tuple[Queue, ...]:
         size = self.draws.choice
+        if self.is_deep:
+            deep = (
+                queue("team", guarantee=size((0, 2, 4, 6))),
+                queue("wing", parent="team", guarantee=size((0, 1, 3, 4))),
+                queue("red", parent="wing", guarantee=size((0, 1, 2))),
+                queue("blue", parent=size(("wing", "team")), guarantee=size((0, 1))),
+                queue("guest", guarantee=size((0, 1, 3))),
+                queue("free"),
+            )
+            cpus = (0, 0, 2_000, 4_000, 8_000)
+            return tuple(replace(each, guarantee=replace(each.guarantee, cpu_milli=size(cpus))) for each in deep)
         return (
             queue("team", guarantee=size((0, 0, 1, 2, 3, 4))),
             queue("red", parent="team", guarantee=size((0, 1, 2))),
@@ -99,7 +115,8 @@ class Walk:
         }
         match draws.choice(("single", "single", "single", "gang", "elastic")):
             case "single":
-                return single(name, draws.choice((0, 0.5, 1, 1, 2, 4)), **fields)
+                gpus = draws.choice((0, 0.5, 1, 1, 2, 4))
+                return gang(name, 1, asks(gpus, cpus=draws.choice((1, 2, 4)) if self.is_deep else 1), **fields)
             case "gang":
                 return gang(name, draws.choice((2, 3)), asks(draws.choice((1, 2))), **fields)
             case _:

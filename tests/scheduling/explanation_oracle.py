@@ -58,6 +58,7 @@ from millpond.model.workloads import Job, Role
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.queue_rank import QueueRank
+from millpond.scheduling.tenancy.queues import QueueNode
 
 TROUBLE = (Cause.DISK_FULL, Cause.NOT_ISOLATED)
 QUOTAS = (Cause.QUEUE_LIMIT, Cause.USER_LIMIT, Cause.GUARANTEE_OF_OTHERS, Cause.LENDING_OVER)
@@ -346,51 +347,68 @@ class Oracle:
             return False
         if now < (now if victim.started_at is None else victim.started_at) + victim.job.minimum_run_s:
             return False
-        queues = self.core._state.queues
-        if not queues.borrows(record.queue, record.demand.least_amount) and victim.queue != record.queue:
-            may_leave = spared or not self._is_owed(victim, but_below=record.queue)
-            return may_leave and queues.may_take_back(record.queue, victim.queue)
-        shielded = queues.shields(victim.queue, record.queue) if spared else self._is_shielded(record, victim)
+        queues, amount, with_cards = self.core._state.queues, record.demand.least_amount, victim.gpu_milli > 0
+        guarantor = queues.guarantor(record.queue, amount)
+        if guarantor is not None and guarantor not in queues.by_name[victim.queue].path:
+            may_leave = spared or not self._owers(victim, beside=record)
+            return may_leave and queues.may_take_back(record.queue, amount, victim.queue, with_cards=with_cards)
+        if spared:
+            shielded = queues.shields(victim.queue, record.queue, with_cards=with_cards)
+        else:
+            shielded = self._is_shielded(record, victim)
         return victim.job.priority < record.job.priority and not shielded
 
     def _is_shielded(self, record: JobRecord, victim: JobRecord) -> bool:
         """Whether a guarantee may keep running work of a lower class where it is."""
-        queues = self.core._state.queues
-        guarantor = queues.guarantor(victim.queue)
-        if guarantor is None or guarantor is not queues.guarantor(record.queue):
-            return guarantor is not None
-        least_milli = sum(
+        by_name = self.core._state.queues.by_name
+        guarantors = by_name[victim.queue].guarantors
+        if any(node not in by_name[record.queue].path for node in guarantors):
+            return True
+        owers = self._owers(victim)
+        if not owers:
+            return False
+        of_others = self._owed_below(owers[0])
+        lower = [
             job.demand.least_amount.gpu_milli
-            for job in self._on_guarantee(victim)
-            if job.job.priority < record.job.priority
-        )
-        used_milli = guarantor.gpu_milli - least_milli + record.demand.least_amount.gpu_milli
-        borrows = used_milli > guarantor.queue.guarantee.gpu_milli
-        return (borrows and self._is_owed(victim)) or any(node.queue.guarantee.gpu_milli for node in guarantor.path[1:])
+            for job in self._on_guarantee(owers[0])
+            if job.job.priority < record.job.priority and job.id not in of_others
+        ]
+        used_milli = owers[0].gpu_milli - sum(lower) + record.demand.least_amount.gpu_milli
+        return used_milli > owers[0].queue.guarantee.gpu_milli
 
-    def _on_guarantee(self, victim: JobRecord) -> list[JobRecord]:
-        """What runs on the guarantee on which running work lives, in the order in which it is owed."""
+    def _owers(self, victim: JobRecord, beside: JobRecord | None = None) -> list[QueueNode]:
+        """The queues whose guarantees are owed to running work, but for those above another job's queue too."""
+        by_name = self.core._state.queues.by_name
+        common = () if beside is None else by_name[beside.queue].path
+        guarantors = by_name[victim.queue].guarantors
+        return [node for node in guarantors if node not in common and victim.id in self._owed(node)]
+
+    def _owed(self, guarantor: QueueNode) -> set[str]:
+        """Running work that fits in a guarantee beside what comes before it."""
+        left_milli, owed, below = guarantor.queue.guarantee.gpu_milli, set[str](), self._owed_below(guarantor)
+        for job in sorted(self._on_guarantee(guarantor), key=lambda job: job.id not in below):
+            if 0 < job.demand.least_amount.gpu_milli <= left_milli:
+                left_milli -= job.demand.least_amount.gpu_milli
+                owed.add(job.id)
+        return owed
+
+    def _owed_below(self, guarantor: QueueNode) -> set[str]:
+        """The same for all guarantees below one."""
+        nodes = self.core._state.queues.by_name.values()
+        below = (node for node in nodes if node.guarantors[:1] == (node,) and guarantor in node.path[1:])
+        return set().union(*map(self._owed, below))
+
+    def _on_guarantee(self, guarantor: QueueNode) -> list[JobRecord]:
+        """What runs on a guarantee, in the order in which it is owed, but for what is owed below it."""
         state = self.core._state
-        guarantor = state.queues.guarantor(victim.queue)
         jobs = [
             job
             for job in state.running.values()
-            if state.queues.guarantor(job.queue) is guarantor and job.kept is None and job.id not in state.suspended
+            if guarantor in state.queues.by_name[job.queue].guarantors
+            and job.kept is None
+            and job.id not in state.suspended
         ]
         return sorted(jobs, key=lambda job: (-job.job.priority, not job.took_back, job.placed_by, job.sequence))
-
-    def _is_owed(self, victim: JobRecord, but_below: str = "") -> bool:
-        """Whether running work fits in its guarantee beside what comes before it; a queue below may take its part."""
-        queues = self.core._state.queues
-        guarantor = queues.guarantor(victim.queue)
-        if guarantor is None or (but_below and queues.is_below(but_below, guarantor.queue.name)):
-            return False
-        left_milli, owed = guarantor.queue.guarantee.gpu_milli, list[JobRecord]()
-        for job in self._on_guarantee(victim):
-            if 0 < job.demand.least_amount.gpu_milli <= left_milli:
-                left_milli -= job.demand.least_amount.gpu_milli
-                owed.append(job)
-        return victim in owed
 
     def _behind(self, job: str, reason: Reason) -> list[str]:
         state, first = self.core._state, reason.blocked_by

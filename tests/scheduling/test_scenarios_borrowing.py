@@ -8,7 +8,9 @@ from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
 from millpond.model.states import JobState
+from millpond.model.tenants import Queue
 from millpond.model.workloads import Priority
 from millpond.scheduling.settings import Settings
 
@@ -16,6 +18,13 @@ POOL = (machine("n", 4),)
 HALVES = (queue("a", guarantee=2), queue("b", guarantee=2))
 A1, A2, A3, A4 = (single(f"a{i}", queue="a") for i in range(1, 5))
 B1, B2, B3 = (single(f"b{i}", queue="b") for i in range(1, 4))
+GROUP = (
+    queue("group", guarantee=3),
+    queue("x", parent="group", guarantee=2),
+    queue("y", parent="group", guarantee=1),
+    queue("z"),
+)
+CPUS = tuple(Queue(name, guarantee=Amount(2_000, 4_000)) for name in "ab")
 
 SCENES = [
     Scene("a queue alone in the pool borrows all of it", POOL, (A1, A2, A3, A4), "a1 a2 a3 a4", queues=HALVES),
@@ -200,6 +209,75 @@ SCENES = [
         stopped="z4",
         cause=Cause.RECLAIMED,
         queues=(queue("group", guarantee=2), queue("x", parent="group"), queue("z")),
+    ),
+    Scene(
+        "what a group leaves of its guarantee its queues have beyond their own and keep it from others",
+        POOL,
+        (single("z", queue="z", priority=Priority.HIGH),),
+        "x1 x2 x3 z1",
+        before=(*(single(f"x{i}", queue="x") for i in range(1, 4)), single("z1", queue="z", priority=Priority.HIGH)),
+        queues=GROUP,
+    ),
+    Scene(
+        "and take it back from others",
+        POOL,
+        (single("x3", queue="x"),),
+        "x1 x2 z1 x3",
+        before=(*(single(f"x{i}", queue="x") for i in (1, 2)), *(single(f"z{i}", queue="z") for i in (1, 2))),
+        stopped="z2",
+        cause=Cause.RECLAIMED,
+        queues=GROUP,
+    ),
+    Scene(
+        "but give it back to the queue of their group that it was promised to",
+        POOL,
+        (single("y1", queue="y"),),
+        "x1 x2 z1 y1",
+        before=(*(single(f"x{i}", queue="x") for i in range(1, 4)), single("z1", queue="z")),
+        stopped="x3",
+        cause=Cause.RECLAIMED,
+        queues=(queue("group", guarantee=3), *GROUP[1:3], queue("z", guarantee=1)),
+    ),
+    Scene(
+        "a queue of a group takes nothing of that from another that has as little of its own",
+        POOL,
+        (single("y1", queue="y"),),
+        "x1 x2 x3 x4",
+        before=tuple(single(f"x{i}", queue="x") for i in range(1, 5)),
+        queues=(queue("group", guarantee=4), queue("x", parent="group"), queue("y", parent="group")),
+    ),
+    Scene(
+        "guaranteed CPUs are taken back by work without cards",
+        (machine("n", 4, cpu_milli=8_000),),
+        (gang("b1", 1, asks(0, cpus=2), queue="b"),),
+        "a1 b1",
+        before=(gang("a1", 1, asks(0, cpus=4), queue="a"), gang("a2", 1, asks(0, cpus=4), queue="a")),
+        stopped="a2",
+        cause=Cause.RECLAIMED,
+        queues=CPUS,
+    ),
+    Scene(
+        "guaranteed cards are none for work without",
+        (machine("n", 4, cpu_milli=8_000),),
+        (gang("b1", 1, asks(0, cpus=2), queue="b"),),
+        "a1 a2",
+        before=(gang("a1", 1, asks(0, cpus=4), queue="a"), gang("a2", 1, asks(0, cpus=4), queue="a")),
+        queues=HALVES,
+    ),
+    Scene(
+        "work with cards is guaranteed its CPUs too where the guarantee names them",
+        (machine("n", 4),),
+        (gang("b1", 1, asks(1, cpus=8), queue="b"),),
+        "a1 a2 a3 a4",
+        before=(A1, A2, A3, A4),
+        queues=CPUS,
+    ),
+    Scene(
+        "a group that may not borrow keeps its queues to its guarantee and lets them borrow of each other",
+        POOL,
+        tuple(single(f"x{i}", queue="x") for i in range(1, 5)),
+        "x1 x2 x3",
+        queues=(queue("group", guarantee=3, borrows=False), *GROUP[1:3], queue("z")),
     ),
     Scene(
         "a queue that may not borrow leaves idle cards alone",

@@ -99,3 +99,8 @@ class Amount:
         return Amount(
             self.gpu_milli + other.gpu_milli, self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib
         )
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(
+            self.gpu_milli - other.gpu_milli, self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib
+        )

@@ -39,10 +39,9 @@ class LimitAccounts:
                 limit = node.queue.limit
                 if limit is not None:
                     yield self._account(("queue", node.queue.name), limit.gpu_milli - node.gpu_milli), milli
-            if not queues.may_borrow(record.queue):
-                owner = queues.guarantor(record.queue)
-                spare = 0 if owner is None else owner.queue.guarantee.gpu_milli - owner.gpu_milli
-                yield self._account(("guarantee", "" if owner is None else owner.queue.name), spare), milli
+            for node in queues.by_name[record.queue].confined_to:
+                spare = node.queue.guarantee.gpu_milli - node.gpu_milli
+                yield self._account(("guarantee", node.queue.name), spare), milli
         for account in ((record.job.user, ""), ("", record.queue)):
             bound, held = limits.by_account.get(account), limits.held.get(account)
             if bound is not None and bound.jobs is not None:

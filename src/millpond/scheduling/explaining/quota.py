@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from millpond.model import windows
 from millpond.model.amounts import memory_text
 from millpond.model.reasons import Cause, Reason
@@ -14,6 +16,9 @@ from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import limit_in_the_way
 from millpond.scheduling.tenancy.limits import AccountUsage
 from millpond.scheduling.tenancy.queues import QueueNode
+
+UNNAMED = 2**60
+"""More than there is of anything."""
 
 
 def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason | None:
@@ -39,19 +44,19 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
             blocked_by=record.queue,
             opens_at=windows.opens_at(hours, state.now),
         )
-    if not state.queues.may_borrow(record.queue) and state.queues.borrows(record.queue, amount):
-        return _not_borrowing(state, record, amount)
-    return None
+    confining = state.queues.confining(record.queue, amount)
+    return None if confining is None else _not_borrowing(state, record, confining)
 
 
-def _not_borrowing(state: State, record: JobRecord, amount: Amount) -> Reason:
-    queues = state.queues
-    who = next(node.queue.name for node in queues.by_name[record.queue].path if not node.queue.borrows)
-    guarantor = queues.guarantor(record.queue)
+def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Reason:
+    amount, given = record.demand.least_amount, confining.queue.guarantee
+    path = state.queues.by_name[record.queue].path
+    who = next(node.queue.name for node in path if not node.queue.borrows and confining in node.confined_to)
+    text, asked, _, most = _beyond(confining, amount, given)
     guarantee = "no guarantee stands behind it"
-    if guarantor is not None:
-        whose = "its guarantee" if guarantor.queue.name == who else f"the guarantee of queue {guarantor.queue.name}"
-        guarantee = f"{gpus_text(amount.gpu_milli)} more would exceed {whose}"
+    if most:
+        whose = "its guarantee" if confining.queue.name == who else f"the guarantee of queue {confining.queue.name}"
+        guarantee = f"{text(asked)} more would exceed {whose}"
     return Reason(
         Cause.GUARANTEE_OF_OTHERS,
         f"queue {who} may not borrow, and {guarantee}",
@@ -64,12 +69,7 @@ def _queue_limit(state: State, claims: Claims, node: QueueNode, asked: Amount) -
     """A queue is at its limit, of cards or else of CPUs or of memory."""
     limit = node.queue.limit
     assert limit is not None, "a queue without a limit limits nothing"
-    rows = (
-        (gpus_text, Amount(asked.gpu_milli), node.gpu_milli, limit.gpu_milli, asked.gpu_milli),
-        (cpus_text, Amount(cpu_milli=asked.cpu_milli), node.cpu_milli, limit.cpu_milli, asked.cpu_milli),
-        (_of_memory, Amount(memory_mib=asked.memory_mib), node.memory_mib, limit.memory_mib, asked.memory_mib),
-    )
-    text, _, held, most, wanted = next(row for row in rows if node.exceeds_limit(row[1]))
+    text, wanted, held, most = _beyond(node, asked, limit)
     about = " (with what is claimed for jobs that are about to start)" if _counts_claims(state, claims, node) else ""
     return Reason(
         Cause.QUEUE_LIMIT,
@@ -81,6 +81,19 @@ def _queue_limit(state: State, claims: Claims, node: QueueNode, asked: Amount) -
         ),
         blocked_by=node.queue.name,
     )
+
+
+def _beyond(node: QueueNode, asked: Amount, bound: Amount) -> tuple[Callable[[int], str], int, int, int]:
+    """The first of cards, CPUs and memory of which a queue may not hold so much more.
+
+    With how it is written: how much is asked for, is held, and is the most.
+    """
+    rows = (
+        (gpus_text, asked.gpu_milli, node.gpu_milli, bound.gpu_milli),
+        (cpus_text, asked.cpu_milli, node.cpu_milli, bound.cpu_milli or UNNAMED),
+        (_of_memory, asked.memory_mib, node.memory_mib, bound.memory_mib or UNNAMED),
+    )
+    return next(row for row in rows if row[1] and row[1] + row[2] > row[3])
 
 
 def _of_memory(mib: int) -> str:

@@ -162,36 +162,38 @@ def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
         sum(role.minimum * role.request.memory_mib for role in job.roles),
     )
     for node in state.queues.by_name[job.queue].path:
-        limit = node.queue.limit
-        if limit is None:
-            continue
-        for field, wanted, most, unit in (
-            ("gpus", asked.gpu_milli, limit.gpu_milli, 1000),
-            ("cpus", asked.cpu_milli, limit.cpu_milli or asked.cpu_milli, 1000),
-            ("memory", asked.memory_mib, limit.memory_mib or asked.memory_mib, 1),
-        ):
-            if wanted > most:
-                return _beyond(f"queue {node.queue.name!r}", field, wanted, most, unit)
+        if node.queue.limit is not None and (beyond := _first_beyond(asked, node.queue.limit)):
+            return _beyond(f"queue {node.queue.name!r}", *beyond)
     return _guarantee_infeasibility(state, job, asked) or _account_infeasibility(state, job, asked)
 
 
-def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
-    """A queue that may not borrow, and is guaranteed less than the job asks for."""
-    queues = state.queues
-    if not asked.gpu_milli or queues.may_borrow(job.queue):
-        return None
-    guarantor = queues.guarantor(job.queue)
-    most = 0 if guarantor is None else guarantor.queue.guarantee.gpu_milli
-    if asked.gpu_milli <= most:
-        return None
-    return Infeasibility(
-        f"the job asks for {gpus_text(asked.gpu_milli)}; queue {job.queue!r} may not borrow, and is guaranteed "
-        f"{gpus_text(most)}",
-        f"ask for at most {gpus_text(most)}, or use another queue" if most else "use another queue",
-        "gpus" if most else "queue",
-        milli_text(most) if most else "",
-        (("asked", asked.gpu_milli // 1000), ("limit", most // 1000)),
+def _first_beyond(asked: Amount, bound: Amount) -> tuple[str, int, int, int] | None:
+    """The first field of a job's request that is beyond a bound: with how much is asked for, the most, and the unit."""
+    rows = (
+        ("gpus", asked.gpu_milli, bound.gpu_milli, 1000),
+        ("cpus", asked.cpu_milli, bound.cpu_milli or asked.cpu_milli, 1000),
+        ("memory", asked.memory_mib, bound.memory_mib or asked.memory_mib, 1),
     )
+    return next((row for row in rows if row[1] > row[2]), None)
+
+
+def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
+    """A queue that may not borrow, and lives on a guarantee of less than the job asks for."""
+    for node in state.queues.by_name[job.queue].confined_to:
+        given = node.queue.guarantee
+        beyond = _first_beyond(asked, given) if asked.gpu_milli or given.cpu_milli else None
+        if beyond is None:
+            continue
+        field, wanted, most, unit = beyond
+        words, least = _WORDS[field], f"ask for at most {_WORDS[field](most)}, or use another queue"
+        return Infeasibility(
+            f"the job asks for {words(wanted)}; queue {job.queue!r} may not borrow, and is guaranteed {words(most)}",
+            least if most else "use another queue",
+            field if most else "queue",
+            _written(field, most) if most else "",
+            (("asked", wanted // unit), ("limit", most // unit)),
+        )
+    return None
 
 
 def _account_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
@@ -211,11 +213,19 @@ def _account_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibili
 
 def _beyond(who: str, field: str, wanted: int, most: int, unit: int) -> Infeasibility:
     """A job that asks for more than ``who`` ever holds, in units of which ``unit`` make one of the numbers given."""
-    words = {"gpus": gpus_text, "cpus": cpus_text, "memory": memory_text}[field]
+    words = _WORDS[field]
     return Infeasibility(
         f"the job asks for {words(wanted)}; {who} never holds more than {words(most)}",
         f"ask for at most {words(most)}, or have the limit raised",
         field,
-        f"{most}MiB" if field == "memory" else milli_text(most),
+        _written(field, most),
         (("asked", wanted // unit), ("limit", most // unit)),
     )
+
+
+_WORDS = {"gpus": gpus_text, "cpus": cpus_text, "memory": memory_text}
+
+
+def _written(field: str, amount: int) -> str:
+    """As a job file has it."""
+    return f"{amount}MiB" if field == "memory" else milli_text(amount)

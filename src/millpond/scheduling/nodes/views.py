@@ -106,8 +106,8 @@ class QueueView:
     """A queue's cards.
 
     Attributes:
-        unpromised_milli: how much of what it (or the nearest guaranteed queue above it) holds is borrowed; negative:
-            so much is left of the guarantee. None where no queue is guaranteed anything.
+        unpromised_milli: how much of what it holds is borrowed; negative: so much is left of its guarantee, or of one
+            above it. None where no queue is guaranteed anything.
         limit_milli: what it may not exceed; None without a limit.
     """
 
@@ -117,12 +117,12 @@ class QueueView:
 
 
 def queue_view(state: State, name: str) -> QueueView:
-    """What a queue uses, borrows, and may not exceed; a leaf lives on the nearest guarantee above it."""
+    """What a queue uses, borrows, and may not exceed."""
     path = state.queues.by_name[name].path
     unpromised = None
     if state.queues.has_guarantees:
-        guarantor = state.queues.guarantor(name) or path[0]
-        unpromised = guarantor.gpu_milli - guarantor.queue.guarantee.gpu_milli
+        guarantors = path[0].guarantors or path[:1]
+        unpromised = min(node.gpu_milli - node.queue.guarantee.gpu_milli for node in guarantors)
     limits = [node.queue.limit.gpu_milli for node in path[:1] if node.queue.limit is not None]
     return QueueView(path[0].gpu_milli, unpromised, limits[0] if limits else None)
 

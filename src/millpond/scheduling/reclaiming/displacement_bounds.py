@@ -200,12 +200,12 @@ class DisplacementBounds:
             self._highest.clear()
 
     def _highest_of(self, priority: int) -> list[tuple[JobRecord, float]]:
-        """A running job of each queue that has some of a class, and the highest bound of these; the highest first."""
+        """A running job of each owner that has some of a class, and the highest bound of these; the highest first."""
         found = self._highest.get(priority)
         if found is None:
             bounds = self._running.bounds(priority)
             slots = np.flatnonzero(bounds > -np.inf)
-            victims = self._state.roster.one_of_each_queue(slots[np.argsort(bounds[slots])])
+            victims = self._state.roster.one_of_each_owner(slots[np.argsort(bounds[slots])])
             found = [(victim, float(bounds[victim.slot])) for victim in victims]
             found.sort(key=itemgetter(1), reverse=True)
             self._highest[priority] = found

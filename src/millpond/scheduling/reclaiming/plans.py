@@ -25,8 +25,8 @@ from millpond.scheduling.reclaiming.limits import within
 from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.reclaiming.roster import (
     SLOT_CARDS,
+    SLOT_OWNER,
     SLOT_PRIORITY,
-    SLOT_QUEUE,
     SLOT_STARTED,
     BoolArray,
     FloatArray,
@@ -208,14 +208,14 @@ class Planner:
         """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
         free = self._running.unprotected(classes)
         if self._displacement.is_by_queue(by):
-            # Within these classes the answer is the same for all work of a queue.
-            for victim in self.state.roster.one_of_each_queue(np.flatnonzero(free)):
+            # Within these classes the answer is the same for all work of a queue with cards, and for all without.
+            for victim in self.state.roster.one_of_each_owner(np.flatnonzero(free)):
                 if not is_open(victim):
-                    free &= slots[SLOT_QUEUE] != slots[SLOT_QUEUE, victim.slot]
+                    free &= slots[SLOT_OWNER] != slots[SLOT_OWNER, victim.slot]
         return free
 
     def _in_the_way(self, record: JobRecord) -> list[JobRecord]:
-        """A running job of each queue that has some where tasks like those of a job could be, now or ever."""
+        """A running job of each owner that has some where tasks like those of a job could be, now or ever."""
         found = self._holders.get(record.demand)
         if found is None:
             may_hold = map(self._selector.may_ever_hold, self.state.cluster.words.shapes_of(record.demand))

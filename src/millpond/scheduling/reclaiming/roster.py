@@ -51,7 +51,7 @@ _NO_EXTRAS = (0,) * EXTRA_LIMIT
     SLOT_BIN,  # up to which bin of service it has been counted, see ordering.survival
     SLOT_LOSS,  # what each second of its run adds to that charge, where a preemption loses them
     SLOT_REACHED,  # the most service that an earlier run came to
-    SLOT_QUEUE,  # number of its queue
+    SLOT_OWNER,  # number of its queue, for work with cards another than for work without
 ) = range(19)
 _SLOT_FIELDS = 19
 
@@ -103,7 +103,7 @@ class Roster:
         self.version = 0
         """Rises with every change."""
         self._by_priority = [0] * len(Priority)
-        self._queue_numbers: dict[str, int] = {}
+        self._owner_numbers: dict[tuple[str, bool], int] = {}
         self._slot_rows: list[tuple[int, ...]] = [()] * 64
         self._rows_used = 0
         """How many rows were ever used; ``width`` says that of slots."""
@@ -121,7 +121,7 @@ class Roster:
         self.records = [None] * len(other.records)
         self.records[: other.width] = [record and jobs[record.id] for record in other.records[: other.width]]
         self._by_priority, self._slot_rows = list(other._by_priority), list(other._slot_rows)
-        self._queue_numbers = dict(other._queue_numbers)
+        self._owner_numbers = dict(other._owner_numbers)
         self._rows_used = other._rows_used
         self._free_rows, self._free_slots = list(other._free_rows), list(other._free_slots)
         self.version = other.version
@@ -181,7 +181,7 @@ class Roster:
             record.bins_outlived,
             loss,
             record.reached_s,
-            self._queue_numbers.setdefault(record.queue, len(self._queue_numbers)),
+            self._owner_numbers.setdefault((record.queue, record.gpu_milli > 0), len(self._owner_numbers)),
         )
         self._slot_cells[slot :: self.slots.shape[1]] = array("d", values)
         self.version += 1
@@ -226,15 +226,15 @@ class Roster:
         """The rows of these jobs, all in one array."""
         return np.array([row for slot in slots.tolist() for row in self._slot_rows[slot]], dtype=np.int64)
 
-    def one_of_each_queue(self, slots: Int64Array) -> list[JobRecord]:
-        """The last job of each queue among these slots."""
-        last = np.full(len(self._queue_numbers), -1, dtype=np.int64)
-        last[self.slots[SLOT_QUEUE, slots].astype(np.int64)] = slots
+    def one_of_each_owner(self, slots: Int64Array) -> list[JobRecord]:
+        """The last job with cards of each queue, and the last without, among these slots."""
+        last = np.full(len(self._owner_numbers), -1, dtype=np.int64)
+        last[self.slots[SLOT_OWNER, slots].astype(np.int64)] = slots
         return [record for slot in last.tolist() if slot >= 0 and (record := self.records[slot]) is not None]
 
     def holders_on(self, nodes: BoolArray) -> list[JobRecord]:
-        """A job of each queue that holds something on these nodes, (nodes,); of queues that lately did perhaps too."""
-        return self.one_of_each_queue(self.slots_on(np.flatnonzero(nodes)))
+        """A job of each owner that holds something on these nodes, (nodes,); of owners that lately did perhaps too."""
+        return self.one_of_each_owner(self.slots_on(np.flatnonzero(nodes)))
 
     def slots_on(self, nodes: Int64Array) -> Int64Array:
         """The jobs that hold something on these nodes; those that lately did perhaps too."""

@@ -1,36 +1,41 @@
 """Which running work a waiting job may displace: the one rule that every plan asks.
 
-1. A job within the guarantee of its queue displaces what other queues have borrowed, of whatever class.
-2. A guarantee is owed to the work that fits in it, the highest class first; among equals first to what took its place
-   back, and then to what got its place first. Work that is owed its place leaves for no job that lives on another
-   guarantee, but one below its own; nor for one on the same guarantee that would borrow: a higher class takes the place
-   of a lower one there if it fits beside all that is not below it.
+Two queues are compared below the nearest queue that both are below. A guarantee there belongs to one side alone; those
+from there up are common to both.
+
+1. A job that a guarantee of its side covers displaces what the other side has borrowed, of whatever class.
+2. A guarantee is owed to the work that fits in it, first to what the guarantees below it are owed to; then the highest
+   class first; among equals first to what took its place back, and then to what got its place first. Work to which a
+   guarantee of its own side is owed does not leave. Nor does work to which a common one is owed for a job that would
+   borrow: a higher class takes the place of a lower one there if it fits beside all that is not below it.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
    (``tenancy.queue_rank``), then by their keys. Behind the first job of a pool that found no room no later queue takes
    room from others, or the weights would give way to whichever queue has the lower keys.
-4. What leaves stays borrowed: no eviction lets a job that it ends come within its guarantee; nor, where the newcomer
-   borrows and would have to give the room back, one that waits. That holds for all guarantees that count the room.
+4. What leaves stays borrowed: no eviction lets a job that it ends be covered by a guarantee of its own side; nor, where
+   the newcomer borrows and would have to give the room back, one that waits.
 
 Protections come before all of this and are kept with the work itself: its minimum run time, its budget of preemptions,
 and whether it is preemptible (``reclaiming.roster``).
 
-So evictions end. Compare what is owed, in cards: guarantees below others first, then the higher classes. An eviction
-by guarantee adds the newcomer to it and takes nothing from guarantees as deep; one by class within a guarantee puts a
-higher class in the place of a lower one. Whatever else leaves has been borrowed, so what is owed stays as it is, and a
-higher class, or a key that is lower by a margin, takes the place of a lower one in what is borrowed. None of this can
-go on for ever among finitely many jobs at one instant, where the ordering displaces in one cycle only; and as time
-changes keys, preempted work has saved what it did, or all of it is the price (``ordering.default``).
+So evictions end. Compare what is owed: by guarantees below others first, then in the higher classes. An eviction by
+guarantee adds the newcomer to what its nearest guarantee that covers it is owed to, and takes nothing from guarantees
+as deep; one by class within a guarantee puts a higher class in the place of a lower one. Whatever else leaves has been
+borrowed, so what is owed stays as it is, and a higher class, or a key that is lower by a margin, takes the place of a
+lower one in what is borrowed. None of this can go on for ever among finitely many jobs at one instant, where the
+ordering displaces in one cycle only; and as time changes keys, preempted work has saved what it did, or all of it is
+the price (``ordering.default``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
+from itertools import takewhile
 
+from millpond.model.resources import Amount
 from millpond.model.workloads import Priority
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.admission import is_guaranteed
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 from millpond.scheduling.tenancy.queues import QueueNode
 
@@ -49,26 +54,28 @@ class GuaranteeHolders:
 
     Attributes:
         owed: those that fit in it beside all that are owed it and come before.
-        least_milli: for each class of priority, the cards (milli) that those of it need at least who have not left.
+        least: for each class of priority, what those of it need at least who have not left, but for those to whom a
+            guarantee below this one is owed.
     """
 
-    def __init__(self, guarantor: QueueNode, jobs: Sequence[JobRecord]) -> None:
+    def __init__(self, guarantor: QueueNode, jobs: Sequence[JobRecord], owed_below: Collection[str]) -> None:
         self.owed: set[str] = set()
-        self.least_milli = [0] * len(Priority)
-        self._present = {job.id for job in jobs}
-        left = guarantor.queue.guarantee.gpu_milli
-        for job in sorted(jobs, key=_place):
-            milli = job.demand.least_amount.gpu_milli
-            self.least_milli[job.job.priority] += milli
-            if 0 < milli <= left:
+        self.least = [Amount()] * len(Priority)
+        self._present = {job.id for job in jobs if job.id not in owed_below}
+        filled = QueueNode(guarantor.queue, None)
+        for job in sorted(jobs, key=lambda job: (job.id in self._present, *_place(job))):
+            amount = job.demand.least_amount
+            if job.id in self._present:
+                self.least[job.job.priority] += amount
+            if filled.within_guarantee(amount):
                 self.owed.add(job.id)
-                left -= milli
+                filled.add(amount, 1)
 
     def leave(self, record: JobRecord) -> None:
         """A job has been asked to leave."""
         if record.id in self._present:
             self._present.remove(record.id)
-            self.least_milli[record.job.priority] -= record.demand.least_amount.gpu_milli
+            self.least[record.job.priority] -= record.demand.least_amount
 
 
 class Displacement:
@@ -77,17 +84,17 @@ class Displacement:
     def __init__(self, state: State) -> None:
         self._state = state
         self._ranks = QueueRank(state)
-        self._least_waiting: dict[QueueNode, float] = {}
+        self._waiting: dict[QueueNode, set[Amount]] = {}
         self._first_blocked: dict[str, JobRecord] = {}
-        self._by_guarantor: dict[QueueNode | None, list[JobRecord]] = {}
+        self._by_guarantor: dict[QueueNode, list[JobRecord]] = {}
         self._on_guarantee: dict[QueueNode, GuaranteeHolders] = {}
-        self._ahead: dict[str, int] = {}
+        self._ahead: dict[tuple[str, QueueNode], QueueNode] = {}
         self._leaving: list[JobRecord] = []
 
     def begin(self, ranks: QueueRank) -> None:
         """The lines may have changed; ``ranks`` are those of now."""
         self._ranks = ranks
-        self._least_waiting.clear()
+        self._waiting.clear()
         self._first_blocked.clear()
         self._by_guarantor.clear()
         self._on_guarantee.clear()
@@ -101,8 +108,7 @@ class Displacement:
     def leave(self, record: JobRecord) -> None:
         """A job has been asked to leave, and counts as gone already."""
         self._leaving.append(record)
-        guarantor = self._state.queues.guarantor(record.queue)
-        if guarantor is not None:
+        for guarantor in self._guarantors(record):
             self._holders(guarantor).leave(record)
 
     @property
@@ -115,15 +121,17 @@ class Displacement:
         return self._state.queues.has_guarantees or (by is Entitlement.ORDERING and self._ranks.has_rounds)
 
     def is_open(self, record: JobRecord, victim: JobRecord, by: Entitlement) -> bool:
-        """Rules 1 to 3: whether work of the victim's queue and class may leave for a job, by what queues use now."""
-        if by is not Entitlement.GUARANTEE and self._state.queues.shields(victim.queue, record.queue):
+        """Rules 1 to 3: whether work of the victim's owner and class may leave for a job, by what queues use now."""
+        queues, with_cards = self._state.queues, victim.gpu_milli > 0
+        if by is not Entitlement.GUARANTEE and queues.shields(victim.queue, record.queue, with_cards=with_cards):
             return False
         return self._is_below(record, victim, by)
 
     def _is_below(self, record: JobRecord, victim: JobRecord, by: Entitlement) -> bool:
         """Whether running work comes after a job, all guarantees but that of the job left aside."""
         if by is Entitlement.GUARANTEE:
-            return victim.queue != record.queue and self._state.queues.may_take_back(record.queue, victim.queue)
+            amount, with_cards = record.demand.least_amount, victim.gpu_milli > 0
+            return self._state.queues.may_take_back(record.queue, amount, victim.queue, with_cards=with_cards)
         newcomer, holder = record.job.priority, victim.job.priority
         if by is Entitlement.PRIORITY:
             return holder < newcomer
@@ -148,48 +156,49 @@ class Displacement:
         """
         if not self._is_below(record, victim, by):
             return False
-        queues = self._state.queues
-        guarantor = queues.guarantor(victim.queue)
-        if guarantor is None:
+        guarantors = self._guarantors(victim)
+        if not guarantors:
             return True
-        if victim.id in self._holders(guarantor).owed and not self._takes_its_part(record, victim, by, guarantor):
+        owes = next((node for node in guarantors if victim.id in self._holders(node).owed), None)
+        if owes is not None and not self._takes_its_part(record, victim, by, owes):
             return False
         return self._stays_borrowed(record, victim, beside)
 
     def _takes_its_part(self, record: JobRecord, victim: JobRecord, by: Entitlement, guarantor: QueueNode) -> bool:
-        """Whether a job may have that part of a guarantee which running work is owed."""
-        if by is Entitlement.GUARANTEE:
-            return self._state.queues.is_below(record.queue, guarantor.queue.name)
-        return self._state.queues.guarantor(record.queue) is guarantor and self._would_be_owed(
-            record, victim, guarantor
-        )
+        """Whether a job may have that part of a guarantee which is owed to running work, the nearest of these."""
+        if not self._state.queues.is_below(record.queue, guarantor.queue.name):
+            return False
+        return by is Entitlement.GUARANTEE or self._would_be_owed(record, victim, guarantor)
 
     def _stays_borrowed(self, record: JobRecord, victim: JobRecord, beside: Sequence[JobRecord]) -> bool:
-        """Rule 4, for each guarantee that running work counts for."""
-        queues, milli, held_milli = self._state.queues, record.demand.least_amount.gpu_milli, _held_milli(victim)
-        own, is_within = queues.guarantor(record.queue), is_guaranteed(self._state, record)
-        for node in queues.by_name[victim.queue].path:
-            is_shared = queues.is_below(record.queue, node.queue.name)
-            if node.queue.guarantee.gpu_milli == 0 or node is own or (is_within and is_shared):
-                continue  # what leaves one child of a guarantee, another one takes
-            spare = node.queue.guarantee.gpu_milli - (node.gpu_milli - held_milli + is_shared * milli)
-            if spare < 0:
-                continue
-            if any(
-                job.demand.least_amount.gpu_milli <= spare and queues.guarantor(job.queue) is node
-                for job in (victim, *beside, *self._leaving)
-            ) or (not is_within and self._smallest_waiting(node) <= spare):
+        """Rule 4, for each guarantee of the side of running work."""
+        queues = self._state.queues
+        path, covers = queues.by_name[record.queue].path, queues.guarantor(record.queue, record.demand.least_amount)
+        borrows = covers is None or covers in queues.by_name[victim.queue].path
+        held = _held(victim)
+        for node in self._guarantors(victim):
+            if node in path:
+                break  # what leaves one child of a guarantee, another one takes
+            without = node.less(held)
+            leaving = (job for job in (victim, *beside, *self._leaving) if node in self._guarantors(job))
+            if any(without.within_guarantee(job.demand.least_amount) for job in leaving):
+                return False
+            if borrows and any(map(without.within_guarantee, self._waiting_on(node))):
                 return False
         return True
 
     def _would_be_owed(self, record: JobRecord, victim: JobRecord, guarantor: QueueNode) -> bool:
-        """Whether a job fits in its guarantee beside all that is not of a lower class, nor the work it displaces."""
-        found = self._ahead.get(record.id)
-        if found is None:
-            below = self._holders(guarantor).least_milli[: record.job.priority]
-            found = self._ahead[record.id] = guarantor.gpu_milli - sum(below)
-        place = _held_milli(victim) if victim.job.priority == record.job.priority else 0
-        return found - place + record.demand.least_amount.gpu_milli <= guarantor.queue.guarantee.gpu_milli
+        """Whether a job fits in a guarantee beside all that is not of a lower class, nor the work it displaces."""
+        ahead = self._ahead.get((record.id, guarantor))
+        if ahead is None:
+            below = sum(self._holders(guarantor).least[: record.job.priority], Amount())
+            ahead = self._ahead[record.id, guarantor] = guarantor.less(below)
+        if victim.job.priority == record.job.priority:
+            ahead = ahead.less(_held(victim))
+        return ahead.within_guarantee(record.demand.least_amount)
+
+    def _guarantors(self, record: JobRecord) -> tuple[QueueNode, ...]:
+        return self._state.queues.by_name[record.queue].guarantors
 
     def _holders(self, guarantor: QueueNode) -> GuaranteeHolders:
         """Who holds a guarantee; sought once until ``begin``."""
@@ -197,34 +206,34 @@ class Displacement:
         if found is None:
             if not self._by_guarantor:
                 self._sort_running()
-            found = GuaranteeHolders(guarantor, self._by_guarantor.get(guarantor, ()))
-            self._on_guarantee[guarantor] = found
+            jobs = self._by_guarantor.get(guarantor, ())
+            owed_below: set[str] = set()
+            for one in {job.queue: job for job in jobs}.values():
+                for below in takewhile(lambda node: node is not guarantor, self._guarantors(one)):
+                    owed_below |= self._holders(below).owed
+            found = self._on_guarantee[guarantor] = GuaranteeHolders(guarantor, jobs, owed_below)
         return found
 
     def _sort_running(self) -> None:
         """Tell apart on which guarantees running work lives."""
-        queues, suspended = self._state.queues.by_name, self._state.suspended
+        suspended = self._state.suspended
         for job in self._state.running.values():
             if job.kept is None and job.id not in suspended:
-                self._by_guarantor.setdefault(queues[job.queue].guarantor, []).append(job)
+                for node in self._guarantors(job):
+                    self._by_guarantor.setdefault(node, []).append(job)
 
-    def _smallest_waiting(self, guarantor: QueueNode) -> float:
-        """The fewest cards (milli) with which a job that waits and lives on a guarantee could start; or infinity."""
-        if guarantor not in self._least_waiting:
+    def _waiting_on(self, guarantor: QueueNode) -> set[Amount]:
+        """With how much the first jobs of the lines that live on a guarantee could start."""
+        found = self._waiting.get(guarantor)
+        if found is None:
             heads = (line[0][2] for line in self._state.waiting.lines.values())
-            self._least_waiting[guarantor] = min(
-                (
-                    float(head.demand.least_amount.gpu_milli)
-                    for head in heads
-                    if self._state.queues.guarantor(head.queue) is guarantor
-                ),
-                default=float("inf"),
-            )
-        return self._least_waiting[guarantor]
+            amounts = {head.demand.least_amount for head in heads if guarantor in self._guarantors(head)}
+            found = self._waiting[guarantor] = amounts
+        return found
 
 
-def _held_milli(record: JobRecord) -> int:
-    return record.held_by([task for task in record.tasks if task.holding is not None]).gpu_milli
+def _held(record: JobRecord) -> Amount:
+    return record.held_by([task for task in record.tasks if task.holding is not None])
 
 
 def _place(record: JobRecord) -> tuple[int, bool, int, int]:

@@ -1,9 +1,9 @@
 """Where a job's queue and user stand: the part of the order that changes with what others hold.
 
-Queues within their guarantee go before those that borrow; then the class of priority; then, for orderings that share
-fairly, service: what a queue has had of late and holds now, relative to its weight. Queues are compared with their
-siblings, from the root down, and users with those of the same queue alone, so that neither the number of its users nor
-that of the queues below it adds to what a queue gets.
+Work that a guarantee of its queue covers goes first, then what one of a queue above covers, then what is borrowed; then
+the class of priority; then, for orderings that share fairly, service: what a queue has had of late and holds now,
+relative to its weight. Queues are compared with their siblings, from the root down, and users with those of the same
+queue alone, so that neither the number of its users nor that of the queues below it adds to what a queue gets.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from millpond.scheduling.ordering.line_table import (
     LEAST_MILLI,
     PRIORITY,
     QUEUE,
-    BoolArray,
+    REQUEST,
     FloatArray,
     LineTable,
 )
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State, user_account
-from millpond.scheduling.tenancy.admission import is_guaranteed
 from millpond.scheduling.tenancy.queues import QueueNode
 
 LOOKAHEAD_S = 3600.0
@@ -40,6 +39,9 @@ ROUND_S = 3600.0
 SHARE_POWER = 0.3
 SHARE_FLOOR = 0.05
 """Added to every share of a user, so that a newcomer does not go before everything."""
+
+OWN_GUARANTEE, GUARANTEE_ABOVE, BORROWED = 0.0, 1.0, 2.0
+"""First in a rank: covered by the nearest guarantee on the way up, by one further up alone, by none."""
 
 Rank = tuple[float, ...]
 
@@ -69,7 +71,7 @@ class QueueRank:
 
     def rank(self, record: JobRecord) -> Rank:
         """The lower, the earlier: borrowing or not, class of priority, service of queues and users, key."""
-        tier = float(not (self._has_guarantees and is_guaranteed(self._state, record)))
+        tier = self._tier(record.queue, record.demand.least_amount)
         priority, key, user = -float(record.job.priority), record.key[0], record.job.user
         if not self.by_share:
             return (tier, priority, key)
@@ -81,7 +83,7 @@ class QueueRank:
     def ranks(self, table: LineTable) -> tuple[FloatArray, ...]:
         """The ranks of the first of each line: the parts of ``rank``, (lines,) each."""
         keys: FloatArray = table.figure(KEY)
-        parts: list[FloatArray] = [(~self.guaranteed(table)).astype(np.float64), -table.figure(PRIORITY)]
+        parts: list[FloatArray] = [self.tiers(table), -table.figure(PRIORITY)]
         if self.by_share and len(table):
             accounts = [account or (DEFAULT_QUEUE, "") for account in table.accounts.items]
             of_lines = table.number(ACCOUNT)
@@ -93,21 +95,44 @@ class QueueRank:
             keys = np.where(keys < 0.0, keys, keys * np.array(self._stretches_of(accounts))[of_lines])
         return (*parts, keys)
 
-    def guaranteed(self, table: LineTable) -> BoolArray:
-        """(lines,) whether the first of the line is within the guarantee of its queue."""
+    def _tier(self, queue: str, amount: Amount) -> float:
         if not self._has_guarantees:
-            return np.zeros(len(table), dtype=np.bool_)
+            return BORROWED
         queues = self._state.queues
-        left = [-1 if queue is None else queues.guaranteed_left(queue) for queue in table.queues.items]
-        guaranteed: BoolArray = table.figure(LEAST_MILLI) <= np.array(left)[table.number(QUEUE)]
-        return guaranteed
+        guarantor = queues.guarantor(queue, amount)
+        if guarantor is None:
+            return BORROWED
+        return OWN_GUARANTEE if guarantor is queues.by_name[queue].guarantors[0] else GUARANTEE_ABOVE
+
+    def tiers(self, table: LineTable) -> FloatArray:
+        """(lines,) by which guarantee the first of each line is covered: the first part of its rank."""
+        tiers = np.full(len(table), BORROWED)
+        if not self._has_guarantees:
+            return tiers
+        by_name, milli, of_lines = self._state.queues.by_name, table.figure(LEAST_MILLI), table.number(QUEUE)
+        guarantors = [() if name is None else by_name[name].guarantors for name in table.queues.items]
+        others = self._cpu_and_memory(table) if self._state.queues.guarantees_cpus else ()
+        for level in range(max(map(len, guarantors), default=0) - 1, -1, -1):
+            left = np.array([_left(each[level]) if level < len(each) else _NO_GUARANTEE for each in guarantors])
+            with_cards, without, *left_of_others = left.T[:, of_lines]
+            covered = np.where(milli > 0, milli <= with_cards, without > 0)
+            for asked, room in zip(others, left_of_others, strict=False):
+                covered &= (asked <= room) | (asked == 0)
+            tiers[covered] = GUARANTEE_ABOVE if level else OWN_GUARANTEE
+        return tiers
+
+    def _cpu_and_memory(self, table: LineTable) -> tuple[FloatArray, FloatArray]:
+        """(lines,) the CPU (milli) and the memory (MiB) of the least size of the first of each line."""
+        amounts = [Amount() if each is None else each.least_amount for each in table.requests.items]
+        of_lines = table.number(REQUEST)
+        cpu, memory = np.array([(each.cpu_milli, each.memory_mib) for each in amounts], dtype=np.float64).T[:, of_lines]
+        return cpu, memory
 
     def rank_of_growth(self, record: JobRecord) -> Rank:
         """The beginning of the rank of a running gang when one of its missing tasks joins it: the key is left out."""
-        tier = 1.0
+        tier = BORROWED
         if self._has_guarantees:
-            state = self._state
-            tier = float(state.queues.borrows(record.queue, record.amount_of(record.queued()[:1])))
+            tier = self._tier(record.queue, record.amount_of(record.queued()[:1]))
         rank = (tier, -float(record.job.priority))
         return (*rank, *self.standing(record.queue, record.job.user)) if self.by_share else rank
 
@@ -181,6 +206,13 @@ class QueueRank:
 
 
 _NOTHING = (0.0, 0.0, 0.0)
+_NO_GUARANTEE = (-1.0, 0.0, -1.0, -1.0)
+
+
+def _left(node: QueueNode) -> tuple[float, float, float, float]:
+    """What a guarantee leaves: of compute; whether there are CPUs for work without cards; of CPU, and of memory."""
+    given, (milli, cpu, memory) = node.queue.guarantee, node.guarantee_left
+    return milli if given.gpu_milli else -1.0, float(given.cpu_milli > 0), cpu, memory
 
 
 def _has_accounts(state: State) -> bool:

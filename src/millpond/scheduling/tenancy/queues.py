@@ -20,7 +20,10 @@ UNBOUNDED = (math.inf, math.inf)
 class QueueNode:
     """One queue with its present usage (guaranteed GPU milli, CPU milli, memory MiB of what it holds)."""
 
-    __slots__ = ("children", "cpu_milli", "gpu_milli", "guarantor", "memory_mib", "parent", "path", "queue", "weights")
+    __slots__ = (
+        "children", "confined_to", "cpu_milli", "gpu_milli", "guarantors", "memory_mib", "parent", "path", "queue",
+        "weights",
+    )  # fmt: skip
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
         self.queue = queue
@@ -33,8 +36,10 @@ class QueueNode:
         self.memory_mib = 0
         self.path: tuple[QueueNode, ...] = (self,) if parent is None else (self, *parent.path)
         """From this queue up to the root."""
-        self.guarantor: QueueNode | None = None
-        """The queue whose guarantee it lives on: its own, or the nearest above it; None if there is none."""
+        self.guarantors: tuple[QueueNode, ...] = ()
+        """The queues on whose guarantees it lives: those of its path that are guaranteed anything."""
+        self.confined_to: tuple[QueueNode, ...] = ()
+        """The queues of its path whose guarantees it may not exceed, as it, or one above it, may not borrow."""
 
     @property
     def part(self) -> float:
@@ -45,10 +50,14 @@ class QueueNode:
     def exceeds_limit(self, amount: Amount) -> bool:
         """Whether ``amount`` more would go beyond this queue's own limit; nothing more of a resource never does."""
         limit = self.queue.limit
-        return limit is not None and (
-            _exceeds(self.gpu_milli, amount.gpu_milli, limit.gpu_milli)
-            or (limit.cpu_milli > 0 and _exceeds(self.cpu_milli, amount.cpu_milli, limit.cpu_milli))
-            or (limit.memory_mib > 0 and _exceeds(self.memory_mib, amount.memory_mib, limit.memory_mib))
+        return limit is not None and self._exceeds(limit, amount)
+
+    def _exceeds(self, bound: Amount, amount: Amount) -> bool:
+        """Whether ``amount`` more goes beyond a bound; of CPU and memory only where that names them."""
+        return (
+            (amount.gpu_milli > 0 and self.gpu_milli + amount.gpu_milli > bound.gpu_milli)
+            or (0 < bound.cpu_milli < self.cpu_milli + amount.cpu_milli and amount.cpu_milli > 0)
+            or (0 < bound.memory_mib < self.memory_mib + amount.memory_mib and amount.memory_mib > 0)
         )
 
     @property
@@ -60,13 +69,62 @@ class QueueNode:
         cpu = max(limit.cpu_milli - self.cpu_milli, 0) if limit.cpu_milli > 0 else math.inf
         return max(limit.gpu_milli - self.gpu_milli, 0), cpu
 
+    def add(self, amount: Amount, sign: int) -> None:
+        """Hold ``amount`` more (``sign`` -1: less)."""
+        self.gpu_milli += sign * amount.gpu_milli
+        self.cpu_milli += sign * amount.cpu_milli
+        self.memory_mib += sign * amount.memory_mib
+
+    def less(self, amount: Amount) -> QueueNode:
+        """The same queue by itself, as if it held ``amount`` less."""
+        twin = QueueNode(self.queue, None)
+        twin.gpu_milli, twin.cpu_milli, twin.memory_mib = self.gpu_milli, self.cpu_milli, self.memory_mib
+        twin.add(amount, -1)
+        return twin
+
+    def covers_all(self, *, with_cards: bool) -> bool:
+        """Whether this queue's own guarantee covers all that it holds with cards, or all without."""
+        given, (milli, cpu, memory) = self.queue.guarantee, self.guarantee_left
+        if with_cards:
+            return given.gpu_milli > 0 and min(milli, cpu, memory) >= 0
+        return given.cpu_milli > 0 and min(cpu, memory) >= 0
+
     def within_guarantee(self, amount: Amount) -> bool:
-        """Whether with ``amount`` more this queue still stays within its own guarantee of cards."""
-        return self.gpu_milli + amount.gpu_milli <= self.queue.guarantee.gpu_milli
+        """Whether this queue's own guarantee covers ``amount`` more.
 
+        Of cards or, for work without, of CPUs some have to be guaranteed. What else the guarantee does not name is not
+        counted.
+        """
+        given = self.queue.guarantee
+        if not (given.gpu_milli if amount.gpu_milli else given.cpu_milli):
+            return False
+        return not self._exceeds(given, amount)
 
-def _exceeds(used: int, more: int, limit: int) -> bool:
-    return more > 0 and used + more > limit
+    def keeps_out(self, amount: Amount) -> bool:
+        """Whether work that may not exceed this queue's guarantee may not hold ``amount`` more.
+
+        Work without cards is bounded only where CPUs are guaranteed.
+        """
+        return bool(amount.gpu_milli or self.queue.guarantee.cpu_milli) and not self.within_guarantee(amount)
+
+    @property
+    def guarantee_left(self) -> tuple[float, float, float]:
+        """What this queue's guarantee leaves of compute, CPU (milli) and memory (MiB).
+
+        Below 0 where the queue holds more; infinite where the guarantee does not name it.
+        """
+        given = self.queue.guarantee
+        return (
+            given.gpu_milli - self.gpu_milli if given.gpu_milli else math.inf,
+            given.cpu_milli - self.cpu_milli if given.cpu_milli else math.inf,
+            given.memory_mib - self.memory_mib if given.memory_mib else math.inf,
+        )
+
+    @property
+    def confined_room(self) -> tuple[float, float]:
+        """As ``room``, for work that may not exceed this queue's guarantee."""
+        milli, cpu, _ = self.guarantee_left
+        return max(milli, 0) if self.queue.guarantee.gpu_milli else 0, max(cpu, 0)
 
 
 class QueueTree:
@@ -77,6 +135,8 @@ class QueueTree:
         self.by_name: dict[str, QueueNode] = {}
         self.has_guarantees = False
         """Whether any queue is guaranteed anything."""
+        self.guarantees_cpus = False
+        """Whether any queue is guaranteed CPUs or memory."""
         self.has_bounds = False
         """Whether any queue has a limit or may not borrow."""
         self.depth = 0
@@ -102,10 +162,15 @@ class QueueTree:
         parent = self.by_name[queue.name].parent
         if parent is not None:
             parent.weights = sum(self.by_name[child].queue.weight for child in parent.children)
+        root = self.by_name[ROOT_QUEUE]
         for node in self.by_name.values():
-            node.guarantor = next((each for each in node.path if each.queue.guarantee.gpu_milli > 0), None)
+            node.guarantors = tuple(each for each in node.path if each.queue.guarantee != Amount())
+            nearest = (next(iter(each.guarantors), root) for each in node.path if not each.queue.borrows)
+            node.confined_to = tuple(dict.fromkeys(nearest))
         self.depth = max(len(node.path) for node in self.by_name.values()) - 1
-        self.has_guarantees = any(node.guarantor is not None for node in self.by_name.values())
+        self.has_guarantees = any(node.guarantors for node in self.by_name.values())
+        given = [node.queue.guarantee for node in self.by_name.values()]
+        self.guarantees_cpus = any(each.cpu_milli or each.memory_mib for each in given)
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
 
     def _define(self, queue: Queue) -> None:
@@ -144,11 +209,8 @@ class QueueTree:
         self._add(name, amount, sign)
 
     def _add(self, name: str, amount: Amount, sign: int) -> None:
-        gpu, cpu, memory = sign * amount.gpu_milli, sign * amount.cpu_milli, sign * amount.memory_mib
         for node in self.by_name[name].path:
-            node.gpu_milli += gpu
-            node.cpu_milli += cpu
-            node.memory_mib += memory
+            node.add(amount, sign)
             if sign < 0 and (node.gpu_milli < 0 or node.cpu_milli < 0 or node.memory_mib < 0):
                 raise InconsistentStateError(f"usage of queue {node.queue.name!r} fell below zero")
 
@@ -161,62 +223,59 @@ class QueueTree:
                 return node
         return None
 
-    def borrows(self, name: str, amount: Amount) -> bool:
-        """Whether ``amount`` more for this leaf would be beyond what it is guaranteed.
+    def guarantor(self, name: str, amount: Amount) -> QueueNode | None:
+        """The queue whose guarantee covers ``amount`` more for a leaf: the nearest on the way up; None if none does.
 
-        A leaf without a guarantee of its own lives on its parent's, and so on up; the root guarantees nothing.
+        What the guarantee of a group leaves beyond those of the queues in it, all of these may have.
         """
-        guarantor = self.guarantor(name)
-        return guarantor is None or not guarantor.within_guarantee(amount)
+        return next((node for node in self.by_name[name].guarantors if node.within_guarantee(amount)), None)
 
-    def guaranteed_left(self, name: str) -> int:
-        """How much more, in milli, a leaf may hold within its guarantee, or one above it; -1 where it borrows."""
-        guarantor = self.guarantor(name)
-        return -1 if guarantor is None else max(guarantor.queue.guarantee.gpu_milli - guarantor.gpu_milli, -1)
+    def borrows(self, name: str, amount: Amount) -> bool:
+        """Whether no guarantee covers ``amount`` more for this leaf."""
+        return self.guarantor(name, amount) is None
 
-    def guarantor(self, name: str) -> QueueNode | None:
-        """The queue whose guarantee a leaf lives on: its own, or the nearest above it; None if there is none."""
-        return self.by_name[name].guarantor
+    def shields(self, name: str, newcomer: str, *, with_cards: bool) -> bool:
+        """Whether a guarantee on which another leaf does not live covers what a leaf holds, with cards or without."""
+        path = self.by_name[newcomer].path
+        guarantors = self.by_name[name].guarantors
+        return any(node.covers_all(with_cards=with_cards) and node not in path for node in guarantors)
 
-    def shields(self, name: str, newcomer: str) -> bool:
-        """Whether a leaf is within a guarantee on which another leaf does not live."""
-        guarantor = self.guarantor(name)
-        return (
-            guarantor is not None and guarantor is not self.guarantor(newcomer) and guarantor.within_guarantee(Amount())
-        )
-
-    def may_borrow(self, name: str) -> bool:
-        """Whether the leaf and every queue above it may run beyond their guarantees."""
-        return all(node.queue.borrows for node in self.by_name[name].path)
+    def covers_all(self, name: str) -> bool:
+        """Whether a guarantee covers all cards that a leaf and those beside it on that guarantee hold."""
+        return any(node.covers_all(with_cards=True) for node in self.by_name[name].guarantors)
 
     def admits(self, name: str, amount: Amount) -> bool:
         """Whether the leaf may hold ``amount`` more: by all limits on the way up, and by who may borrow."""
         if not self.has_bounds:
             return True
-        if self.limiting(name, amount) is not None:
-            return False
-        return amount.gpu_milli == 0 or self.may_borrow(name) or not self.borrows(name, amount)
+        return self.limiting(name, amount) is None and self.confining(name, amount) is None
+
+    def confining(self, name: str, amount: Amount) -> QueueNode | None:
+        """The first queue on the way up whose guarantee ``amount`` would exceed where it may not; None: it may have it.
+
+        The root, which guarantees nothing, where a queue may not borrow that lives on no guarantee.
+        """
+        return next((node for node in self.by_name[name].confined_to if node.keeps_out(amount)), None)
 
     def room(self, name: str) -> tuple[float, float]:
         """The most compute and CPU, in milli, that ``admits`` may allow a leaf."""
-        milli, cpu = map(min, zip(*(node.room for node in self.by_name[name].path), strict=True))
-        return milli if self.may_borrow(name) else min(milli, max(self.guaranteed_left(name), 0)), cpu
+        node = self.by_name[name]
+        rooms = (*(each.room for each in node.path), *(each.confined_room for each in node.confined_to))
+        milli, cpu = map(min, zip(*rooms, strict=True))
+        return milli, cpu
 
     def is_below(self, name: str, ancestor: str) -> bool:
         """Whether a queue is another one, or one below it."""
         return self.by_name[ancestor] in self.by_name[name].path
 
-    def may_take_back(self, name: str, victim: str) -> bool:
-        """Whether a leaf within its guarantee may take back work of another leaf, because that is borrowed.
+    def may_take_back(self, name: str, amount: Amount, victim: str, *, with_cards: bool) -> bool:
+        """Whether a leaf may take ``amount`` back of what another leaf holds, because that is borrowed.
 
-        It is where the other holds more than it is guaranteed. Of what a queue above both of them is guaranteed, that
-        goes first to which one of them is guaranteed a part of its own.
+        Queues are compared below the nearest that both are below: there a guarantee on the leaf's way up covers
+        ``amount`` more, and none on the other's way up covers what is held.
+
+        Args:
+            with_cards: it is about work of the other that has cards, else about work that has none.
         """
-        path = self.by_name[name].path
-        own = next((level for level, node in enumerate(path) if node.queue.guarantee.gpu_milli > 0), len(path))
-        for node in self.by_name[victim].path:
-            if node in path[own + 1 :]:
-                return True
-            if node.queue.guarantee.gpu_milli > 0:
-                return node.gpu_milli > node.queue.guarantee.gpu_milli
-        return True
+        guarantor, path = self.guarantor(name, amount), self.by_name[victim].path
+        return guarantor is not None and guarantor not in path and not self.shields(victim, name, with_cards=with_cards)

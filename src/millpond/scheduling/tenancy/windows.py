@@ -18,7 +18,6 @@ from collections.abc import Callable
 from millpond.model import windows
 from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
-from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.workloads import Suspendable
 from millpond.scheduling import runs
@@ -132,7 +131,7 @@ def _borrowed(state: State, pool: str) -> list[JobRecord]:
     mark = state.journal.begin()
     began = {record.id: state.now if record.started_at is None else record.started_at for record in candidates}
     for record in sorted(candidates, key=lambda each: (-began[each.id], -each.sequence)):
-        if state.queues.borrows(record.queue, Amount()):
+        if not state.queues.covers_all(record.queue):
             held = record.held_by([task for task in record.tasks if task.holding is not None])
             state.queues.charge(record.queue, held, -1)
             found.append(record)

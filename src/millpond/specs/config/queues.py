@@ -56,7 +56,8 @@ class QueueFile(Strict):
     Attributes:
         name: jobs name it as ``queue``.
         parent: the queue above.
-        guarantee: what it gets whenever it asks; a number is GPUs.
+        guarantee: what it gets whenever it asks; a number is GPUs. What it leaves beyond the guarantees of the queues
+            below it, these may have; CPUs and memory count where it names them.
         limit: the most it ever holds; a number is GPUs; left out: no bound.
         weight: its share of what is left over, compared with its siblings.
         borrows: whether it may use what others leave idle beyond its guarantee.
