@@ -10,9 +10,10 @@ Between two of them
 - evictions end: in the last part of a long wait there are none, but for those by time.
 
 *By time*: where the ordering preempts, a job may take the place of an equal at a later instant than the event, because
-the keys of both have changed with the service they attain. That is an event of the clock, so what follows from it at
-the same instant counts with it: others find their place in what it has left. These evictions are counted apart, and so
-are turns; no pair may change places by time more than a few times.
+the keys of both have changed with the service they attain; and one that has become overdue has other nodes open to it.
+That is an event of the clock, so what follows from it at the same instant counts with it: others find their place in
+what it has left. These evictions are counted apart, and so are turns; no pair may change places by time more than a few
+times.
 
     python benchmarks/evictions.py [--steps 100000] [--first SEED] [--json FILE]
 """
@@ -149,17 +150,15 @@ class Walk:
         return found
 
     def _judge(self, decided: Sequence[tuple[float, Decision]], *, late: bool) -> None:
-        changes, turned_at, seen = 0, None, {}
-        for at, each in decided:
-            if not isinstance(each, Stop | Suspend) or not each.for_job:
-                continue
+        changes, seen = 0, {}
+        asked = [(at, each) for at, each in decided if isinstance(each, Stop | Suspend) and self._leaves(each)]
+        turned_at = {at for at, each in asked if at > self._event_at and self._is_by_clock(each)}
+        for at, each in asked:
             if each.cause is Cause.TURN_TAKEN:
                 self.found["turns"] += 1
                 continue
             self.found["evictions"] += 1
-            if self.preempts and at > self._event_at and self._is_by_ordering(each):
-                turned_at = at
-            by_time = at == turned_at
+            by_time = at in turned_at
             self.found["by time"] += by_time
             before = seen.get((each.for_job, each.job))
             seen[each.job, each.for_job] = at
@@ -172,11 +171,16 @@ class Walk:
         if changes > MOST_CHANGES * self._jobs:
             self.wrong.append(f"{changes} changes of place by time among {self._jobs} jobs")
 
-    def _is_by_ordering(self, decision: Stop | Suspend) -> bool:
-        """Whether a job left for an equal, by what the ordering makes of them."""
+    def _leaves(self, decision: Stop | Suspend) -> bool:
+        """Whether a job leaves for another, and does not only give up tasks that it can do without."""
+        return bool(decision.for_job) and decision.cause is not Cause.SHRUNK
+
+    def _is_by_clock(self, decision: Stop | Suspend) -> bool:
+        """Whether a job left for an equal, by what the ordering makes of them, or for one that has become overdue."""
         jobs = self.world.core.jobs
-        victim, successor = jobs[decision.job].job, jobs[decision.for_job].job
-        return decision.cause is Cause.PREEMPTED and victim.priority == successor.priority
+        victim, successor = jobs[decision.job].job, jobs[decision.for_job]
+        is_equal = self.preempts and victim.priority == successor.job.priority
+        return decision.cause is Cause.PREEMPTED and (is_equal or successor.overdue)
 
 
 @program

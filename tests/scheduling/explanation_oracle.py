@@ -145,6 +145,11 @@ class Supposition:
             self.core.handle(LimitChanged(self.now, Limit(*account)))
         for pool in list(self.state.cluster.pools.values()):
             self.core.handle(PoolChanged(self.now, replace(pool, lending=())))
+        return self.borrowing()
+
+    def borrowing(self) -> Supposition:
+        """Work that is not preemptible may borrow, too."""
+        self.state.queues.would_keep = lambda name, amount: False  # type: ignore[method-assign]
         return self
 
     def refusing(self, job: str) -> Supposition:
@@ -243,6 +248,8 @@ class Oracle:
             pool = state.cluster.pools[record.job.pool]
             there.core.handle(PoolChanged(self.now, replace(pool, lending=())))
             there.core.decide(self.now)
+        elif reason.cause is Cause.GUARANTEE_OF_OTHERS and not reason.blocked_by:
+            there.borrowing()
         elif reason.cause is Cause.GUARANTEE_OF_OTHERS:
             queue = state.queues.by_name[reason.blocked_by].queue
             there.core.handle(QueueChanged(self.now, replace(queue, borrows=True)))

@@ -7,6 +7,7 @@ from scenes import Scene, play
 from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.decisions import Start, Stop
+from millpond.model.events import QueueChanged
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
@@ -175,11 +176,11 @@ SCENES = [
         queues=HALVES,
     ),
     Scene(
-        "borrowed work that is not preemptible stays",
+        "work that is not preemptible borrows nothing",
         POOL,
-        (B1,),
-        "big",
-        before=(single("big", 4, queue="a", preemptible=False),),
+        (single("kept3", 1, queue="a", preemptible=False), A1),
+        "kept1 kept2 a1",
+        before=tuple(single(f"kept{i}", queue="a", preemptible=False) for i in (1, 2)),
         queues=HALVES,
     ),
     Scene(
@@ -306,6 +307,33 @@ SCENES = [
 @pytest.mark.parametrize("scene", SCENES, ids=str)
 def test_borrowing_and_reclaim(scene: Scene) -> None:
     play(scene)
+
+
+def test_borrowed_work_that_is_not_preemptible_stays() -> None:
+    world = World(*POOL, queues=(queue("a", guarantee=4), queue("b")))
+    world.submit(single("big", 4, queue="a", preemptible=False))
+    for each in HALVES:  # what it has is borrowed from now on
+        world.tell(QueueChanged(world.now, each))
+    world.submit(B1)
+    assert world.running() == {"big"}
+    assert "not preemptible" in world.core.explain("b1", world.now).summary
+
+
+def test_a_job_that_is_not_preemptible_is_refused_where_no_guarantee_ever_covers_it() -> None:
+    world = World(*POOL, queues=(*HALVES, queue("c")))
+    for job in (single("wide", 3, queue="a", preemptible=False), single("poor", queue="c", preemptible=False)):
+        refusal = world.core.check(job)
+        assert refusal is not None
+        assert "borrows nothing" in refusal.summary
+    assert world.core.check(single("fits", 2, queue="a", preemptible=False)) is None
+    assert world.core.check(gang("light", 1, asks(0, cpus=4), queue="c", preemptible=False)) is None
+
+
+def test_what_waits_behind_work_that_may_not_borrow_does() -> None:
+    world = World(*POOL, queues=HALVES)
+    world.submit(*(single(f"kept{i}", queue="a", preemptible=False) for i in range(3)), A1)
+    assert world.running() == {"kept0", "kept1", "a1"}
+    assert "not preemptible, so it borrows nothing" in world.core.explain("kept2", world.now).summary
 
 
 def test_reclaimed_work_returns_to_its_queue_and_runs_again_when_the_guarantee_is_not_used() -> None:

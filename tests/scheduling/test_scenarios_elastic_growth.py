@@ -17,8 +17,8 @@ UNRESERVED = Settings("edf", reserve=False)
 
 def crowd(world: World, *, priority: Priority = Priority.NORMAL, **fields: str) -> None:
     """Of four cards a job has three until 50, and an elastic gang that would like three has one."""
-    world.submit(single("x", 3, preemptible=False), lasting=50)
-    world.submit(elastic("e", (1, 3, 3), asks(1), preemptible=False, priority=priority, **fields))
+    world.submit(single("x", 3, minimum_run_s=10_000.0), lasting=50)
+    world.submit(elastic("e", (1, 3, 3), asks(1), minimum_run_s=10_000.0, priority=priority, **fields))
     assert len(world.nodes_of("e")) == 1
 
 

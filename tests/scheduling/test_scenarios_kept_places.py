@@ -140,7 +140,7 @@ def test_a_failed_card_a_drained_node_and_closing_hours_end_it() -> None:
     card.tell(
         DeviceHealthChanged(card.now, "n", card.core._state.cluster.nodes[0].devices[0].uuid, DeviceHealth.FAULTY)
     )
-    drained = kept(preemptible=False)
+    drained = kept(job=single("j", keep_s=KEEP_S, queue="team", preemptible=False))
     drained.tell(NodeClosed(drained.now, "n", Cordon(drained.now, drain=True)))
     closed = kept(windows=(Window(0, 5),))
     closed.go_to(301.0)
@@ -205,7 +205,7 @@ def test_what_is_asked_of_running_work_is_refused_with_the_reason() -> None:
 
 
 def test_a_higher_class_takes_a_kept_place_before_it_ends_running_work() -> None:
-    world = kept(single("other", priority=Priority.LOW), preemptible=False, minimum_run_s=10_000.0)
+    world = kept(single("other", priority=Priority.LOW), minimum_run_s=10_000.0)
     world.submit(single("high", priority=Priority.HIGH))
     assert world.running() == {"high", "other"}
     assert_failed(world)

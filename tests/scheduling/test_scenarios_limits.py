@@ -163,7 +163,7 @@ def test_frozen_work_under_the_limit_leaves_before_what_runs() -> None:
 
 def test_where_nobody_may_be_asked_the_job_waits_for_the_limit() -> None:
     world = World(*ROOMY, queues=TEAM)
-    world.submit(gang("b", 4, asks(1), queue="blue", preemptible=False))
+    world.submit(gang("b", 4, asks(1), queue="blue", minimum_run_s=10_000.0))
     world.submit(single("high", queue="red", priority=Priority.HIGH))
     assert world.state("high") is JobState.QUEUED
     assert world.why("high").cause is Cause.QUEUE_LIMIT

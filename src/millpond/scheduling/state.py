@@ -271,8 +271,13 @@ class State:
         return self.queues.has_bounds or self.limits.in_force or bool(self.unlent)
 
     def admits(self, record: JobRecord, amount: Amount) -> bool:
-        """Whether a job may hold ``amount`` more, by its queue, all queues above, its user, and what its pool lends."""
+        """Whether a job may hold ``amount`` more, by its queue, all queues above, its user, and what its pool lends.
+
+        Work that is not preemptible could not give back what it borrows: it borrows nothing.
+        """
         if not self.queues.admits(record.queue, amount) or self.limits.exceeded(record.job, amount) is not None:
+            return False
+        if not record.job.preemptible and self.queues.would_keep(record.queue, amount):
             return False
         return self.lends(record, amount)
 

@@ -240,7 +240,7 @@ class AdmissionCycle:
             return AdmissionVerdict.KEPT_OUT
         # 3. Admit: as many tasks as the limits of its queue and its user allow.
         tasks = None
-        if record.elastic or self._bounded:
+        if record.elastic or self._bounded or not record.job.preemptible:
             tasks = admitted_tasks(self._state, record)
             if not tasks:
                 return self._make_room_under_limit(record, outcome)

@@ -31,7 +31,7 @@ from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBound
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import room_under_limits
-from millpond.scheduling.tenancy.queue_rank import BORROWED, QueueRank
+from millpond.scheduling.tenancy.queue_rank import QueueRank
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Prospects:
         table = self._table
         self.admitted, self.makes_room = _admitted(self._state, table), np.zeros(len(table), dtype=np.bool_)
         if departures is not None:
-            guaranteed = self._standing.tiers(table) < BORROWED
+            guaranteed = self._standing.covered(table)
             self.admitted |= guaranteed
             self.makes_room |= guaranteed
             self.makes_room |= table.figure(PRIORITY) > departures.lowest_class

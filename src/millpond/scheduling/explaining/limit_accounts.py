@@ -29,7 +29,8 @@ class LimitAccounts:
 
     def charges(self, record: JobRecord) -> tuple[tuple[int, int], ...]:
         """(account, amount) for each limit on a job's queue, the queues above, its user and its group."""
-        return tuple(self._charges(record)) if self._state.has_bounds else ()
+        is_free = record.job.preemptible and not self._state.has_bounds
+        return () if is_free else tuple(self._charges(record))
 
     def _charges(self, record: JobRecord) -> Iterator[tuple[int, int]]:
         queues, limits = self._state.queues, self._state.limits
@@ -42,6 +43,9 @@ class LimitAccounts:
             for node in queues.by_name[record.queue].confined_to:
                 spare = node.queue.guarantee.gpu_milli - node.gpu_milli
                 yield self._account(("guarantee", node.queue.name), spare), milli
+            if not record.job.preemptible and (guarantors := queues.by_name[record.queue].guarantors):
+                spare = guarantors[-1].queue.guarantee.gpu_milli - guarantors[-1].gpu_milli
+                yield self._account(("guarantee", guarantors[-1].queue.name), spare), milli
         for account in ((record.job.user, ""), ("", record.queue)):
             bound, held = limits.by_account.get(account), limits.held.get(account)
             if bound is not None and bound.jobs is not None:

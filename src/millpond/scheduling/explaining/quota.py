@@ -45,7 +45,16 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
             opens_at=windows.opens_at(hours, state.now),
         )
     confining = state.queues.confining(record.queue, amount)
-    return None if confining is None else _not_borrowing(state, record, confining)
+    if confining is not None:
+        return _not_borrowing(state, record, confining)
+    if not record.job.preemptible and state.queues.would_keep(record.queue, amount):
+        return Reason(
+            Cause.GUARANTEE_OF_OTHERS,
+            f"the job is not preemptible, so it borrows nothing, and {gpus_text(amount.gpu_milli)} more would exceed "
+            f"the guarantee of queue {record.queue}",
+            (("asked_milli", amount.gpu_milli),),
+        )
+    return None
 
 
 def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Reason:

@@ -16,6 +16,7 @@ from millpond.scheduling.explaining.wording import cpus_text, gpus_text
 from millpond.scheduling.feasibility.empty_pool import EmptyPool
 from millpond.scheduling.feasibility.single_tasks import device_memory_mib, holds, task_infeasibility
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.queues import QueueNode
 
 MOST_TRIALS = 32
 """Smaller gangs that are tried in search of one that would be possible."""
@@ -193,7 +194,26 @@ def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibi
             _written(field, most) if most else "",
             (("asked", wanted // unit), ("limit", most // unit)),
         )
-    return None
+    return None if job.preemptible else _unguaranteed(state, job, asked)
+
+
+def _unguaranteed(state: State, job: Job, asked: Amount) -> Infeasibility | None:
+    """A job that is not preemptible, so that it may not borrow, of more than the guarantees it could live on."""
+    queues, path = state.queues, state.queues.by_name[job.queue].path
+    empty = [QueueNode(node.queue, None) for node in path]
+    counts = (asked.gpu_milli and queues.has_guarantees) or (asked.cpu_milli and queues.guarantees_cpus)
+    if not counts or any(node.within_guarantee(asked) for node in empty):
+        return None
+    most = max(node.queue.guarantee.gpu_milli for node in empty)
+    return Infeasibility(
+        f"the job is not preemptible, so it borrows nothing, and asks for {gpus_text(asked.gpu_milli)} and "
+        f"{cpus_text(asked.cpu_milli)}; no guarantee of queue {job.queue!r} or above it covers that (the largest is of "
+        f"{gpus_text(most)})",
+        "leave it preemptible, ask for less, or have the guarantee raised",
+        "preemptible",
+        "true",
+        (("asked", asked.gpu_milli // 1000), ("limit", most // 1000)),
+    )
 
 
 def _account_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:

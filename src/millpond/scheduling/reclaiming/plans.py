@@ -36,7 +36,7 @@ from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.admission import is_admitted, limit_in_the_way
+from millpond.scheduling.tenancy.admission import is_admitted, is_covered_alike, limit_in_the_way
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 
@@ -101,8 +101,7 @@ class Planner:
         harm, preference = self._lost_work(slots)
 
         def may_grow(tasks: list[TaskRecord]) -> bool:
-            borrows = state.queues.borrows(record.queue, record.amount_of(tasks))
-            return not borrows and is_admitted(state, record, tasks)
+            return is_covered_alike(state, record, tasks) and is_admitted(state, record, tasks)
 
         harm = np.where(allowed, harm, np.inf)
         rule = Rule(Cause.RECLAIMED, harm, preference, mask, may_grow, parts=parts, is_open=is_open, still=still)

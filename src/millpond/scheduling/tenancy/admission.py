@@ -1,8 +1,8 @@
 """Admission: how much of a job its queue, every queue above, and the limits of its user and group let start now.
 
 A rigid job is admitted whole or not at all. An elastic one may start smaller, with at least the minimum of each role.
-If that minimum is within its queue's guarantee the job counts as guaranteed work, and so starts with no more than what
-is guaranteed; it grows into what others leave.
+If a guarantee covers that minimum the job counts as guaranteed work, and so starts with no more than the same guarantee
+covers; it grows into what others leave.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from millpond.scheduling.tenancy.queues import UNBOUNDED, QueueNode
 
 def is_admitted(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
     """Whether these tasks of a job may hold what they ask for beside all that its queue and its user hold."""
-    return not state.has_bounds or state.admits(record, record.amount_of(tasks))
+    is_free = record.job.preemptible and not state.has_bounds
+    return is_free or state.admits(record, record.amount_of(tasks))
 
 
 def is_guaranteed(state: State, record: JobRecord) -> bool:
@@ -48,14 +49,17 @@ def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
     queued = record.queued()
     if not record.elastic:
         return queued if is_admitted(state, record, queued) else []
-    guaranteed = is_guaranteed(state, record)
-    if not guaranteed and is_admitted(state, record, queued):
+    if not is_guaranteed(state, record) and is_admitted(state, record, queued):
         return queued
-    queues = state.queues
 
     def is_allowed(tasks: list[TaskRecord]) -> bool:
-        if guaranteed and queues.borrows(record.queue, record.amount_of(tasks)):
-            return False
-        return is_admitted(state, record, tasks)
+        return is_covered_alike(state, record, tasks) and is_admitted(state, record, tasks)
 
     return most_tasks(record.job, queued, is_allowed)
+
+
+def is_covered_alike(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
+    """Whether the guarantee that covers the least size of a waiting job, if one does, covers these of its tasks too."""
+    queues = state.queues
+    guarantor = queues.guarantor(record.queue, record.demand.least_amount)
+    return guarantor is None or guarantor.within_guarantee(record.amount_of(tasks))

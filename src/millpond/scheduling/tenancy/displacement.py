@@ -11,8 +11,9 @@ from there up are common to both.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
    (``tenancy.queue_rank``), then by their keys. Behind the first job of a pool that found no room no later queue takes
    room from others, or the weights would give way to whichever queue has the lower keys.
-4. What leaves stays borrowed: no eviction lets a job that it ends be covered by a guarantee of its own side; nor, where
-   the newcomer borrows and would have to give the room back, one that waits.
+4. What leaves stays borrowed: no eviction lets a job that it ends be covered by a guarantee of its own side, nor one
+   that has left for others by any; nor, where the newcomer borrows and would have to give the room back, one that waits
+   by a guarantee of the side of what leaves.
 
 Protections come before all of this and are kept with the work itself: its minimum run time, its budget of preemptions,
 and whether it is preemptible (``reclaiming.roster``).
@@ -171,19 +172,19 @@ class Displacement:
         return by is Entitlement.GUARANTEE or self._would_be_owed(record, victim, guarantor)
 
     def _stays_borrowed(self, record: JobRecord, victim: JobRecord, beside: Sequence[JobRecord]) -> bool:
-        """Rule 4, for each guarantee of the side of running work."""
-        queues = self._state.queues
-        path, covers = queues.by_name[record.queue].path, queues.guarantor(record.queue, record.demand.least_amount)
+        """Rule 4: for guarantees of the side of running work, and for common ones of those that left for others."""
+        queues, amount = self._state.queues, record.demand.least_amount
+        path, covers = queues.by_name[record.queue].path, queues.guarantor(record.queue, amount)
         borrows = covers is None or covers in queues.by_name[victim.queue].path
         held = _held(victim)
         for node in self._guarantors(victim):
-            if node in path:
-                break  # what leaves one child of a guarantee, another one takes
-            without = node.less(held)
-            leaving = (job for job in (victim, *beside, *self._leaving) if node in self._guarantors(job))
-            if any(without.within_guarantee(job.demand.least_amount) for job in leaving):
+            without, is_common = node.less(held), node in path
+            if is_common:
+                without.add(amount, 1)
+            left = self._leaving if is_common else (victim, *beside, *self._leaving)
+            if any(without.within_guarantee(job.demand.least_amount) for job in left if node in self._guarantors(job)):
                 return False
-            if borrows and any(map(without.within_guarantee, self._waiting_on(node))):
+            if borrows and not is_common and any(map(without.within_guarantee, self._waiting_on(node))):
                 return False
         return True
 

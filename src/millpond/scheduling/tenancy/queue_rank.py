@@ -1,9 +1,9 @@
 """Where a job's queue and user stand: the part of the order that changes with what others hold.
 
-Work that a guarantee of its queue covers goes first, then what one of a queue above covers, then what is borrowed; then
-the class of priority; then, for orderings that share fairly, service: what a queue has had of late and holds now,
-relative to its weight. Queues are compared with their siblings, from the root down, and users with those of the same
-queue alone, so that neither the number of its users nor that of the queues below it adds to what a queue gets.
+Work that a guarantee covers goes before what is borrowed; then the class of priority; then, for orderings that share
+fairly, service: what a queue has had of late and holds now, relative to its weight. Queues are compared with their
+siblings, from the root down, and users with those of the same queue alone, so that neither the number of its users nor
+that of the queues below it adds to what a queue gets.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from millpond.scheduling.ordering.line_table import (
     PRIORITY,
     QUEUE,
     REQUEST,
+    BoolArray,
     FloatArray,
     LineTable,
 )
@@ -39,9 +40,6 @@ ROUND_S = 3600.0
 SHARE_POWER = 0.3
 SHARE_FLOOR = 0.05
 """Added to every share of a user, so that a newcomer does not go before everything."""
-
-OWN_GUARANTEE, GUARANTEE_ABOVE, BORROWED = 0.0, 1.0, 2.0
-"""First in a rank: covered by the nearest guarantee on the way up, by one further up alone, by none."""
 
 Rank = tuple[float, ...]
 
@@ -83,7 +81,7 @@ class QueueRank:
     def ranks(self, table: LineTable) -> tuple[FloatArray, ...]:
         """The ranks of the first of each line: the parts of ``rank``, (lines,) each."""
         keys: FloatArray = table.figure(KEY)
-        parts: list[FloatArray] = [self.tiers(table), -table.figure(PRIORITY)]
+        parts: list[FloatArray] = [(~self.covered(table)).astype(np.float64), -table.figure(PRIORITY)]
         if self.by_share and len(table):
             accounts = [account or (DEFAULT_QUEUE, "") for account in table.accounts.items]
             of_lines = table.number(ACCOUNT)
@@ -96,30 +94,24 @@ class QueueRank:
         return (*parts, keys)
 
     def _tier(self, queue: str, amount: Amount) -> float:
-        if not self._has_guarantees:
-            return BORROWED
-        queues = self._state.queues
-        guarantor = queues.guarantor(queue, amount)
-        if guarantor is None:
-            return BORROWED
-        return OWN_GUARANTEE if guarantor is queues.by_name[queue].guarantors[0] else GUARANTEE_ABOVE
+        return float(not self._has_guarantees or self._state.queues.borrows(queue, amount))
 
-    def tiers(self, table: LineTable) -> FloatArray:
-        """(lines,) by which guarantee the first of each line is covered: the first part of its rank."""
-        tiers = np.full(len(table), BORROWED)
+    def covered(self, table: LineTable) -> BoolArray:
+        """(lines,) whether a guarantee covers the first of each line."""
+        found = np.zeros(len(table), dtype=np.bool_)
         if not self._has_guarantees:
-            return tiers
+            return found
         by_name, milli, of_lines = self._state.queues.by_name, table.figure(LEAST_MILLI), table.number(QUEUE)
         guarantors = [() if name is None else by_name[name].guarantors for name in table.queues.items]
         others = self._cpu_and_memory(table) if self._state.queues.guarantees_cpus else ()
-        for level in range(max(map(len, guarantors), default=0) - 1, -1, -1):
+        for level in range(max(map(len, guarantors), default=0)):
             left = np.array([_left(each[level]) if level < len(each) else _NO_GUARANTEE for each in guarantors])
             with_cards, without, *left_of_others = left.T[:, of_lines]
             covered = np.where(milli > 0, milli <= with_cards, without > 0)
             for asked, room in zip(others, left_of_others, strict=False):
                 covered &= (asked <= room) | (asked == 0)
-            tiers[covered] = GUARANTEE_ABOVE if level else OWN_GUARANTEE
-        return tiers
+            found |= covered
+        return found
 
     def _cpu_and_memory(self, table: LineTable) -> tuple[FloatArray, FloatArray]:
         """(lines,) the CPU (milli) and the memory (MiB) of the least size of the first of each line."""
@@ -130,9 +122,7 @@ class QueueRank:
 
     def rank_of_growth(self, record: JobRecord) -> Rank:
         """The beginning of the rank of a running gang when one of its missing tasks joins it: the key is left out."""
-        tier = BORROWED
-        if self._has_guarantees:
-            tier = self._tier(record.queue, record.amount_of(record.queued()[:1]))
+        tier = self._tier(record.queue, record.amount_of(record.queued()[:1]))
         rank = (tier, -float(record.job.priority))
         return (*rank, *self.standing(record.queue, record.job.user)) if self.by_share else rank
 

@@ -234,6 +234,11 @@ class QueueTree:
         """Whether no guarantee covers ``amount`` more for this leaf."""
         return self.guarantor(name, amount) is None
 
+    def would_keep(self, name: str, amount: Amount) -> bool:
+        """Whether ``amount`` more, held for good by a leaf, could keep others from what they are guaranteed."""
+        counts = amount.gpu_milli if self.has_guarantees else 0
+        return bool(counts or (self.guarantees_cpus and amount.cpu_milli)) and self.borrows(name, amount)
+
     def shields(self, name: str, newcomer: str, *, with_cards: bool) -> bool:
         """Whether a guarantee on which another leaf does not live covers what a leaf holds, with cards or without."""
         path = self.by_name[newcomer].path

@@ -119,7 +119,8 @@ class JobFile(Strict):
         topology: within what all tasks must or should lie; a bare word is required.
         env: variables of its tasks.
         checkpoint: how it saves its work when it has to leave.
-        preemptible: whether it may be ended for others and run again later.
+        preemptible: whether it may be ended for others and run again later; if not, it borrows nothing: where
+            queues have guarantees, one of them has to cover it.
         extras: named extra resources of one task, such as RDMA cards and licences.
         name: what people call it; ``after`` and commands find it by this. Its id is made of it.
         gpu_models: any of these; empty is any.
