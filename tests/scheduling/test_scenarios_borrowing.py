@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from scenes import Scene, play
 from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.decisions import Start, Stop
+from millpond.model.errors import InvalidInputError
 from millpond.model.events import QueueChanged
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
@@ -307,6 +311,24 @@ SCENES = [
 @pytest.mark.parametrize("scene", SCENES, ids=str)
 def test_borrowing_and_reclaim(scene: Scene) -> None:
     play(scene)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"weight": 0.0}, "weight of 0"),
+        ({"weight": float("nan")}, "weight of nan"),
+        ({"guarantee": Amount(-1)}, "less than nothing"),
+        ({"limit": Amount(0, -1)}, "less than nothing"),
+        ({"guarantee": Amount(2_000), "limit": Amount(1_000)}, "may hold at most"),
+    ],
+)
+def test_what_no_queue_can_be_is_refused_and_changes_nothing(fault: dict[str, Any], words: str) -> None:
+    world = World(*POOL, queues=HALVES)
+    before = world.core.snapshot()
+    with pytest.raises(InvalidInputError, match=words):
+        world.tell(QueueChanged(world.now, replace(HALVES[0], **fault)))
+    assert world.core.snapshot() == before
 
 
 def test_borrowed_work_that_is_not_preemptible_stays() -> None:

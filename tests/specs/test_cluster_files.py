@@ -75,6 +75,28 @@ def test_parents_come_before_their_children() -> None:
     assert [queue.name for queue in read_cluster(FULL).queues] == ["vision", "ada"]
 
 
+@pytest.mark.parametrize(
+    ("queues", "fault"),
+    [
+        (
+            "- {name: a, guarantee: 8, limit: 4}",
+            r"2:34: queues.0.limit: at most 4 GPUs, but it is guaranteed 8 GPUs; raise it to 8 GPUs",
+        ),
+        (
+            "- {name: a, parent: g, guarantee: 3}\n- {name: g, guarantee: 4}\n- {name: b, parent: g, guarantee: 3}",
+            r"3:24: queues.1.guarantee: 4 GPUs, but the queues below g are guaranteed 6 GPUs together; raise it to 6",
+        ),
+        (
+            "- {name: g, limit: {cpus: 8}}\n- {name: h, parent: g}\n- {name: a, parent: h, guarantee: {cpus: 16}}",
+            r"queues.0.limit: at most 8 CPUs, but the queues below g are guaranteed 16 CPUs",
+        ),
+    ],
+)
+def test_guarantees_that_cannot_hold_are_refused_with_their_line(queues: str, fault: str) -> None:
+    with pytest.raises(SpecError, match=fault):
+        read_cluster(f"queues:\n{queues}\n")
+
+
 def test_a_limit_bounds_only_what_it_names_and_a_guarantee_gives_only_that() -> None:
     vision = read_cluster(FULL).queues[0]
     assert vision.guarantee.gpu_milli == 4000

@@ -127,6 +127,21 @@ class QueueNode:
         return max(milli, 0) if self.queue.guarantee.gpu_milli else 0, max(cpu, 0)
 
 
+def _require_sound(queue: Queue) -> None:
+    """Refuse what no queue can be."""
+    limit = queue.limit or Amount()
+    if not 0 < queue.weight < math.inf:
+        raise InvalidInputError(f"queue {queue.name!r} has a weight of {queue.weight}", "use a number above 0")
+    for each in (queue.guarantee, limit):
+        if min(each.gpu_milli, each.cpu_milli, each.memory_mib) < 0:
+            raise InvalidInputError(f"queue {queue.name!r} is given less than nothing ({each})", "use zero or more")
+    if queue.limit is not None and QueueNode(queue, None).exceeds_limit(queue.guarantee):
+        raise InvalidInputError(
+            f"queue {queue.name!r} is guaranteed {queue.guarantee}, and may hold at most {limit}",
+            "raise the limit, or lower the guarantee",
+        )
+
+
 class QueueTree:
     """All queues. There is always a root and, under it, the leaf that takes jobs naming no other."""
 
@@ -155,9 +170,11 @@ class QueueTree:
         """Define or redefine a queue; its parent comes first.
 
         Raises:
-            InvalidInputError: the parent is unknown, or another than before.
+            InvalidInputError: the parent is unknown, or another than before; or no weight, guarantee or limit is like
+                this.
         """
         self.journal.require_no_trial()
+        _require_sound(queue)
         self._define(queue)
         parent = self.by_name[queue.name].parent
         if parent is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
 from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
 from millpond.specs.config.prices import PriceList
 from millpond.specs.config.provisioning import ContainersFile, ProvisioningRules, SourceFile
-from millpond.specs.config.queues import QueueFile, QueuePaths, parents_first
+from millpond.specs.config.queues import QueueFile, QueuePaths, broken_promises, parents_first
 from millpond.specs.config.tasks import DevFile, DevRules, RunAs, RunAsFile, TaskRules, TasksFile
 from millpond.specs.config.webhooks import Webhook, WebhookFile
 from millpond.specs.errors import Problem, SpecError, suggest
@@ -146,12 +146,16 @@ def check_cluster(located: Located) -> ClusterConfig:
         *_unknown_names(file, located),
         *_nested_sources(file, located),
     ]
+    queues: tuple[Queue, ...] = ()
+    if not problems:
+        queues = tuple(parents_first([queue.queue() for queue in file.queues]))
+        problems += _broken_promises(file, queues, located)
     webhooks, oidc = _webhooks(file, located, problems), _oidc(file, located, problems)
     if problems:
         raise SpecError(problems)
     return ClusterConfig(
         tuple(pool.pool() for pool in file.pools),
-        tuple(parents_first([queue.queue() for queue in file.queues])),
+        queues,
         tuple(node.node() for node in file.nodes),
         file.prices,
         webhooks,
@@ -259,6 +263,14 @@ def _unknown_names(file: ClusterFile, located: Located) -> list[Problem]:
         if steps > len(parents):
             problems.append(located.problem(at, f"queue {queue.name!r} is below itself", f"end at {ROOT_QUEUE!r}"))
     return problems
+
+
+def _broken_promises(file: ClusterFile, queues: Sequence[Queue], located: Located) -> list[Problem]:
+    index = {queue.name: index for index, queue in enumerate(file.queues)}
+    return [
+        located.problem(("queues", index[name], field), message, remedy)
+        for name, field, message, remedy in broken_promises(queues)
+    ]
 
 
 def _secret_in(file: str | None, located: Located, at: FieldPath, problems: list[Problem]) -> str:

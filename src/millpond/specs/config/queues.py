@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from millpond.model.amounts import memory_text, milli_text
 from millpond.model.resources import Amount
 from millpond.model.tenants import ROOT_QUEUE, Queue
 from millpond.specs.config.pools import Registries
@@ -57,7 +59,8 @@ class QueueFile(Strict):
         name: jobs name it as ``queue``.
         parent: the queue above.
         guarantee: what it gets whenever it asks; a number is GPUs. What it leaves beyond the guarantees of the queues
-            below it, these may have; CPUs and memory count where it names them.
+            below it, these may have; CPUs and memory count where it names them. It is at most its limit and, if it
+            names a resource, at least what those below are guaranteed of it together.
         limit: the most it ever holds; a number is GPUs; left out: no bound.
         weight: its share of what is left over, compared with its siblings.
         borrows: whether it may use what others leave idle beyond its guarantee.
@@ -107,6 +110,38 @@ class QueuePaths:
 
 def _paths(written: list[str] | None) -> tuple[Path, ...] | None:
     return None if written is None else tuple(map(Path, written))
+
+
+_PARTS: tuple[tuple[str, Callable[[int], str]], ...] = (
+    ("gpu_milli", lambda milli: f"{milli_text(milli)} GPUs"),
+    ("cpu_milli", lambda milli: f"{milli_text(milli)} CPUs"),
+    ("memory_mib", lambda mib: f"{memory_text(mib)} of memory"),
+)
+
+
+def broken_promises(queues: Sequence[Queue]) -> Iterator[tuple[str, str, str, str]]:
+    """Guarantees that cannot hold beside a limit, or beside those of the queues below: a row for each.
+
+    Args:
+        queues: each of them after its parent.
+
+    Yields:
+        the queue and its field that fall short, what is wrong, and the remedy.
+    """
+    for part, text in _PARTS:
+        owed: dict[str, int] = {}
+        for queue in reversed(queues):
+            below, own = owed.get(queue.name, 0), getattr(queue.guarantee, part)
+            promised = max(below, own)
+            owed[queue.parent] = owed.get(queue.parent, 0) + promised
+            most = UNLIMITED if queue.limit is None else getattr(queue.limit, part)
+            if 0 < own < below:
+                message = f"{text(own)}, but the queues below {queue.name} are guaranteed {text(below)} together"
+                yield queue.name, "guarantee", message, f"raise it to {text(below)}, or lower theirs"
+            if most < promised:
+                whom = "it is" if promised == own else f"the queues below {queue.name} are"
+                message = f"at most {text(most)}, but {whom} guaranteed {text(promised)}"
+                yield queue.name, "limit", message, f"raise it to {text(promised)}, or lower the guarantee"
 
 
 def parents_first(queues: list[Queue]) -> list[Queue]:
