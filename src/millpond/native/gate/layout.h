@@ -65,9 +65,6 @@ struct gate_usage {
     _Atomic uint64_t fill_clock_ns;    // when the room that others leave does
     // The window over which the slice's demand is taken, what was launched in it, and up to when.
     _Atomic uint64_t demand_from_ns, demand_busy_ns, demand_launched_ns;
-    // Up to when nobody goes beside it, as others slow it down; and what came of it beside them.
-    _Atomic uint64_t alone_until_ns, beside_milli;
-    _Atomic uint64_t kept_from_ns, kept_busy_ns;  // since when it has kept the card to itself, and for how long it was busy
     // What processes counted that have given their slot back.
     _Atomic uint64_t past_launches, past_busy_ns, past_denials, past_unmeasured, past_turn_timeouts, past_waited_ns;
     _Atomic uint64_t slot_top;         // above it no slot has ever been taken

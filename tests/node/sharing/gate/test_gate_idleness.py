@@ -10,7 +10,6 @@ from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, until
 
 FIRST_S = 0.1
 FIRST_POINTS = 5.0
-FOUR_FIRST_POINTS = 9.0  # two turns of four milliseconds in 100
 LATER_S, POINTS = 0.5, 3.0
 FOR_EVER_S = 1e6
 
@@ -40,25 +39,18 @@ def test_shares_after_idleness_over_ten_seconds(
     check(timed_card, history, guarantees, 10)
 
 
-def check(
-    card: GatedCard,
-    history: list[tuple[str, float]],
-    guarantees: Sequence[int],
-    seconds: float,
-    first_points: float = FIRST_POINTS,
-) -> None:
-    names = "abcd"[: len(guarantees)]
-    tasks = dict(zip(names, card.programs(*[{"guarantee_milli": each} for each in guarantees]), strict=True))
-    phases = [*history, (names, FOR_EVER_S)]
+def check(card: GatedCard, history: list[tuple[str, float]], guarantees: tuple[int, int], seconds: float) -> None:
+    tasks = dict(zip("ab", card.programs(*[{"guarantee_milli": each} for each in guarantees]), strict=True))
+    phases = [*history, ("ab", FOR_EVER_S)]
     for number, (wanted, lasts_s) in enumerate(phases):
         before = phases[number - 1][0] if number else ""
         for name in sorted(set(wanted) - set(before)):
             begin(card, tasks[name], stretch_s(name, phases[number:]))
         if lasts_s < FOR_EVER_S:
             card.pass_time(lasts_s)
-    shares = [each / 10 for each in guarantees]
-    assert card.busy_shares(list(tasks.values()), FIRST_S) == pytest.approx(shares, abs=first_points)
-    assert card.busy_shares(list(tasks.values()), seconds) == pytest.approx(shares, abs=POINTS)
+    share = guarantees[0] / 10
+    assert card.busy_shares(list(tasks.values()), FIRST_S)[0] == pytest.approx(share, abs=FIRST_POINTS)
+    assert card.busy_shares(list(tasks.values()), seconds)[0] == pytest.approx(share, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks.values())
 
 
@@ -79,7 +71,11 @@ KINDS: dict[str, tuple[list[int], list[int], list[float]]] = {
 def test_what_a_program_wants_is_known_when_it_comes_back(
     timed_card: GatedCard, guarantees: list[int], kernels_ns: list[int], wanted: list[float]
 ) -> None:
-    tasks = come_back(timed_card, guarantees, kernels_ns, kernels_ns)
+    timed_card.driver.set("launch_ns", LAUNCH_NS)
+    tasks = timed_card.programs(*[{"guarantee_milli": each} for each in guarantees])
+    run_by_turns(timed_card, tasks, kernels_ns)
+    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
+        begin_at_once(task, kernel_ns, FOR_EVER_MS)
     assert points(timed_card, tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
 
@@ -96,61 +92,22 @@ OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {
 def test_a_program_that_does_something_else_when_it_comes_back_is_found_out(
     timed_card: GatedCard, guarantees: list[int], before_ns: list[int], after_ns: list[int], wanted: list[float]
 ) -> None:
-    tasks = come_back(timed_card, guarantees, before_ns, after_ns)
+    timed_card.driver.set("launch_ns", LAUNCH_NS)
+    tasks = timed_card.programs(*[{"guarantee_milli": each} for each in guarantees])
+    run_by_turns(timed_card, tasks, before_ns)
+    for task, kernel_ns in zip(tasks, after_ns, strict=True):
+        begin_at_once(task, kernel_ns, FOR_EVER_MS)
     timed_card.pass_time(3)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks)
 
 
-FOUR: dict[str, list[tuple[str, float]]] = {
-    "one after the other": [("a", 0.2), ("b", 0.2), ("c", 0.2), ("d", 0.2)],
-    "two alone, then none": [("ab", 0.3), ("", 0.2)],
-    "all, then one rests": [("abcd", 0.3), ("abc", 1)],
-}
-
-
-@pytest.mark.parametrize("history", FOUR.values(), ids=FOUR)
-def test_four_have_their_shares_whatever_was_before(timed_card: GatedCard, history: list[tuple[str, float]]) -> None:
-    check(timed_card, history, (100, 200, 300, 400), 1, FOUR_FIRST_POINTS)
-
-
-WAKING_NS = 50_000
-"""By which a thread of the pretended time wakes up late."""
-
-
-@pytest.mark.parametrize("guarantee", [500, 300])
-@pytest.mark.parametrize("kernel_ns", [50_000, 200_000, 500_000])
-def test_a_program_that_waits_for_each_launch_has_its_part_of_its_own_speed(
-    timed_card: GatedCard, guarantee: int, kernel_ns: int
-) -> None:
-    guarantees = [guarantee, 1000 - guarantee]
-    tasks = come_back(timed_card, guarantees, [kernel_ns, KERNEL_NS], [kernel_ns, KERNEL_NS], ["serve", "busy"])
-    alone = kernel_ns / (LAUNCH_NS + kernel_ns + WAKING_NS)
-    wanted = [guarantees[0] / 10 * alone, guarantees[1] / 10]
-    assert points(timed_card, tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
-    for _ in range(3):  # beyond the time for which it is known what they want
-        assert points(timed_card, tasks, 1) == pytest.approx(wanted, abs=POINTS)
-    assert all(task.region.usage().turn_timeouts == 0 for task in tasks)
-
-
-def come_back(
-    card: GatedCard,
-    guarantees: Sequence[int],
-    before_ns: Sequence[int],
-    after_ns: Sequence[int],
-    commands: Sequence[str] = ("busy",) * 4,
-) -> list[Task]:
-    """Each has launched kernels of one length alone for a while; now all launch without end, maybe others."""
-    card.driver.set("launch_ns", LAUNCH_NS)
-    tasks = card.programs(*[{"guarantee_milli": each} for each in guarantees])
-    for task, kernel_ns, command in zip(tasks, before_ns, commands, strict=False):
-        begin_at_once(task, kernel_ns, 100, command)
+def run_by_turns(card: GatedCard, tasks: Sequence[Task], kernels_ns: Sequence[int]) -> None:
+    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
+        begin_at_once(task, kernel_ns, 100)
         card.pass_time(0.2)
         assert task.program is not None
         task.program.answer()
-    for task, kernel_ns, command in zip(tasks, after_ns, commands, strict=False):
-        begin_at_once(task, kernel_ns, FOR_EVER_MS, command)
-    return tasks
 
 
 def points(card: GatedCard, tasks: Sequence[Task], seconds: float) -> list[float]:
@@ -159,11 +116,11 @@ def points(card: GatedCard, tasks: Sequence[Task], seconds: float) -> list[float
     return [(now - then) / seconds / 1e7 for now, then in zip(card.busy_ns(tasks), before, strict=True)]
 
 
-def begin_at_once(task: Task, kernel_ns: int, milliseconds: int, command: str = "busy") -> None:
+def begin_at_once(task: Task, kernel_ns: int, milliseconds: int) -> None:
     """Returns when the program is at it, before any of its time has passed."""
     assert task.program is not None
     before = last_launch_ns(task)
-    task.program.send(command, kernel_ns, milliseconds)
+    task.program.send("busy", kernel_ns, milliseconds)
     until(lambda: last_launch_ns(task) != before)
 
 

@@ -8,7 +8,7 @@
 
 uint32_t demand_of(const struct gate_member *member, uint64_t now);  // in thousandths; all of it while unknown
 bool demand_is_known(uint64_t now);   // one's own
-bool demand_is_sure(uint64_t now);    // and from more than a first look
+bool demand_is_hindered(void);        // beside others much less of it came, when last seen
 
 // A slice's use from now on says what it would use by itself; up to `demand_end`, which says it if that was long enough.
 void demand_begin(uint64_t now);

@@ -164,19 +164,8 @@ static void keep_up(uint64_t now) {
     else save_at_most(2 * QUANTUM_NS, gate.card->member[peer].virtual_ns);
 }
 
-// Who has had the card to itself is charged for as long as it kept it, busy or not. To be called before its turn is
-// looked at or ends.
-static void charge_rest(uint64_t now) {
-    uint64_t from = gate.usage->kept_from_ns, next = held_since_ns && is_exclusive(self(), now) ? now : 0;
-    if (!atomic_compare_exchange_strong(&gate.usage->kept_from_ns, &from, next)) return;
-    uint64_t busy_ns = atomic_exchange(&gate.usage->kept_busy_ns, 0) + budget_outstanding(now);
-    if (!from || !next || !demand_is_sure(now) || !turn_contended(now)) return;
-    if (now - from > busy_ns) self()->virtual_ns += weighted(now - from - busy_ns);
-}
-
 void turn_charge(uint64_t busy_ns, uint64_t now) {
     self()->virtual_ns += weighted(busy_ns);
-    gate.usage->kept_busy_ns += busy_ns;
     if (room_milli) budget_charge_fill(busy_ns, now, room_milli);
     bool shares = beside || (held_since_ns && !is_exclusive(self(), now));
     if (!turn_contended(now)) join();
@@ -237,17 +226,11 @@ static uint32_t next_holder(uint64_t now) {
     return peer == GATE_MEMBERS ? 0 : peer + 1;
 }
 
-static void end_turn(uint64_t now) {
-    charge_rest(now);
-    held_since_ns = 0;
-    gate.usage->kept_from_ns = 0;
-}
-
 void turn_release(uint64_t now) {
     self()->waiting_ns = 0;
     demand_drop();
     if (!turn_held()) return;
-    end_turn(now);
+    held_since_ns = 0;
     hand_over(gate.member + 1, next_holder(now), now);
 }
 
@@ -256,8 +239,6 @@ static void begin_turn(uint64_t now) {
     own_turn()->until_ns = now + QUANTUM_NS;  // from when it is noticed, not from when it was handed over
     demand_begin(now);
     held_since_ns = now;
-    gate.usage->kept_busy_ns = 0;
-    gate.usage->kept_from_ns = is_exclusive(self(), now) ? now : 0;
 }
 
 // The turn is ours: as much as ends within it, and one launch at least.
@@ -268,7 +249,6 @@ static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     uint64_t until = turn->until_ns;
     if (until > now + QUANTUM_NS) until = now + QUANTUM_NS;
     if (now < until && (!work->outstanding_ns || now + work->left_ns + work->expected_ns <= until)) return ADMITTED;
-    charge_rest(now);
     unsigned peer = next_peer(now);
     if (goes_before(peer, work->outstanding_ns)) {
         if (work->outstanding_ns >= QUANTUM_NS) return AWAIT_WORK;
@@ -278,7 +258,7 @@ static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     }
     if (budget_outstanding(now) > work->outstanding_ns || work->left_ns > OVERLAP_NS) return AWAIT_WORK;
     demand_end(now, !is_exclusive(self(), now));
-    end_turn(now);
+    held_since_ns = 0;
     hand_over(gate.member + 1, peer + 1, now);
     self()->waiting_ns = now;
     return AWAIT_TURN;
@@ -310,11 +290,11 @@ static enum admission admit_beside(unsigned holder, uint64_t now, const struct w
 // keeps to its share.
 static bool admits_modest(uint64_t now, const struct work *work) {
     uint32_t share = share_of(self(), now);
-    if (!is_modest(self(), now)) return false;
+    if (!is_modest(self(), now) || demand_is_hindered()) return false;
     if (budget_fill_wait(now, work->outstanding_ns, share)) return false;
-    end_turn(now);
     if (turn_held()) hand_over(gate.member + 1, next_holder(now), now);
     self()->waiting_ns = waiting_since_ns = 0;
+    held_since_ns = 0;
     room_milli = share;
     beside = true;
     modest = true;
