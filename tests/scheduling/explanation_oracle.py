@@ -393,7 +393,7 @@ class Oracle:
     def _owed(self, guarantor: QueueNode) -> set[str]:
         """Running work that fits in a guarantee beside what comes before it."""
         left_milli, owed, below = guarantor.queue.guarantee.gpu_milli, set[str](), self._owed_below(guarantor)
-        for job in sorted(self._on_guarantee(guarantor), key=lambda job: job.id not in below):
+        for job in sorted(self._on_guarantee(guarantor), key=lambda job: (not job.took_back, job.id not in below)):
             if 0 < job.demand.least_amount.gpu_milli <= left_milli:
                 left_milli -= job.demand.least_amount.gpu_milli
                 owed.add(job.id)
@@ -415,7 +415,7 @@ class Oracle:
             and job.kept is None
             and job.id not in state.suspended
         ]
-        return sorted(jobs, key=lambda job: (-job.job.priority, not job.took_back, job.placed_by, job.sequence))
+        return sorted(jobs, key=lambda job: (-job.job.priority, job.placed_by, job.sequence))
 
     def _behind(self, job: str, reason: Reason) -> list[str]:
         state, first = self.core._state, reason.blocked_by

@@ -275,9 +275,12 @@ class State:
 
         Work that is not preemptible could not give back what it borrows: it borrows nothing.
         """
+        is_free = record.job.preemptible or not self.queues.would_keep(record.queue, amount)
+        return is_free and self.keeps_limits(record, amount)
+
+    def keeps_limits(self, record: JobRecord, amount: Amount) -> bool:
+        """The same for a job whose room is claimed: which guarantee covers it was asked when the claim was made."""
         if not self.queues.admits(record.queue, amount) or self.limits.exceeded(record.job, amount) is not None:
-            return False
-        if not record.job.preemptible and self.queues.would_keep(record.queue, amount):
             return False
         return self.lends(record, amount)
 

@@ -24,7 +24,6 @@ from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import HOLD_OF, is_leaving, suspended_tasks
-from millpond.scheduling.tenancy.admission import is_admitted
 
 Found = Sequence[tuple[JobRecord, Placed, Cause]]
 """Who was placed, where, and why there."""
@@ -168,7 +167,7 @@ class Starter:
 
     def _take_again(self, record: JobRecord, placed: Placed) -> bool:
         """Take the very same places on the ledger as it is; False, and nothing taken, if room or quota forbid it."""
-        if not is_admitted(self._state, record, [task for task, _ in placed]):
+        if not self._state.keeps_limits(record, record.amount_of([task for task, _ in placed])):
             return False
         cluster, journal = self._state.cluster, self._state.journal
         if any(cluster.lacks_compute(holding) for _, holding in placed):

@@ -4,10 +4,11 @@ Two queues are compared below the nearest queue that both are below. A guarantee
 from there up are common to both.
 
 1. A job that a guarantee of its side covers displaces what the other side has borrowed, of whatever class.
-2. A guarantee is owed to the work that fits in it, first to what the guarantees below it are owed to; then the highest
-   class first; among equals first to what took its place back, and then to what got its place first. Work to which a
-   guarantee of its own side is owed does not leave. Nor does work to which a common one is owed for a job that would
-   borrow: a higher class takes the place of a lower one there if it fits beside all that is not below it.
+2. A guarantee is owed to the work that fits in it, first to what took its place back, so that nobody's start makes that
+   borrowed; then to what the guarantees below it are owed to, then to the highest class, and among equals to what got
+   its place first. Work to which a guarantee of its own side is owed does not leave. Nor does work to which a common
+   one is owed for a job that would borrow: a higher class takes the place of a lower one there if it fits beside all
+   that is not below it.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
    (``tenancy.queue_rank``), then by their keys. Behind the first job of a pool that found no room no later queue takes
    room from others, or the weights would give way to whichever queue has the lower keys.
@@ -64,7 +65,7 @@ class GuaranteeHolders:
         self.least = [Amount()] * len(Priority)
         self._present = {job.id for job in jobs if job.id not in owed_below}
         filled = QueueNode(guarantor.queue, None)
-        for job in sorted(jobs, key=lambda job: (job.id in self._present, *_place(job))):
+        for job in sorted(jobs, key=lambda job: (not job.took_back, job.id in self._present, *_place(job))):
             amount = job.demand.least_amount
             if job.id in self._present:
                 self.least[job.job.priority] += amount
@@ -237,6 +238,6 @@ def _held(record: JobRecord) -> Amount:
     return record.held_by([task for task in record.tasks if task.holding is not None])
 
 
-def _place(record: JobRecord) -> tuple[int, bool, int, int]:
-    """Lower for what comes first in the guarantee of its queue."""
-    return -record.job.priority, not record.took_back, record.placed_by, record.sequence
+def _place(record: JobRecord) -> tuple[int, int, int]:
+    """Lower for what comes first in a guarantee among those that took their places back, and among the others."""
+    return -record.job.priority, record.placed_by, record.sequence

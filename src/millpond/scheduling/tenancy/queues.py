@@ -245,7 +245,10 @@ class QueueTree:
 
         What the guarantee of a group leaves beyond those of the queues in it, all of these may have.
         """
-        return next((node for node in self.by_name[name].guarantors if node.within_guarantee(amount)), None)
+        for node in self.by_name[name].guarantors:
+            if node.within_guarantee(amount):
+                return node
+        return None
 
     def borrows(self, name: str, amount: Amount) -> bool:
         """Whether no guarantee covers ``amount`` more for this leaf."""
