@@ -149,7 +149,7 @@ class Supposition:
 
     def borrowing(self) -> Supposition:
         """Work that is not preemptible may borrow, too."""
-        self.state.queues.would_keep = lambda name, amount: False  # type: ignore[method-assign]
+        self.state.queues.blocks_guarantees = lambda name, amount: False  # type: ignore[method-assign]
         return self
 
     def refusing(self, job: str) -> Supposition:

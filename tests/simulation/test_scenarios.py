@@ -19,7 +19,7 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.results.card_use import card_use
 from millpond.simulation.results.history import Run
 from millpond.simulation.scenarios.rows import RowFigures, play, row_world
-from millpond.simulation.scenarios.scenario_file import WorkWeeks, load_scenario, read_scenario
+from millpond.simulation.scenarios.scenario_file import CalendarScenario, load_scenario, read_scenario
 from millpond.specs.errors import SpecError
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -57,12 +57,12 @@ def small(
     task: str = "1",
     hours: str = "09:00-21:00",
     costs: str = "sharing_speed: 0.85",
-) -> WorkWeeks:
+) -> CalendarScenario:
     text = SMALL.replace("SESSION", session).replace("TASK", task).replace("HOURS", hours).replace("COSTS", costs)
     return read_scenario(text, "small.yaml")
 
 
-def played(scenario: WorkWeeks, settings: Settings | None = None) -> RowFigures:
+def played(scenario: CalendarScenario, settings: Settings | None = None) -> RowFigures:
     world = row_world(scenario.file, scenario.rows[0])
     return play(scenario.file, world, settings or Settings())
 

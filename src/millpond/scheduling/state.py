@@ -275,7 +275,7 @@ class State:
 
         Work that is not preemptible could not give back what it borrows: it borrows nothing.
         """
-        is_free = record.job.preemptible or not self.queues.would_keep(record.queue, amount)
+        is_free = record.job.preemptible or not self.queues.blocks_guarantees(record.queue, amount)
         return is_free and self.keeps_limits(record, amount)
 
     def keeps_limits(self, record: JobRecord, amount: Amount) -> bool:

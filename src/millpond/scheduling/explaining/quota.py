@@ -17,9 +17,6 @@ from millpond.scheduling.tenancy.admission import limit_in_the_way
 from millpond.scheduling.tenancy.limits import AccountUsage
 from millpond.scheduling.tenancy.queues import QueueNode
 
-UNNAMED = 2**60
-"""More than there is of anything."""
-
 
 def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason | None:
     """Why its queue, its user or the hour does not admit a job; None where they do.
@@ -47,7 +44,7 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
     confining = state.queues.confining(record.queue, amount)
     if confining is not None:
         return _not_borrowing(state, record, confining)
-    if not record.job.preemptible and state.queues.would_keep(record.queue, amount):
+    if not record.job.preemptible and state.queues.blocks_guarantees(record.queue, amount):
         return Reason(
             Cause.GUARANTEE_OF_OTHERS,
             f"the job is not preemptible, so it borrows nothing, and {gpus_text(amount.gpu_milli)} more would exceed "
@@ -61,11 +58,11 @@ def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Rea
     amount, given = record.demand.least_amount, confining.queue.guarantee
     path = state.queues.by_name[record.queue].path
     who = next(node.queue.name for node in path if not node.queue.borrows and confining in node.confined_to)
-    text, asked, _, most = _beyond(confining, amount, given)
+    beyond = confining.first_beyond(given, amount)
     guarantee = "no guarantee stands behind it"
-    if most:
+    if beyond is not None and beyond.most:
         whose = "its guarantee" if confining.queue.name == who else f"the guarantee of queue {confining.queue.name}"
-        guarantee = f"{text(asked)} more would exceed {whose}"
+        guarantee = f"{_TEXTS[beyond.field](beyond.asked)} more would exceed {whose}"
     return Reason(
         Cause.GUARANTEE_OF_OTHERS,
         f"queue {who} may not borrow, and {guarantee}",
@@ -78,11 +75,14 @@ def _queue_limit(state: State, claims: Claims, node: QueueNode, asked: Amount) -
     """A queue is at its limit, of cards or else of CPUs or of memory."""
     limit = node.queue.limit
     assert limit is not None, "a queue without a limit limits nothing"
-    text, wanted, held, most = _beyond(node, asked, limit)
+    beyond = node.first_beyond(limit, asked)
+    assert beyond is not None, "this limit keeps the job out"
+    text = _TEXTS[beyond.field]
     about = " (with what is claimed for jobs that are about to start)" if _counts_claims(state, claims, node) else ""
     return Reason(
         Cause.QUEUE_LIMIT,
-        f"queue {node.queue.name} holds {text(held)} of at most {text(most)}{about}; the job asks for {text(wanted)}",
+        f"queue {node.queue.name} holds {text(beyond.held)} of at most {text(beyond.most)}{about}; the job asks for "
+        f"{text(beyond.asked)}",
         (
             ("held_milli", node.gpu_milli),
             ("limit_milli", limit.gpu_milli),
@@ -92,21 +92,11 @@ def _queue_limit(state: State, claims: Claims, node: QueueNode, asked: Amount) -
     )
 
 
-def _beyond(node: QueueNode, asked: Amount, bound: Amount) -> tuple[Callable[[int], str], int, int, int]:
-    """The first of cards, CPUs and memory of which a queue may not hold so much more.
-
-    With how it is written: how much is asked for, is held, and is the most.
-    """
-    rows = (
-        (gpus_text, asked.gpu_milli, node.gpu_milli, bound.gpu_milli),
-        (cpus_text, asked.cpu_milli, node.cpu_milli, bound.cpu_milli or UNNAMED),
-        (_of_memory, asked.memory_mib, node.memory_mib, bound.memory_mib or UNNAMED),
-    )
-    return next(row for row in rows if row[1] and row[1] + row[2] > row[3])
-
-
 def _of_memory(mib: int) -> str:
     return f"{memory_text(mib)} of memory"
+
+
+_TEXTS: dict[str, Callable[[int], str]] = {"gpus": gpus_text, "cpus": cpus_text, "memory": _of_memory}
 
 
 def _counts_claims(state: State, claims: Claims, node: QueueNode) -> bool:

@@ -163,33 +163,25 @@ def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
         sum(role.minimum * role.request.memory_mib for role in job.roles),
     )
     for node in state.queues.by_name[job.queue].path:
-        if node.queue.limit is not None and (beyond := _first_beyond(asked, node.queue.limit)):
-            return _beyond(f"queue {node.queue.name!r}", *beyond)
+        limit = node.queue.limit
+        beyond = None if limit is None else QueueNode(node.queue, None).first_beyond(limit, asked)
+        if beyond is not None:
+            return _beyond(f"queue {node.queue.name!r}", beyond.field, beyond.asked, beyond.most, _UNITS[beyond.field])
     return _guarantee_infeasibility(state, job, asked) or _account_infeasibility(state, job, asked)
-
-
-def _first_beyond(asked: Amount, bound: Amount) -> tuple[str, int, int, int] | None:
-    """The first field of a job's request that is beyond a bound: with how much is asked for, the most, and the unit."""
-    rows = (
-        ("gpus", asked.gpu_milli, bound.gpu_milli, 1000),
-        ("cpus", asked.cpu_milli, bound.cpu_milli or asked.cpu_milli, 1000),
-        ("memory", asked.memory_mib, bound.memory_mib or asked.memory_mib, 1),
-    )
-    return next((row for row in rows if row[1] > row[2]), None)
 
 
 def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
     """A queue that may not borrow, and lives on a guarantee of less than the job asks for."""
     for node in state.queues.by_name[job.queue].confined_to:
         given = node.queue.guarantee
-        beyond = _first_beyond(asked, given) if asked.gpu_milli or given.cpu_milli else None
+        beyond = QueueNode(node.queue, None).first_beyond(given, asked) if asked.gpu_milli or given.cpu_milli else None
         if beyond is None:
             continue
-        field, wanted, most, unit = beyond
-        words, least = _WORDS[field], f"ask for at most {_WORDS[field](most)}, or use another queue"
+        field, wanted, _, most = beyond
+        unit, words = _UNITS[field], _WORDS[field]
         return Infeasibility(
             f"the job asks for {words(wanted)}; queue {job.queue!r} may not borrow, and is guaranteed {words(most)}",
-            least if most else "use another queue",
+            f"ask for at most {words(most)}, or use another queue" if most else "use another queue",
             field if most else "queue",
             _written(field, most) if most else "",
             (("asked", wanted // unit), ("limit", most // unit)),
@@ -243,6 +235,7 @@ def _beyond(who: str, field: str, wanted: int, most: int, unit: int) -> Infeasib
     )
 
 
+_UNITS = {"gpus": 1000, "cpus": 1000, "memory": 1}
 _WORDS = {"gpus": gpus_text, "cpus": cpus_text, "memory": memory_text}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.resources import Amount
@@ -15,6 +16,15 @@ from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
 
 UNBOUNDED = (math.inf, math.inf)
+
+
+class Beyond(NamedTuple):
+    """A resource, by its field of a job file, of which too much is asked for (in milli, memory in MiB)."""
+
+    field: str
+    asked: int
+    held: int
+    most: int
 
 
 class QueueNode:
@@ -59,6 +69,16 @@ class QueueNode:
             or (0 < bound.cpu_milli < self.cpu_milli + amount.cpu_milli and amount.cpu_milli > 0)
             or (0 < bound.memory_mib < self.memory_mib + amount.memory_mib and amount.memory_mib > 0)
         )
+
+    def first_beyond(self, bound: Amount, amount: Amount) -> Beyond | None:
+        """The first of cards, CPUs and memory of which ``amount`` more goes beyond a bound."""
+        rows = (
+            Beyond("gpus", amount.gpu_milli, self.gpu_milli, bound.gpu_milli),
+            Beyond("cpus", amount.cpu_milli, self.cpu_milli, bound.cpu_milli),
+            Beyond("memory", amount.memory_mib, self.memory_mib, bound.memory_mib),
+        )
+        named = (row for row in rows if row.field == "gpus" or row.most)
+        return next((row for row in named if row.asked and row.held + row.asked > row.most), None)
 
     @property
     def room(self) -> tuple[float, float]:
@@ -254,8 +274,8 @@ class QueueTree:
         """Whether no guarantee covers ``amount`` more for this leaf."""
         return self.guarantor(name, amount) is None
 
-    def would_keep(self, name: str, amount: Amount) -> bool:
-        """Whether ``amount`` more, held for good by a leaf, could keep others from what they are guaranteed."""
+    def blocks_guarantees(self, name: str, amount: Amount) -> bool:
+        """Whether ``amount`` more, held for good by a leaf, could block what others are guaranteed."""
         counts = amount.gpu_milli if self.has_guarantees else 0
         return bool(counts or (self.guarantees_cpus and amount.cpu_milli)) and self.borrows(name, amount)
 

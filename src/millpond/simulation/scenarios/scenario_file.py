@@ -154,14 +154,14 @@ class ScenarioRow:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkWeeks:
+class CalendarScenario:
     """A checked scenario."""
 
     file: ScenarioFile
     rows: tuple[ScenarioRow, ...]
 
 
-def load_scenario(name: str) -> WorkWeeks:
+def load_scenario(name: str) -> CalendarScenario:
     """A built-in scenario by name, or one in a file.
 
     Raises:
@@ -184,7 +184,7 @@ def load_scenario(name: str) -> WorkWeeks:
     return read_scenario(text, name)
 
 
-def read_scenario(text: str, source: str = "") -> WorkWeeks:
+def read_scenario(text: str, source: str = "") -> CalendarScenario:
     """The scenario in a text.
 
     Raises:
@@ -199,7 +199,7 @@ def read_scenario(text: str, source: str = "") -> WorkWeeks:
     rows = [_row(row, number, located, problems) for number, row in enumerate(file.rows)]
     if problems:
         raise SpecError(problems)
-    return WorkWeeks(file, tuple(row for row in rows if row is not None))
+    return CalendarScenario(file, tuple(row for row in rows if row is not None))
 
 
 def _row(row: RowFile, number: int, located: Located, problems: list[Problem]) -> ScenarioRow | None:

@@ -10,11 +10,11 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.kernel import World
 from millpond.simulation.results.summaries import finite
 from millpond.simulation.scenarios.rows import RowFigures
-from millpond.simulation.scenarios.scenario_file import WorkWeeks
+from millpond.simulation.scenarios.scenario_file import CalendarScenario
 
 
 def scenario_summary(
-    scenario: WorkWeeks, worlds: Sequence[World], played: Sequence[RowFigures], settings: Settings
+    scenario: CalendarScenario, worlds: Sequence[World], played: Sequence[RowFigures], settings: Settings
 ) -> dict[str, Any]:
     """What each row came to, and under which parameters."""
     file = scenario.file

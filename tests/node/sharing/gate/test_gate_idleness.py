@@ -71,11 +71,7 @@ KINDS: dict[str, tuple[list[int], list[int], list[float]]] = {
 def test_what_a_program_wants_is_known_when_it_comes_back(
     timed_card: GatedCard, guarantees: list[int], kernels_ns: list[int], wanted: list[float]
 ) -> None:
-    timed_card.driver.set("launch_ns", LAUNCH_NS)
-    tasks = timed_card.programs(*[{"guarantee_milli": each} for each in guarantees])
-    run_by_turns(timed_card, tasks, kernels_ns)
-    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
-        begin_at_once(task, kernel_ns, FOR_EVER_MS)
+    tasks = come_back(timed_card, guarantees, kernels_ns, kernels_ns)
     assert points(timed_card, tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
 
@@ -92,22 +88,26 @@ OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {
 def test_a_program_that_does_something_else_when_it_comes_back_is_found_out(
     timed_card: GatedCard, guarantees: list[int], before_ns: list[int], after_ns: list[int], wanted: list[float]
 ) -> None:
-    timed_card.driver.set("launch_ns", LAUNCH_NS)
-    tasks = timed_card.programs(*[{"guarantee_milli": each} for each in guarantees])
-    run_by_turns(timed_card, tasks, before_ns)
-    for task, kernel_ns in zip(tasks, after_ns, strict=True):
-        begin_at_once(task, kernel_ns, FOR_EVER_MS)
+    tasks = come_back(timed_card, guarantees, before_ns, after_ns)
     timed_card.pass_time(3)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks)
 
 
-def run_by_turns(card: GatedCard, tasks: Sequence[Task], kernels_ns: Sequence[int]) -> None:
-    for task, kernel_ns in zip(tasks, kernels_ns, strict=True):
+def come_back(
+    card: GatedCard, guarantees: Sequence[int], before_ns: Sequence[int], after_ns: Sequence[int]
+) -> list[Task]:
+    """Each has launched kernels of one length alone for a while; now all launch without end, maybe others."""
+    card.driver.set("launch_ns", LAUNCH_NS)
+    tasks = card.programs(*[{"guarantee_milli": each} for each in guarantees])
+    for task, kernel_ns in zip(tasks, before_ns, strict=True):
         begin_at_once(task, kernel_ns, 100)
         card.pass_time(0.2)
         assert task.program is not None
         task.program.answer()
+    for task, kernel_ns in zip(tasks, after_ns, strict=True):
+        begin_at_once(task, kernel_ns, FOR_EVER_MS)
+    return tasks
 
 
 def points(card: GatedCard, tasks: Sequence[Task], seconds: float) -> list[float]:

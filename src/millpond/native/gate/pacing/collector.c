@@ -63,8 +63,9 @@ uint64_t collector_left_ns(uint64_t now) {
 
 bool collector_is_late(uint64_t now) {
     uint64_t since_ns = now - batches.progress_ns;
-    if (!batches.pending_count || since_ns < LATE_NS + LATE_TIMES * batches.pending[0].expected_ns) return false;
-    return since_ns > (1 + turn_others(now)) * LATE_NS + LATE_TIMES * batches.pending[0].expected_ns;
+    if (!batches.pending_count) return false;
+    uint64_t expected_ns = LATE_TIMES * batches.pending[0].expected_ns;
+    return since_ns > LATE_NS + expected_ns && since_ns > (1 + turn_others(now)) * LATE_NS + expected_ns;
 }
 
 void collector_open(struct lane *lane, struct batch batch) {
@@ -176,14 +177,22 @@ static void see_progress(const struct batch *batch, uint64_t span, uint64_t now)
     batches.progress_ns = ended_ns < looked_ns ? looked_ns : ended_ns > now ? now : ended_ns;
 }
 
-static void finish(const struct batch *batch, uint64_t now) {
-    struct lane *lane = batch->lane;
+// Between the events of a batch; false, and none, where the driver does not say.
+static bool take_span(const struct batch *batch, uint64_t *span) {
+    const struct lane *lane = batch->lane;
     float milliseconds = 0;
     CUresult result = REAL_AS(cuEventElapsedTime, CUresult(float *, CUevent, CUevent))(
         &milliseconds, lane->start[batch->pair], lane->end[batch->pair]);
-    uint64_t span = result || milliseconds < 0 ? 0 : (uint64_t)((double)milliseconds * 1e6);
+    *span = result || milliseconds < 0 ? 0 : (uint64_t)((double)milliseconds * 1e6);
+    return !result;
+}
+
+// Learns from a batch's span, and says how long its launches had the card: as measured while the slice was alone, else as
+// launches like these are known to take.
+static uint64_t measure(const struct batch *batch, uint64_t span, uint64_t now) {
+    struct lane *lane = batch->lane;
     struct estimate *estimate = lane_estimate(lane, batch->graph);
-    uint64_t known = estimate->ns, work = result ? 0 : work_in(batch, span);
+    uint64_t known = estimate->ns, work = work_in(batch, span);
     bool guess = !work && !known;
     bool shared = batch->floor || batch->shared || turn_shared(now) || (!is_queued(batch) && turn_settles(batch->began_ns));
     bool alone = !shared || !known;
@@ -200,12 +209,25 @@ static void finish(const struct batch *batch, uint64_t now) {
         estimate_learn_longer(estimate, &reading);
     }
     if (!work) gate.slot->unmeasured += batch->size;
-    bool sure = estimate_is_sure(estimate) && now - lane->probed_ns < PROBE_NS;
-    if (batch->size > 1 && !is_queued(batch) && !sure) lane->probe = true;
-    uint64_t busy_ns = (work || guess) && alone ? reading.span_ns : estimate->ns * batch->size;
+    return (work || guess) && alone ? reading.span_ns : estimate->ns * batch->size;
+}
+
+// Whether what launches of the lane take should be seen from a single one next.
+static bool wants_probe(const struct batch *batch, uint64_t now) {
+    const struct lane *lane = batch->lane;
+    if (batch->size == 1 || is_queued(batch)) return false;
+    return !estimate_is_sure(lane_estimate(batch->lane, batch->graph)) || now - lane->probed_ns >= PROBE_NS;
+}
+
+static void finish(const struct batch *batch, uint64_t now) {
+    struct lane *lane = batch->lane;
+    uint64_t span;
+    bool said = take_span(batch, &span);
+    uint64_t busy_ns = measure(batch, span, now);
+    lane->probe |= wants_probe(batch, now);
     take_off(batch->size, batch->expected_ns);
     see_progress(batch, span, now);
-    collector_charge(!result && span < busy_ns ? span : busy_ns, batch, now);
+    collector_charge(said && span < busy_ns ? span : busy_ns, batch, now);
     lane_give_pair(lane, batch->pair);
     if (--lane->pending == 0 && lane->state == LANE_DYING) lane_bury(lane);
 }

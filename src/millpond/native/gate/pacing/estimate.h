@@ -10,7 +10,7 @@ struct estimate {
     // Of readings in a row that were all shorter, or all longer:
     uint64_t longest_shorter_ns, shortest_longer_ns, longer_span_ns;
     unsigned shorter, longer;
-    unsigned readings;  // since it was last found to be wrong
+    unsigned readings;  // since several in a row last put `ns` right
 };
 
 struct reading {
