@@ -3,7 +3,9 @@
 A cluster of nodes with eight cards is filled with the shapes of an openb pod list, drawn by weight, until 85 % of its
 compute is held. Then one job ends and one is submitted, again and again, through ``handle`` and ``decide``: journal,
 ordering, reasons and decision objects included. One *decision* is one job placed; its submission, its confirmation and
-the end of another job are part of its time. Latency is that of submission with ``decide``, and of the whole step; that
+the end of another job are part of its time. This is done in one queue, and in a tree on three floors: two
+organisations of five departments of five groups, ten users in each of these 50, everything guaranteed evenly on all
+floors, and lent. Latency is that of submission with ``decide``, and of the whole step; that
 of the step also in CPU time, because on a busy machine one step in a hundred waits some milliseconds for a core.
 
 Beside the rates stands that of a calibration loop (pure Python arithmetic), so that runs on different machines, or on a
@@ -21,14 +23,15 @@ from pathlib import Path
 import numpy as np
 
 from calibration import calibration_rate
-from millpond.model.decisions import Decision
+from millpond.model.decisions import Decision, Stop
 from millpond.model.devices import Device
-from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined
+from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined, QueueChanged
 from millpond.model.nodes import Node
-from millpond.model.resources import TaskRequest
+from millpond.model.resources import CARD_MILLI, Amount, TaskRequest
 from millpond.model.states import Outcome
+from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.model.workloads import Job, Role
-from millpond.scheduling.placement.kernels import compiled, interpreted
+from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.readers import openb
@@ -37,6 +40,9 @@ from reporting import Table, command_line, emit, program
 CARDS = 8
 LOAD = 0.85
 WARM_STEPS = 200
+FLOORS = (2, 5, 5)
+"""Queues below each of the floor above, from the root on."""
+USERS_PER_QUEUE = 10
 
 
 def cluster(count: int) -> list[Node]:
@@ -56,16 +62,44 @@ def cluster(count: int) -> list[Node]:
     ]
 
 
-class Driver:
-    """Feeds a scheduler and answers it, as an engine would that never fails."""
+def queue_tree(cards: int) -> list[Queue]:
+    """Queues on three floors, parents first, each guaranteed an even part of what its parent is."""
+    found: list[Queue] = []
+    above = [ROOT_QUEUE]
+    for width in FLOORS:
+        cards //= width
+        floor = [
+            Queue(f"{parent}.{number}", parent, guarantee=Amount(cards * CARD_MILLI))
+            for parent in above
+            for number in range(width)
+        ]
+        found += floor
+        above = [queue.name for queue in floor]
+    return found
 
-    def __init__(self, nodes: int, requests: Sequence[TaskRequest], weights: Sequence[int], *, fast: bool) -> None:
+
+class Driver:
+    """Feeds a scheduler and answers it, as an engine would that never fails.
+
+    Args:
+        queues: a tree, parents first; its last floor takes the jobs.
+    """
+
+    def __init__(
+        self, nodes: int, requests: Sequence[TaskRequest], weights: Sequence[int], queues: Sequence[Queue] = ()
+    ) -> None:
         self.random = np.random.default_rng(0)
         mix = tuple(zip(requests, weights, strict=True))
         self.scheduler = Scheduler(Settings(typical_mix=mix))
-        self.scheduler.use_kernels(compiled() if fast else interpreted())
+        self.scheduler.use_kernels(compiled())
+        for queue in queues:
+            self.scheduler.handle(QueueChanged(0.0, queue))
         for node in cluster(nodes):
             self.scheduler.handle(NodeJoined(0.0, node))
+        parents = {queue.parent for queue in queues}
+        leaves = [queue.name for queue in queues if queue.name not in parents]
+        users = [(leaf, f"{leaf}-{user}") for leaf in leaves for user in range(USERS_PER_QUEUE)]
+        self.users = users or [(DEFAULT_QUEUE, "")]
         self.roles = [(Role.rigid(request, 1),) for request in requests]
         self.chances = np.array(weights, dtype=float) / sum(weights)
         self.running: list[tuple[str, int]] = []
@@ -78,7 +112,11 @@ class Driver:
     def prepare(self, count: int) -> None:
         """Have jobs of shapes drawn by weight, and choices of who ends, at hand: making them is not measured."""
         drawn = self.random.choice(len(self.roles), size=count, p=self.chances).tolist()
-        self.jobs = [Job(f"j{self.number + number}", self.roles[role]) for number, role in enumerate(drawn)]
+        owners = [self.users[each] for each in self.random.integers(len(self.users), size=count).tolist()]
+        self.jobs = [
+            Job(f"j{self.number + number}", self.roles[role], queue=queue, user=user)
+            for number, (role, (queue, user)) in enumerate(zip(drawn, owners, strict=True))
+        ]
         self.chosen = self.random.random(count).tolist()
         self.number += count
 
@@ -91,12 +129,20 @@ class Driver:
         return self.scheduler.decide(self.now)
 
     def confirm(self, decisions: Sequence[Decision]) -> int:
-        """Confirm all starts; returns how many there were."""
+        """Confirm all starts; returns how many there were. What is asked to leave for others has left at once."""
+        starts = 0
         for decision in decisions:
             self.scheduler.handle(Confirmed(self.now, decision.id))
-            self.held_milli += self.scheduler.jobs[decision.job].gpu_milli
-            self.running.append((decision.job, decision.attempt))
-        return len(decisions)
+            run, milli = (decision.job, decision.attempt), self.scheduler.jobs[decision.job].gpu_milli
+            if isinstance(decision, Stop):
+                self.scheduler.handle(Ended(self.now, *run, Outcome.STOPPED))
+                self.running.remove(run)
+                self.held_milli -= milli
+            else:
+                self.running.append(run)
+                self.held_milli += milli
+                starts += 1
+        return starts
 
     def end_one(self) -> None:
         """A random running job ends."""
@@ -108,14 +154,14 @@ class Driver:
         self.scheduler.forget(job)
 
 
-def steady_state(nodes: int, pods: Path, steps: int) -> dict[str, float]:
+def steady_state(nodes: int, pods: Path, steps: int, queues: Sequence[Queue]) -> dict[str, float]:
     """Rates and latencies at 85 % load."""
     counts: dict[TaskRequest, int] = {}
     for entry in openb.read_pods(pods, skip_bad_rows=False).jobs:
         request = entry.job.roles[0].request
         if request.devices:
             counts[request] = counts.get(request, 0) + 1
-    driver = Driver(nodes, list(counts), list(counts.values()), fast=True)
+    driver = Driver(nodes, list(counts), list(counts.values()), queues)
     began = time.perf_counter()
     while driver.held_milli < LOAD * nodes * CARDS * 1000:
         driver.confirm(driver.submit())
@@ -139,6 +185,7 @@ def steady_state(nodes: int, pods: Path, steps: int) -> dict[str, float]:
     cpu = time.process_time() - cpu
     return {
         "nodes": nodes,
+        "queues": len({queue for queue, _ in driver.users}),
         "shapes": len(counts),
         "decisions_per_cpu_s": placed / cpu,
         "submit_and_decide_p50_ms": 1e3 * float(np.percentile(decide, 50)),
@@ -154,7 +201,7 @@ def steady_state(nodes: int, pods: Path, steps: int) -> dict[str, float]:
 
 def gang(tasks: int) -> float:
     """Seconds from the submission of one whole-node gang to its decision, on as many empty nodes."""
-    driver = Driver(tasks, [TaskRequest(1000, 1024, CARDS)], [1], fast=True)
+    driver = Driver(tasks, [TaskRequest(1000, 1024, CARDS)], [1])
     job = Job("gang", (Role.rigid(TaskRequest(1000, 1024, CARDS), tasks),))
     driver.scheduler.decide(0.0)
     began = time.perf_counter()
@@ -177,15 +224,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gang(8)  # compiles, or loads from the cache, what the measurement uses
     rows = []
     for nodes in options.nodes:
-        row = steady_state(nodes, options.pods, options.steps)
-        row["calibration_per_s"] = calibration_rate()
-        rows.append(row)
+        for queues in ([], queue_tree(nodes * CARDS)):
+            row = steady_state(nodes, options.pods, options.steps, queues)
+            row["calibration_per_s"] = calibration_rate()
+            rows.append(row)
     gangs = [gang(512) for _ in range(3)]
     result = {"steady_state": rows, "gang_512_s": min(gangs), "gang_512_all_s": gangs}
-    table = Table("nodes", "decisions/cpu s", "p50 ms", "p99 ms", "step p99 ms", "of it CPU", "calibration/s")
+    table = Table("nodes", "queues", "decisions/cpu s", "p50 ms", "p99 ms", "step p99 ms", "of it CPU", "calibration/s")
     for row in rows:
         table.add(
             f"{row['nodes']:,.0f}",
+            f"{row['queues']}",
             f"{row['decisions_per_cpu_s']:,.0f}",
             f"{row['submit_and_decide_p50_ms']:.3f}",
             f"{row['submit_and_decide_p99_ms']:.3f}",

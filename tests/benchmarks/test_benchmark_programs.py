@@ -98,8 +98,9 @@ def test_core_speed_places_and_releases(traces, capsys):
     pods = traces / "any_model.csv"
     pods.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\nhalf,2000,1024,1,500\npair,2000,1024,2,1000\n")
     core_speed.main(["--pods", str(pods), "--nodes", "4", "--steps", "50", "--json", "-"])
-    (row,) = printed(capsys)["steady_state"]
-    assert row["decisions_per_cpu_s"] > 0
+    rows = printed(capsys)["steady_state"]
+    assert [row["queues"] for row in rows] == [1, 50]
+    assert all(row["decisions_per_cpu_s"] > 0 for row in rows)
 
 
 def test_evictions_walks_through_worlds_and_finds_nothing_wrong(capsys):

@@ -312,10 +312,10 @@ class State:
 
     def use(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """Count what a job holds more (or, with ``sign`` -1, less) for the fair shares of its queue and its user."""
-        for node in self.queues.by_name[record.queue].path[:-1]:
-            self.usage.change(node.queue.name, amount, sign, self.now)
+        names = self.queues.by_name[record.queue].accounts
         if record.job.user:
-            self.usage.change(user_account(record.queue, record.job.user), amount, sign, self.now)
+            names = (*names, user_account(record.queue, record.job.user))
+        self.usage.change(names, amount, sign, self.now)
 
     def use_of_all(self, sign: int) -> None:
         """Begin (``sign`` 1) or stop counting what runs for fair shares, where the ordering looks at them."""

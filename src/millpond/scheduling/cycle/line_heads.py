@@ -45,22 +45,20 @@ class Heads:
         self._heap = self._first()
 
     def _first(self) -> list[Entry]:
-        rank, version = self._standing.rank, self._standing.version
-        heap: list[Entry] = [
-            (rank(record), float(sequence), record, 0, -1, version)
-            for _, sequence, record in (line[0] for line in self._lines.values())
-        ]
+        heap: list[Entry] = [self._entry(line[0][2], 0) for line in self._lines.values()]
         heapq.heapify(heap)
         return heap
 
     def _entry(self, record: JobRecord, position: int, row: int = -1) -> Entry:
         standing = self._standing
+        if len(self._lines) == 1:  # there is nothing that it could be before or behind
+            return (), float(record.sequence), record, position, row, 0
         return standing.rank(record), float(record.sequence), record, position, row, standing.version
 
     def pop(self) -> JobRecord | None:
         """The next job; its line has left the walk until ``go_on`` brings it back."""
         heap, standing = self._heap, self._standing
-        while heap and heap[0][5] != standing.version and self._has_risen():
+        while len(heap) > 1 and heap[0][5] != standing.version and self._has_risen():
             pass
         if not heap:
             return None

@@ -41,17 +41,20 @@ class DecayedUsage:
         """How many accounts have ever used anything."""
         return len(self._accounts)
 
-    def change(self, name: str, amount: Amount, sign: int, now: float) -> None:
-        """From ``now`` on the account uses ``amount`` more (or, with ``sign`` -1, less)."""
-        account = self._accounts.get(name)
-        if account is None:
-            account = self._accounts[name] = _Account(now)
-        if now > account.since:
-            account.decayed, account.since = self._decayed(account, now), now
-        rate = account.rate
-        rate[0] += sign * amount.gpu_milli
-        rate[1] += sign * amount.cpu_milli
-        rate[2] += sign * amount.memory_mib
+    def change(self, names: Iterable[str], amount: Amount, sign: int, now: float) -> None:
+        """From ``now`` on these accounts use ``amount`` more each (or, with ``sign`` -1, less)."""
+        gpu, cpu, memory = sign * amount.gpu_milli, sign * amount.cpu_milli, sign * amount.memory_mib
+        accounts = self._accounts
+        for name in names:
+            account = accounts.get(name)
+            if account is None:
+                account = accounts[name] = _Account(now)
+            if now > account.since:
+                account.decayed, account.since = self._decayed(account, now), now
+            rate = account.rate
+            rate[0] += gpu
+            rate[1] += cpu
+            rate[2] += memory
 
     def dominant_shares(self, names: Iterable[str], capacity: Amount, now: float) -> list[float]:
         """Each account's largest part of the cluster: recent average use over capacity, about 0..1."""

@@ -47,10 +47,11 @@ Rank = tuple[float, ...]
 class QueueRank:
     """Ranks of waiting jobs for one cycle; service is looked up once per account.
 
+    What is placed meanwhile is counted when a rank is asked for next: where a single line waits, none ever is.
+
     Attributes:
         by_share: queues or users are compared at all.
         has_rounds: there is more than one queue to be compared.
-        version: rises when ranks that were given before may have risen.
     """
 
     def __init__(self, state: State) -> None:
@@ -64,11 +65,19 @@ class QueueRank:
         self._stretches: dict[tuple[str, str], float] = {}
         self._parts: dict[str, float] = {}
         self._placed: dict[str, list[float]] = {}
+        self._uncounted: list[tuple[str, str, Amount]] = []
         self._has_guarantees = state.queues.has_guarantees
-        self.version = 0
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """Rises when ranks that were given before may have risen."""
+        self._count_placed()
+        return self._version
 
     def rank(self, record: JobRecord) -> Rank:
         """The lower, the earlier: borrowing or not, class of priority, service of queues and users, key."""
+        self._count_placed()
         tier = self._tier(record.queue, record.demand.least_amount)
         priority, key, user = -float(record.job.priority), record.key[0], record.job.user
         if not self.by_share:
@@ -134,6 +143,7 @@ class QueueRank:
         """
         if not self._strict:
             return self.rounds(queue)
+        self._count_placed()
         account = user_account(queue, user)
         found = self._standings.get(account)
         if found is None:
@@ -144,6 +154,7 @@ class QueueRank:
         """The rounds of a leaf and of all queues above it, from the root down."""
         if not self.by_share:
             return ()
+        self._count_placed()
         found = self._rounds.get(queue)
         if found is None:
             found = self._rounds[queue] = tuple(float(served // ROUND_S) for served in self._levels(queue))
@@ -174,10 +185,18 @@ class QueueRank:
 
     def place(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]]) -> None:
         """Tasks of a job are about to start: its queues and its user count as holding them from now on."""
-        if not self.by_share:
-            return
-        queue, user = record.queue, record.job.user
-        amount, before = record.amount_of([task for task, _ in placed]), self.standing(queue, user)
+        if self.by_share:
+            self._uncounted.append((record.queue, record.job.user, record.amount_of([task for task, _ in placed])))
+
+    def _count_placed(self) -> None:
+        """Count what has been placed since a rank was asked for last."""
+        if self._uncounted:
+            placed, self._uncounted = self._uncounted, []
+            for queue, user, amount in placed:
+                self._count(queue, user, amount)
+
+    def _count(self, queue: str, user: str, amount: Amount) -> None:
+        before = self.standing(queue, user)
         for name in (*(node.queue.name for node in self._path(queue)), user_account(queue, user)):
             more = self._placed.setdefault(name, [0.0, 0.0, 0.0])
             more[0] += amount.gpu_milli
@@ -188,7 +207,7 @@ class QueueRank:
         if self.standing(queue, user) == before:
             self._rounds = rounds
         else:
-            self.version += 1
+            self._version += 1
 
     def _served_s(self, account: str) -> float:
         state, more = self._state, self._placed.get(account, _NOTHING)

@@ -31,8 +31,8 @@ class QueueNode:
     """One queue with its present usage (guaranteed GPU milli, CPU milli, memory MiB of what it holds)."""
 
     __slots__ = (
-        "children", "confined_to", "cpu_milli", "gpu_milli", "guarantors", "memory_mib", "parent", "path", "queue",
-        "weights",
+        "accounts", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantors", "memory_mib", "parent", "path",
+        "queue", "weights",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
@@ -46,6 +46,8 @@ class QueueNode:
         self.memory_mib = 0
         self.path: tuple[QueueNode, ...] = (self,) if parent is None else (self, *parent.path)
         """From this queue up to the root."""
+        self.accounts = tuple(node.queue.name for node in self.path[:-1])
+        """The names of these, without the root's: whose fair shares what it uses counts for."""
         self.guarantors: tuple[QueueNode, ...] = ()
         """The queues on whose guarantees it lives: those of its path that are guaranteed anything."""
         self.confined_to: tuple[QueueNode, ...] = ()
@@ -246,8 +248,11 @@ class QueueTree:
         self._add(name, amount, sign)
 
     def _add(self, name: str, amount: Amount, sign: int) -> None:
+        gpu, cpu, memory = sign * amount.gpu_milli, sign * amount.cpu_milli, sign * amount.memory_mib
         for node in self.by_name[name].path:
-            node.add(amount, sign)
+            node.gpu_milli += gpu
+            node.cpu_milli += cpu
+            node.memory_mib += memory
             if sign < 0 and (node.gpu_milli < 0 or node.cpu_milli < 0 or node.memory_mib < 0):
                 raise InconsistentStateError(f"usage of queue {node.queue.name!r} fell below zero")
 
