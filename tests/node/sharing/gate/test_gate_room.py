@@ -48,6 +48,16 @@ def test_what_a_launch_bound_program_leaves_goes_to_one_with_a_small_guarantee(
     assert used(card, tasks, [round(0.6 * LAUNCH_NS)] * 2, 0.5) == pytest.approx([0.4, 0.6], abs=0.03)
 
 
+def test_what_launches_took_before_does_not_count_for_shorter_ones(card: GatedCard) -> None:
+    tasks = card.programs({"guarantee_milli": 100}, {"guarantee_milli": 900})
+    for task in tasks:
+        assert task.program is not None
+        task.program.send("launch", LAUNCH_NS, 100)
+    card.until(lambda: all(task.region.usage().busy_ns >= 50 * LAUNCH_NS for task in tasks))
+    card.pass_time(0.05)
+    assert used(card, tasks, [round(0.6 * LAUNCH_NS)] * 2, 0.5) == pytest.approx([0.4, 0.6], abs=0.03)
+
+
 @pytest.mark.parametrize("guarantees", [(100, 900), (300, 700), (500, 500)], ids=str)
 def test_a_launch_bound_program_that_could_use_more_keeps_to_its_share(
     card: GatedCard, guarantees: tuple[int, int]

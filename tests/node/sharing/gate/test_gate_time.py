@@ -160,6 +160,21 @@ def test_backfill_uses_what_the_limit_of_online_work_leaves_and_is_gone_when_tha
     assert backfill_s > 0.35  # its floor would be 0.05
 
 
+def test_backfill_of_which_nothing_is_known_yet_uses_what_the_limit_of_online_work_leaves(card: GatedCard) -> None:
+    [online, backfill] = card.programs(
+        {"share_class": ShareClass.ONLINE, "limit_milli": 300},
+        {"share_class": ShareClass.BACKFILL, "in_flight_us": 500},
+    )
+    assert online.program is not None
+    assert backfill.program is not None
+    online.program.send("serve", KERNEL_NS, FOR_EVER_MS)
+    card.until(lambda: online.region.usage().busy_ns > 0)
+    card.pass_time(SETTLING_S)
+    backfill.program.send("busy", KERNEL_NS // 4, FOR_EVER_MS)
+    card.pass_time(SETTLING_S)
+    assert duty(card, backfill, 1.0) > 45  # of the 70 that are left
+
+
 def test_backfill_has_no_more_in_flight_than_allowed_while_online_work_is_on_the_card(card: GatedCard) -> None:
     [_, backfill] = card.programs(
         {"share_class": ShareClass.ONLINE}, {"share_class": ShareClass.BACKFILL, "in_flight_us": 500}

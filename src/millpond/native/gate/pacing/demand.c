@@ -8,6 +8,7 @@
 #define WINDOW_NS 30000000ull
 #define FIRST_WINDOW_NS 5000000ull // while nothing is known, or more is used than that
 #define KNOWN_NS 2000000000ull
+#define MOST_CORRECTIONS 4
 #define NEARLY_MILLI 800u         // whoever uses so much uses it all: turns begin and end with a pause
 
 uint32_t demand_of(const struct gate_member *member, uint64_t now) {
@@ -20,6 +21,8 @@ bool demand_is_known(uint64_t now) { return gate.card->member[gate.member].deman
 static _Atomic uint64_t excused_ns;       // of the window, for which this process's threads were held up by the gate itself
 static _Atomic uint64_t delayed_busy_ns;  // of the window, by this process, that had to wait for earlier work
 static unsigned windows;
+static bool corrected;         // what was counted in the window is not what it was
+static unsigned corrections;   // windows in a row of which that is so
 static uint64_t alone_milli;  // what it would use, as seen when nobody was in its way
 static bool hindered;
 
@@ -45,7 +48,16 @@ void demand_begin(uint64_t now) {
     uint64_t none = 0;
     if (gate.usage->demand_from_ns) return;
     gate.usage->demand_busy_ns = delayed_busy_ns = excused_ns = 0;
+    corrected = false;
     atomic_compare_exchange_strong(&gate.usage->demand_from_ns, &none, now);
+}
+
+// Whether launches took something else than what they were counted for. With kernels of many lengths that is always so.
+static bool is_miscounted(void) {
+    bool miscounted = corrected && corrections < MOST_CORRECTIONS;
+    corrections = corrected ? corrections + 1 : 0;
+    corrected = false;
+    return miscounted;
 }
 
 static void take(uint64_t now, uint64_t at_least, uint64_t next, bool beside) {
@@ -54,8 +66,11 @@ static void take(uint64_t now, uint64_t at_least, uint64_t next, bool beside) {
     uint64_t busy_ns = atomic_exchange(&gate.usage->demand_busy_ns, 0), launched_ns = gate.usage->demand_launched_ns;
     uint64_t span = launched_ns > from && launched_ns <= now ? launched_ns - from : 0, excused = atomic_exchange(&excused_ns, 0);
     if (excused < span) span -= excused;
+    if (is_miscounted()) return;
     if (span >= SHORTEST_NS || busy_ns >= SHORTEST_NS) say(busy_ns, span, now, beside);
 }
+
+void demand_correct(void) { corrected = true; }
 
 void demand_excuse(uint64_t nanoseconds) { excused_ns += nanoseconds; }
 

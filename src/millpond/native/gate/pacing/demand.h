@@ -14,6 +14,7 @@ bool demand_is_hindered(void);        // beside others much less of it came, whe
 void demand_begin(uint64_t now);
 void demand_end(uint64_t now, bool beside);
 void demand_excuse(uint64_t nanoseconds);  // for which the gate itself kept a thread from launching
+void demand_correct(void);  // what a launch is taken to need was wrong: so is what was counted in the window by it
 void demand_drop(void);               // it says nothing: the slice rested, or others were in its way
 void demand_resume(void);             // it was idle, and may do something else from now on
 // Work that a thread launched from one instant to another. Delayed: by earlier work.

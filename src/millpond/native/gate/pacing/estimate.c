@@ -9,6 +9,13 @@
 
 bool estimate_is_sure(const struct estimate *estimate) { return estimate->readings > READINGS; }
 
+bool estimate_strays(struct estimate *estimate) {
+    uint64_t now = estimate->ns, then = estimate->settled_ns;
+    if ((now > then ? now - then : then - now) <= then / 16) return false;
+    estimate->settled_ns = now;
+    return true;
+}
+
 static void learn_shorter(struct estimate *estimate, uint64_t each, unsigned enough) {
     if (!estimate->shorter || each > estimate->longest_shorter_ns) estimate->longest_shorter_ns = each;
     if (++estimate->shorter < enough) return;

@@ -11,6 +11,7 @@ struct estimate {
     uint64_t longest_shorter_ns, shortest_longer_ns, longer_span_ns;
     unsigned shorter, longer;
     unsigned readings;  // since several in a row last put `ns` right
+    uint64_t settled_ns;  // what `ns` was when it last strayed
 };
 
 struct reading {
@@ -22,6 +23,7 @@ struct reading {
 };
 
 bool estimate_is_sure(const struct estimate *estimate);
+bool estimate_strays(struct estimate *estimate);  // so far that what was counted by it was wrong; asked once for each time
 void estimate_learn(struct estimate *estimate, const struct reading *reading);
 // They took so long at least.
 void estimate_learn_longer(struct estimate *estimate, const struct reading *reading);

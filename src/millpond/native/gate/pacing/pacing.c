@@ -59,10 +59,17 @@ static uint64_t in_flight_ns(uint64_t each_ns, uint64_t now) {
     return each_ns <= longest && 2 * each_ns > most ? 2 * each_ns : most;
 }
 
+// What a launch is expected to take.
+static uint64_t expected_of(struct lane *lane, const void *graph) {
+    uint64_t estimate = lane_estimate(lane, graph)->ns;
+    return estimate ? estimate : UNKNOWN_NS;
+}
+
 static struct verdict wait_for(enum wait wait, uint64_t nap_ns) { return (struct verdict){wait, nap_ns, false}; }
 
-// What keeps a launch of so much work back now; with the lock held.
-static struct verdict judge(const struct lane *lane, uint64_t expected_ns, uint64_t now) {
+// What keeps a launch of so much work back now; with the lock held. Where nothing is known of it, it is tried in the first
+// gap that a higher class leaves: else nothing ever would be known.
+static struct verdict judge(const struct lane *lane, uint64_t expected_ns, bool known, uint64_t now) {
     struct gate_slot *slot = gate.slot;
     uint64_t outstanding = slot->outstanding_ns;
     struct verdict verdict = {GO, 0, false};
@@ -79,6 +86,7 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, uint6
     if (turn_has_superiors()) {
         uint64_t in_flight = budget_outstanding(now);
         gap = turn_gap(now);
+        if (!known && !in_flight && gap) expected_ns = expected_ns < gap ? expected_ns : gap;
         verdict.floor = in_flight + expected_ns > gap;
         if (verdict.floor && !budget_floor_allows(now)) return wait_for(FOR_TIME, YIELD_NAP_NS);
         if (in_flight && in_flight + expected_ns > in_flight_ns(expected_ns, now)) return wait_for(FOR_WORK, 0);
@@ -99,15 +107,17 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, uint6
     return verdict;
 }
 
-// Waits until a launch may be made; returns with the lock held, and says whether it is on the floor's account.
-static bool admit(const struct lane *lane, uint64_t expected_ns) {
+// Waits until so many launches may be made; returns with the lock held, and says whether they are on the floor's account.
+// What they are expected to take may become known meanwhile.
+static bool admit(struct lane *lane, const void *graph, uint32_t size) {
     uint64_t from = gate_now();
     batches.admitting++;
     for (;;) {
         pthread_mutex_lock(&batches.mutex);
         uint64_t now = gate_now();
         uint32_t completed = batches.completed;
-        struct verdict verdict = judge(lane, expected_ns, now);
+        bool known = lane_estimate(lane, graph)->ns;
+        struct verdict verdict = judge(lane, expected_of(lane, graph) * size, known, now);
         if (verdict.wait == GO || batches.stops) {
             gate.slot->waited_ns += now - from;
             batches.admitting--;
@@ -184,12 +194,11 @@ static void let_drain(struct lane *lane) {
 // Holds the launch back as long as it must be.
 static struct lane *enter_slowly(struct lane *lane, const void *graph, bool apart) {
     if (batches.stops || lane_captures(lane->stream)) return NULL;  // nothing runs yet
-    uint64_t estimate = lane_estimate(lane, graph)->ns, each = estimate ? estimate : UNKNOWN_NS;
-    uint32_t size = batch_size(lane, graph, estimate, apart);
+    uint32_t size = batch_size(lane, graph, lane_estimate(lane, graph)->ns, apart);
     if (lane->probe) let_drain(lane);
-    bool floor = admit(lane, each * size);
+    bool floor = admit(lane, graph, size);
     collector_start();
-    lane = begin_batch(lane, graph, each, size, floor);
+    lane = begin_batch(lane, graph, expected_of(lane, graph), size, floor);
     if (lane) lane->last_ns = gate_now();  // the wait is no gap between launches
     pthread_mutex_unlock(&batches.mutex);
     collector_wake();
