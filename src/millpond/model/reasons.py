@@ -150,6 +150,35 @@ class StartEstimate:
     unknown: str = ""
 
 
+class DeadlineVerdict(StrEnum):
+    """Whether a job should have ended by its deadline."""
+
+    ACCEPT = "accept"
+    """It should, even if what is foreseen comes late."""
+    AT_RISK = "at-risk"
+    """It may not, or nothing is known of its length or its start."""
+    MISSED = "missed"
+    """The deadline is past."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineOutlook:
+    """What is foreseen of the end of a job that has a deadline, in seconds on the scheduler's clock.
+
+    Attributes:
+        deadline_at: when it should have ended.
+        likely_end_at: as likely before as behind its end; None when not known.
+        latest_end_at: it hardly ends later; None when no bound can be given.
+        unknown: what is not known; empty when both can be said.
+    """
+
+    verdict: DeadlineVerdict
+    deadline_at: float
+    likely_end_at: float | None = None
+    latest_end_at: float | None = None
+    unknown: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why a job waits (or: why it was decided upon), with the numbers behind it.

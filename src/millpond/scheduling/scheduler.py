@@ -15,7 +15,7 @@ import numpy as np
 
 from millpond.model.decisions import Decision, Migrate
 from millpond.model.events import Event, PolicyChanged
-from millpond.model.reasons import Cause, Reason, StartEstimate
+from millpond.model.reasons import Cause, DeadlineOutlook, Reason, StartEstimate
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling import runs
@@ -302,6 +302,15 @@ class Scheduler:
         """
         self._state.now = max(self._state.now, now)
         return self._explainer.expected_start(job_id)
+
+    def deadline_outlook(self, job_id: str, now: float) -> DeadlineOutlook | None:
+        """Whether a job should end by its deadline; None for one that has none, or has ended.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        self._state.now = max(self._state.now, now)
+        return self._explainer.deadline_outlook(job_id)
 
     def cause(self, job_id: str, now: float) -> Reason:
         """Why a job waits (or why it does not), with numbers alone: quick, for lists.

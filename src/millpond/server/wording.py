@@ -20,6 +20,15 @@ def lasting(seconds: float) -> str:
     return f"{decimal_text(seconds)} second{'s' * (seconds != 1)}"
 
 
+def rounded_span(seconds: float) -> str:
+    """A length of time to two figures or so: ``40 s``, ``25 min``, ``3.5 h``, ``2.1 days``."""
+    for unit, length in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= (2 if unit == "days" else 1) * length:
+            number = seconds / length
+            return f"{number:.0f} {unit}" if number >= 10 or unit == "min" else f"{number:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def counted(number: int, what: str) -> str:
     """``1 task``, ``3 tasks``."""
     return f"{number} {what}{'s' * (number != 1)}"

@@ -11,6 +11,7 @@ import pytest
 from server_world import Clock, Server, World, node
 
 from millpond.client.cli.commands.submission.apply import plan_lines
+from millpond.forecasting.durations import Forecast
 from millpond.model.events import PoolChanged, QueueChanged
 from millpond.model.nodes import Node, Pool
 from millpond.model.resources import Amount
@@ -119,6 +120,14 @@ def test_a_queue_that_takes_back_its_guarantee_is_told_from_whom_and_the_other_w
     assert "borrows 1 card: beyond the guarantee, and the first to leave" in planner.plan_lines(queue="theirs", gpus=3)
     planner.submit("borrower", queue="theirs", gpus=4)
     assert [victim.job for victim in planner.plan(queue="ours", gpus=2).victims] == ["borrower"]
+
+
+def test_a_deadline_is_answered_from_the_forecast(tmp_path: Path) -> None:
+    planner = Planner(tmp_path)
+    job = replace(check_job({"command": "work"}).to_job("plan"), deadline_s=planner.clock.now + 100.0)
+    copy = json.dumps(planner.server.core.scheduler.snapshot())
+    answers = [plan(Scheduler.restore(json.loads(copy)), job, planner.clock.now, Forecast(s, s)) for s in (50.0, 150.0)]
+    assert [answer.deadline and answer.deadline.verdict for answer in answers] == ["accept", "at-risk"]
 
 
 @pytest.mark.end_to_end

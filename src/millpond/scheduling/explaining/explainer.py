@@ -12,7 +12,7 @@ from functools import partial
 
 from millpond.model import windows
 from millpond.model.errors import NotFoundError
-from millpond.model.reasons import Cause, Reason, Remedy, StartEstimate
+from millpond.model.reasons import Cause, DeadlineOutlook, Reason, Remedy, StartEstimate
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
@@ -22,6 +22,7 @@ from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.explaining import estimate
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
 from millpond.scheduling.explaining.cordon_reasons import closed_for
+from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.protected import protected_in_the_way
 from millpond.scheduling.explaining.quota import quota_in_the_way
@@ -90,6 +91,17 @@ class Explainer:
         """
         record = self._known(job_id)
         return self._start_of(record) if record.line else None
+
+    def deadline_outlook(self, job_id: str) -> DeadlineOutlook | None:
+        """Whether a job should end by its deadline; None for one that has none, or has ended.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        record = self._known(job_id)
+        if record.job.deadline_s is None or record.state.ended:
+            return None
+        return outlook_of(self._state, record, self._start_of(record) if record.line else None)
 
     def _start_of(self, record: JobRecord) -> StartEstimate:
         claim = self._claims.by_job.get(record.id)

@@ -82,7 +82,7 @@ class Service:
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
-        self.plans = Plans(components.accounts, queries, self.lookup)
+        self.plans = Plans(components.accounts, queries, self.lookup, components.forecaster)
         self.delete_job = partial(delete_job, components)
 
         revisions = Revisions(RevisionStore(store.database), time.time)

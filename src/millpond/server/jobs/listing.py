@@ -60,7 +60,8 @@ class JobListing:
         """A job with the reason why it waits."""
         info = await self._lookup.soon(job)
         explained = await self._reasons.explained(info, reader) if info.state == JobState.QUEUED else info
-        return self._with_deadline(explained)
+        (found,) = await self._reasons.foreseen([explained])
+        return self._with_deadline(found)
 
     async def listed(self, request: ListRequest, reader: Reader) -> JobList:
         """Jobs, the newest first, or the members of an array, the first first.
@@ -87,7 +88,7 @@ class JobListing:
         newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
         if request.members_of:
             newest.sort(key=lambda info: info.index or 0)
-        shown = await self._reasons.added_to(newest[:limit], reader)
+        shown = await self._reasons.foreseen(await self._reasons.added_to(newest[:limit], reader))
         jobs = [self._with_deadline(info) for info in shown if wanted.matches(info)]
         return JobList(jobs=jobs, truncated=len(newest) > limit)
 

@@ -10,10 +10,13 @@ from typing import Any, Final
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
+from millpond.server.jobs.deadlines import check_deadline
+from millpond.server.jobs.submission import forecast_of
 from millpond.server.jobs.what_if import plan_apart
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.core import Core
+from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.reasons import PlanInfo
@@ -26,8 +29,9 @@ _PLANS_AT_ONCE: Final = 2
 class Plans:
     """Makes plans, each on a copy of the core."""
 
-    def __init__(self, accounts: Accounts, queries: CoreQueries, lookup: JobLookup) -> None:
+    def __init__(self, accounts: Accounts, queries: CoreQueries, lookup: JobLookup, forecaster: Forecaster) -> None:
         self._accounts = accounts
+        self._forecaster = forecaster
         self._queries = queries
         self._lookup = lookup
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
@@ -42,8 +46,10 @@ class Plans:
             SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
             NotAllowedError: the caller may not use the queue.
         """
-        spec, place = settle_place(self._accounts, caller, check_job(document))
+        spec, place = settle_place(self._accounts, caller, check_job(document).submitted_at(time.time()))
         job = place.of(spec.to_job("plan"))
+        forecast = await forecast_of(self._forecaster, spec.file, job)
+        check_deadline(job, forecast, time.time())
 
         def copy(core: Core) -> tuple[str, float]:
             reason = core.scheduler.check(job)
@@ -54,5 +60,5 @@ class Plans:
 
         async with self._planning:
             snapshot, at = await self._queries.query(copy)
-            plan = await plan_apart(snapshot, job, max(at, time.time()))
+            plan = await plan_apart(snapshot, job, max(at, time.time()), forecast)
         return await asyncio.to_thread(reader_of(caller).plan, plan, self._lookup.find)

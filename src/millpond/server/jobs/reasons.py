@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from millpond.model.states import JobState
+from millpond.server.jobs.deadlines import foreseen
 from millpond.server.runtime.active_jobs.job_cache import read_only_view
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.core import Core
@@ -58,6 +59,15 @@ class Reasons:
         if reason is None or now.state != JobState.QUEUED:
             return now
         return replace(now, reason=(await self.veiled(reason, reader)).summary)
+
+    async def foreseen(self, infos: list[JobInfo]) -> list[JobInfo]:
+        """Jobs with the outlook for their deadlines: of the first so many, as these too cost the thread time."""
+        due = [info for info in infos if info.deadline is not None and not JobState(info.state).ended]
+        if not due or self._loop.read_only is not None:
+            return infos
+        found = await self._queries.query(lambda core: [foreseen(core, info) for info in due[:REASONS_IN_A_LIST]])
+        known = {info.id: info for info in found}
+        return [known.get(info.id, info) for info in infos]
 
     async def veiled(self, reason: ReasonInfo, reader: Reader) -> ReasonInfo:
         """A reason as these readers may see it; only where a job stands in the way the store may have to be asked."""

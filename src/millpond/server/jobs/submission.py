@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,9 +15,11 @@ from millpond.forecasting.durations import Forecast
 from millpond.model.workloads import Job
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
+from millpond.server.jobs.deadlines import check_deadline, foreseen
 from millpond.server.jobs.dependency_names import check_order, with_ids
 from millpond.server.jobs.requirements import Requirements
 from millpond.server.runtime.batch import numbered
+from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
@@ -83,17 +86,22 @@ class Submissions:
                 prepared.append(await self._prepare(with_ids(spec, awaited[number]), job_id, keyed, caller))
         answers = await self._queries.answered(self._components.loop.submit(*(one.submission for one in prepared)))
         return [
-            replace(info, warnings=list(one.warnings)) if one.warnings else info
+            await self._foreseen(replace(info, warnings=list(one.warnings)) if one.warnings else info)
             for info, one in zip(answers, prepared, strict=True)
         ]
 
+    async def _foreseen(self, info: JobInfo) -> JobInfo:
+        """The answer, with the outlook for its deadline if it has one."""
+        return info if info.deadline is None else await self._queries.query(lambda core: foreseen(core, info))
+
     async def _prepare(self, checked: JobSpec, job_id: str, keyed: _Keyed, caller: Caller) -> _Prepared:
         """A checked job file as a submission, everything that it refers to checked too."""
-        spec, place = settle_place(self._components.accounts, caller, checked)
+        spec, place = settle_place(self._components.accounts, caller, checked.submitted_at(time.time()))
         await self._requirements.check_available(spec.file, place, caller)
         settled = await self._requirements.admit(spec.file, spec.document, caller)
         job = place.of(spec.to_job(job_id))
-        forecast = None if _is_called_by_its_program(spec.file) else await self._forecast(job)
+        forecast = await forecast_of(self._components.forecaster, spec.file, job)
+        check_deadline(job, forecast, time.time())
         if settled.document is spec.document:  # nothing was found for it, so what was checked is what is stored
             self._components.job_files.note(job.id, Accepted(spec, job.user, job.group))
         own_key = keyed.own_key(caller, spec.file)
@@ -101,9 +109,12 @@ class Submissions:
         submission = Submission(job, settled.document, own_key, digest, forecast, settled.waits)
         return _Prepared(submission, (*spec.warnings, *settled.warnings))
 
-    async def _forecast(self, job: Job) -> Forecast | None:
-        forecaster = self._components.forecaster
-        return forecaster.predict(job) if forecaster.ready else await asyncio.to_thread(forecaster.predict, job)
+
+async def forecast_of(forecaster: Forecaster, file: JobFile, job: Job) -> Forecast | None:
+    """How long a job should run, by those that ended before it; None where they do not show it."""
+    if _is_called_by_its_program(file):
+        return None
+    return forecaster.predict(job) if forecaster.ready else await asyncio.to_thread(forecaster.predict, job)
 
 
 def _is_called_by_its_program(file: JobFile) -> bool:

@@ -12,13 +12,15 @@ import sys
 from dataclasses import asdict
 from typing import Final
 
+from millpond.forecasting.durations import Forecast
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision, Start, Stop, Suspend
 from millpond.model.errors import UnavailableError
-from millpond.model.events import JobSubmitted
+from millpond.model.events import DurationPredicted, JobSubmitted
 from millpond.model.workloads import Job
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.scheduling.scheduler import Scheduler
+from millpond.server.jobs.deadlines import deadline_info
 from millpond.server.views.nodes import reason_info
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.reasons import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
@@ -26,16 +28,19 @@ from millpond.specs.api.reasons import PlanInfo, PlannedTask, PlannedVictim, Quo
 PLANNED_WITHIN_S: Final = 30.0
 
 
-async def plan_apart(snapshot: str, job: Job, now: float) -> PlanInfo:
+async def plan_apart(snapshot: str, job: Job, now: float, forecast: Forecast | None = None) -> PlanInfo:
     """The plan for a job, made in a child process.
 
     Args:
         snapshot: of the scheduler, as JSON.
+        forecast: how long the job should run.
 
     Raises:
         UnavailableError: it took too long, or the child could not be run.
     """
-    request = f'{{"snapshot": {snapshot}, "job": {json.dumps(to_plain(job))}, "now": {now!r}}}'.encode()
+    told = None if forecast is None else [forecast.expected_s, forecast.cautious_s]
+    rest = json.dumps({"job": to_plain(job), "forecast": told, "now": now})
+    request = f'{{"snapshot": {snapshot}, {rest[1:]}'.encode()
     try:
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", __name__),
@@ -57,16 +62,19 @@ async def plan_apart(snapshot: str, job: Job, now: float) -> PlanInfo:
     return from_json(PlanInfo, answer)
 
 
-def plan(scheduler: Scheduler, job: Job, now: float) -> PlanInfo:
+def plan(scheduler: Scheduler, job: Job, now: float, forecast: Forecast | None = None) -> PlanInfo:
     """Submit a job and return what becomes of it at once; the scheduler is a copy and is changed."""
     before = scheduler.queue_view(job.queue)
     scheduler.handle(JobSubmitted(now, job))
+    if forecast is not None:
+        scheduler.handle(DurationPredicted(now, job.id, forecast.expected_s, forecast.cautious_s))
     decisions = scheduler.decide(now)
     while scheduler.is_unfinished:
         decisions += scheduler.decide(now)
     start = next((item for item in decisions if isinstance(item, Start) and item.job == job.id), None)
     victims = [victim for item in decisions if (victim := _victim(scheduler, item, job.id)) is not None]
     asked_milli = job.gpu_milli
+    outlook = scheduler.deadline_outlook(job.id, now)
     record = scheduler.jobs[job.id]
     return PlanInfo(
         starts_now=start is not None,
@@ -75,6 +83,7 @@ def plan(scheduler: Scheduler, job: Job, now: float) -> PlanInfo:
         reason=None if start is not None else reason_info("", record.state, scheduler.explain(job.id, now)),
         borrowed_gpu_milli=_borrowed(before.unpromised_milli, asked_milli),
         unenforced=_unenforced(scheduler, start),
+        deadline=None if outlook is None else deadline_info(outlook),
         quota=QuotaInfo(
             queue=job.queue,
             gpu_milli_now=before.used_milli,
@@ -136,7 +145,8 @@ def main() -> int:
     request = json.load(sys.stdin)
     job = from_plain(request["job"])
     assert isinstance(job, Job)
-    made = plan(Scheduler.restore(request["snapshot"]), job, request["now"])
+    forecast = None if request["forecast"] is None else Forecast(*request["forecast"])
+    made = plan(Scheduler.restore(request["snapshot"]), job, request["now"], forecast)
     sys.stdout.write(json.dumps(asdict(made)))
     return 0
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from millpond.node.host.periodic_worker import PeriodicWorker
 from millpond.server.api.service import Service
 from millpond.server.jobs import task_inputs
+from millpond.server.jobs.deadlines import DeadlineWatch
 from millpond.server.jobs.idle_jobs import IdleWatch, cpu_s_of
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
@@ -107,6 +108,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
     return [
         PeriodicWorker("input-watch", end_silent, task_inputs.LOOK_EVERY_S, "standard input cannot be looked after"),
         IdleWatch(components.loop, service.activity, components.state_dir, current.config.dev, time.time, cpu_s_of),
+        DeadlineWatch(components.loop, time.time),
         scaler,
         service.rollouts,
         SweepWatch(components.loop, service.sweeps),

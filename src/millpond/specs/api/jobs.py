@@ -91,6 +91,25 @@ class ArrayInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineInfo:
+    """When a job should have ended, and whether it should.
+
+    Attributes:
+        verdict: ``accept``, ``at-risk``, ``missed``, or of one that has succeeded ``met``; empty: not asked, or it
+            ended otherwise.
+        likely_end_at: as likely before as behind its end; None when not known.
+        latest_end_at: it hardly ends later; None when no bound can be given.
+        unknown: what is not known of that; empty when both can be said.
+    """
+
+    at: float
+    verdict: str = ""
+    likely_end_at: float | None = None
+    latest_end_at: float | None = None
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
     """A job as lists and details show it.
 
@@ -126,6 +145,7 @@ class JobInfo:
             is given back before; None: it is not.
         requests_wait_until: when the first of the requests that wait for a replica of a service is answered with an
             error; None where none waits.
+        deadline: when it should have ended, and whether it should; None: it has none.
         apart: the server has a copy of another server's state: it starts and ends nothing, and does not know what
             becomes of the job.
     """
@@ -169,6 +189,7 @@ class JobInfo:
     share_class: str = "normal"
     kept_until: float | None = None
     requests_wait_until: float | None = None
+    deadline: DeadlineInfo | None = None
     apart: bool = False
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from millpond.specs.api.jobs import DeadlineInfo
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemedyInfo:
@@ -102,6 +104,7 @@ class PlanInfo:
         borrowed_gpu_milli: how much of it would run beyond what its queue is guaranteed.
         unenforced: why nothing would keep it to its parts of cards there; empty where something does, or it has whole
             cards.
+        deadline: whether it should end by its deadline; None: it has none.
     """
 
     starts_now: bool
@@ -110,4 +113,5 @@ class PlanInfo:
     reason: ReasonInfo | None = None
     borrowed_gpu_milli: int = 0
     unenforced: str = ""
+    deadline: DeadlineInfo | None = None
     quota: QuotaInfo

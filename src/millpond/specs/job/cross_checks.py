@@ -126,6 +126,8 @@ def _of_places(file: JobFile) -> Iterator[_Fault]:
     if file.keep is not None and (file.kind != "train" or file.array or file.sweep):
         hint = "leave keep out" + (", and run the member that fails by itself" if file.array or file.sweep else "")
         yield _Fault(("keep",), "the place of a failed task is kept for a single job of kind train", hint)
+    if file.deadline is not None and file.kind != "train":
+        yield _Fault(("deadline",), f"a job of kind {file.kind} has no end of its own", "leave deadline out")
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         yield _Fault(("workdir",), message, "write an absolute path", at_key=False)

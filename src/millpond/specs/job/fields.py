@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, mod
 from millpond.model import amounts
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import Outcome
-from millpond.specs import quantities
+from millpond.specs import quantities, zoned_times
 from millpond.specs.errors import BadValueError, suggest
 from millpond.specs.validation import PLAIN_NAME, STORED, Shortened, Unit, or_short
 
@@ -54,6 +54,20 @@ Duration = Annotated[
     Unit(amounts.seconds_text),
     WithJsonSchema({"type": "string", "minLength": 1, "examples": ["2h", "90s"]}),
 ]
+
+
+def _deadline(value: Any) -> str:
+    """The text as it is, if it can be read; a span is counted from the submission."""
+    zoned_times.instant(value, 0.0)
+    return str(value)
+
+
+Deadline = Annotated[
+    str,
+    BeforeValidator(_deadline),
+    WithJsonSchema({"type": "string", "minLength": 1, "examples": ["2026-12-01 18:00 Europe/Berlin", "6h"]}),
+]
+"""An instant, or a length of time from the submission on; see ``specs.zoned_times``."""
 
 Name = Annotated[str, Field(pattern=PLAIN_NAME, max_length=100)]
 """A name that is safe in ids, paths and URLs."""

@@ -15,6 +15,7 @@ from millpond.specs.job.fields import (
     VARIABLE,
     CheckpointFile,
     Cpus,
+    Deadline,
     Duration,
     Extras,
     Failures,
@@ -138,6 +139,8 @@ class JobFile(Strict):
         on_task_lost: when a task fails: all end and run again, it alone is started again beside the others, or the
             others go on without it as long as the minimum is there.
         time_limit: it is ended after this long.
+        deadline: when it should have ended, with a time zone: ``2026-12-01 18:00 Europe/Berlin``; or how long after
+            its submission: ``6h``. It does not end the job; the ordering ``edf`` goes by it.
         keep: when a task has failed and no retry is left, its place is kept this long, with its cards, files and
             ``/tmp``, for a look inside (``pond exec``); ``pond stop`` gives it back before. At most a day.
         min_run_time: it is not preempted before it has run this long.
@@ -186,6 +189,7 @@ class JobFile(Strict):
     retry_delay: RetryDelayFile = RetryDelayFile()
     on_task_lost: Literal["all", "restart-task", "shrink"] = "all"
     time_limit: Annotated[Duration, Field(gt=0)] | None = None
+    deadline: Deadline | None = None
     keep: Annotated[Duration, Field(gt=0, le=86_400)] | None = None
     checkpoint: CheckpointFile = CheckpointFile()
     min_run_time: Duration = 0.0

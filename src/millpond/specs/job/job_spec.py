@@ -20,6 +20,7 @@ from millpond.specs.job.mounts import DATASET_PREFIX
 from millpond.specs.job.to_model import build_job
 from millpond.specs.source_positions import Located, Path, read_documents
 from millpond.specs.validation import STORED, same_path, validate
+from millpond.specs.zoned_times import instant, instant_text, is_span
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,14 @@ class JobSpec:
         document: the file as plain data, as a client sends it; ``workdir`` in it is absolute.
         job: for the scheduler, under no id of its own yet.
         warnings: what was accepted and has no effect here.
+        deadline_at: where its deadline is written, for what turns out to be wrong with it; None where there is none.
     """
 
     document: dict[str, Any]
     file: JobFile
     job: Job
     warnings: tuple[str, ...] = ()
+    deadline_at: Problem | None = None
 
     def to_job(self, job_id: str, user: str = "") -> Job:
         """The job for the scheduler."""
@@ -45,6 +48,29 @@ class JobSpec:
         """As if its file named this queue, which is there; nothing is checked again."""
         document, file = {**self.document, "queue": queue}, self.file.model_copy(update={"queue": queue})
         return replace(self, document=document, file=file, job=replace(self.job, queue=queue))
+
+    def submitted_at(self, now: float) -> JobSpec:
+        """As if its file named the instant of its deadline, where it names a length of time.
+
+        Raises:
+            SpecError: the deadline is past.
+        """
+        file, place = self.file, self.deadline_at
+        if file.deadline is None or place is None:
+            return self
+        due = instant(file.deadline, now)
+        if due <= now:
+            hint = f"it is {instant_text(now)}; name a later one, or leave it out"
+            raise SpecError([replace(place, message=f"the deadline {file.deadline} is past", hint=hint)])
+        if not is_span(file.deadline):
+            return self
+        document = {**self.document, "deadline": instant_text(due)}
+        return replace(
+            self,
+            document=document,
+            file=file.model_copy(update={"deadline": instant_text(due)}),
+            job=replace(self.job, deadline_s=float(round(due))),
+        )
 
     @property
     def members(self) -> Members | None:
@@ -129,7 +155,8 @@ def _read_one(located: Located, base: FilePath | None, context: object = None) -
         job = build_job(file, "check", "")
     except InvalidInputError as error:
         raise SpecError([located.problem((), error.cause, error.remedy)]) from error
-    return JobSpec(located.value, file, job, (*warnings, *unfilled(file)))
+    deadline_at = None if file.deadline is None else located.problem(written(("deadline",)), "", at_key=False)
+    return JobSpec(located.value, file, job, (*warnings, *unfilled(file)), deadline_at)
 
 
 def _make_absolute(document: dict[str, Any], base: FilePath) -> None:

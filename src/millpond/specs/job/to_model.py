@@ -20,6 +20,7 @@ from millpond.model.workloads import (
 from millpond.specs.job.fields import CheckpointFile, Gpus
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.windows import model_of
+from millpond.specs.zoned_times import instant, is_span
 
 _LEVELS = {"node": Level.NODE, "rack": Level.RACK, "zone": Level.ZONE, "any": Level.ZONE}
 
@@ -45,6 +46,7 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         gang_rule=_gang_rule(file),
         retries=file.retries,
         time_limit_s=file.time_limit,
+        deadline_s=None if file.deadline is None or is_span(file.deadline) else instant(file.deadline, 0.0),
         checkpoint=_checkpoint(file.checkpoint),
         preemptible=file.preemptible,
         minimum_run_s=file.min_run_time,

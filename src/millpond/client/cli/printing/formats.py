@@ -10,7 +10,7 @@ from millpond.model.amounts import milli_text
 from millpond.model.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from millpond.specs.api.jobs import JobInfo
+    from millpond.specs.api.jobs import DeadlineInfo, JobInfo
     from millpond.specs.api.nodes import CordonInfo, DeviceInfo, DeviceStatus, NodeInfo
 
 PRECISE_WIDTH: Final = 22
@@ -70,6 +70,19 @@ def kept(job: JobInfo) -> str:
     until = instant_text(job.kept_until)
     look, release = f"pond attach{which} {job.id}", f"pond stop {job.id}"
     return f"its place is kept until {until}: `{look}` looks inside, `{release}` gives it back"
+
+
+def deadline(info: DeadlineInfo, now: float) -> str:
+    """A deadline, and whether it should be kept: ``2026-12-01 18:00: at risk, it should end by 17:10 to 19:30``."""
+    at = instant_text(info.at)
+    if info.verdict not in ("accept", "at-risk"):
+        return f"{at}: {info.verdict}" if info.verdict else at
+    verdict = "accepted" if info.verdict == "accept" else "at risk"
+    known = [("likely end", info.likely_end_at), ("latest", info.latest_end_at)]
+    facts = [f"{title} {instant_text(end)}" for title, end in known if end is not None]
+    if info.unknown:
+        facts.append(f"not known: {info.unknown}")
+    return f"{at}, in {span(info.at - now)}: {verdict} ({', '.join(facts)})"
 
 
 def count(number: int, noun: str) -> str:

@@ -25,6 +25,7 @@ class Column:
             and in the middle: names that begin alike tend to end differently.
         whole: is never shortened, as people copy it; the table is wider than a terminal that is too narrow for it.
         wide: stands in the wide form of the table alone.
+        if_any: is left out where no entry has anything in it.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Column:
     gives_way: bool = False
     whole: bool = False
     wide: bool = False
+    if_any: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,11 @@ class ListTable(Generic[Entry]):
 
     def show(self, entries: Sequence[Entry], wide: bool, empty: str = "") -> None:
         """Print the table to standard output; with ``wide`` all columns, at their whole width."""
-        columns = [column for column in self.columns if wide or not column.wide]
+        columns = [
+            column
+            for column in self.columns
+            if (wide or not column.wide) and not (column.if_any and not any(map(column.text, entries)))
+        ]
         rows = [[column.text(entry) for column in columns] for entry in entries]
         show(columns, rows, fitted=not wide, empty=empty)
 

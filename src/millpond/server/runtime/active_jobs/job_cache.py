@@ -18,7 +18,7 @@ from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.suspension.suspension import is_leaving, why_suspend_refused
-from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.jobs import DeadlineInfo, DeviceGrant, JobInfo, TaskInfo
 from millpond.specs.api.models import adapter_of
 from millpond.specs.job.job_ids import split_member
 
@@ -116,7 +116,18 @@ def job_view(
         suspension=_suspension(record),
         leaving=record.state is JobState.SUSPENDED and is_leaving(record),
         migration="" if record.migration is None else record.migration.text,
+        deadline=_deadline(record),
     )
+
+
+def _deadline(record: JobRecord) -> DeadlineInfo | None:
+    """When a job should have ended; of one that has ended, whether it did."""
+    at, ended_at = record.job.deadline_s, record.ended_at
+    if at is None:
+        return None
+    if ended_at is not None and ended_at > at:
+        return DeadlineInfo(at=at, verdict="missed")
+    return DeadlineInfo(at=at, verdict="met" if record.state is JobState.SUCCEEDED else "")
 
 
 def _asked(job: Job) -> dict[str, Any]:
@@ -183,6 +194,7 @@ def view_before_start(job: Job, submitted_at: float) -> JobInfo:
         attempt=0,
         submitted_at=submitted_at,
         gpu_milli=job.gpu_milli,
+        deadline=None if job.deadline_s is None else DeadlineInfo(at=job.deadline_s),
         tasks=[TaskInfo(task=number, role=role.name, state=queued) for number, role in enumerate(roles)],
     )
 

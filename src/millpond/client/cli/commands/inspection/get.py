@@ -115,6 +115,8 @@ def _account_lines(account: JobAccount, now: float) -> Iterator[str]:
         yield _line("done" if step.is_done else "now", step.name, step.text)
         if not step.is_done:
             break
+    if job.deadline is not None:
+        yield _line("", "deadline", formats.deadline(job.deadline, now))
     if job.array is not None:
         for title, text in array_tables.members_text(job.array):
             yield _line("", title, text)

@@ -54,6 +54,14 @@ def _held(job: JobInfo) -> str:
     return "" if until is None else formats.span(max(until - time.time(), 0.0))
 
 
+def _deadline(job: JobInfo) -> str:
+    """When it should have ended, and whether that is in doubt."""
+    if job.deadline is None:
+        return ""
+    verdict = {"at-risk": " at risk", "missed": " missed", "met": " met"}.get(job.deadline.verdict, "")
+    return formats.instant_text(job.deadline.at) + verdict
+
+
 _TABLE: ListTable[JobInfo] = ListTable(
     (
         Column("ID", lambda job: job.id),
@@ -61,6 +69,7 @@ _TABLE: ListTable[JobInfo] = ListTable(
         Column("GPUS", lambda job: job.gpus, right=True),
         Column("AGE", lambda job: formats.age(job.submitted_at), right=True),
         Column("RAN", _ran, right=True),
+        Column("DEADLINE", _deadline, if_any=True),
         Column("NAME", lambda job: job.name, wide=True),
         Column("USER", lambda job: job.user, wide=True),
         Column("QUEUE", lambda job: job.queue, wide=True),

@@ -85,6 +85,8 @@ def command(
                 updates.append((target, document))
         for job in submit_all(client, new_jobs):
             click.echo(job.id)
+            if job.deadline is not None:
+                say(f"deadline {formats.deadline(job.deadline, time.time())}")
         for service, document in updates:
             click.echo(client.services.begin(service, document, canary).revisions[-1].job)
     return 0
@@ -114,6 +116,8 @@ def plan_lines(plan: PlanInfo, now: float) -> Iterator[str]:
             yield f"start: {start_text(plan.reason.start, now)}"
         if plan.reason.remedy is not None:
             yield f"would start now: {plan.reason.remedy.change}"
+    if plan.deadline is not None:
+        yield f"deadline: {formats.deadline(plan.deadline, now)}"
     if plan.unenforced:
         yield f"nothing keeps it to its part of the card: {plan.unenforced}"
     for victim in plan.victims:

@@ -7,6 +7,7 @@ standard input comes from here, and is not all there, is ended too: the rest of 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.follow import Follower, leave
 from millpond.client.cli.job_completion import complete_job
+from millpond.client.cli.printing import formats
 from millpond.client.cli.terminal.input_feeder import InputFeeder, is_redirected
 from millpond.client.cli.terminal.interrupts import held_back, silence
 from millpond.client.sdk import Client
@@ -106,6 +108,8 @@ def command(
                 follower = Follower(client, job, None if feeder is None else feeder.start)
             for warning in job.warnings:
                 say(warning)
+            if job.deadline is not None:
+                say(f"deadline {formats.deadline(job.deadline, time.time())}")
             if detach:
                 click.echo(job.id)
                 return 0

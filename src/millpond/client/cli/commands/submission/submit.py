@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,7 @@ import click
 
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
+from millpond.client.cli.printing import formats
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_spec import JobSpec, read_jobs
@@ -47,6 +49,8 @@ def command(
             say(warning)
         for job in submit_all(client, [spec.document for spec in specs]):
             click.echo(job.id)
+            if job.deadline is not None:
+                say(f"deadline {formats.deadline(job.deadline, time.time())}")
 
 
 def submit_all(client: Client, documents: Sequence[Mapping[str, Any]]) -> list[JobInfo]:
@@ -65,7 +69,10 @@ def read(
     for field, value in options.items():
         if value is not None:
             parsed.append(FieldEdit.of(field, value, f"--{field.replace('_', '-')}"))
-    return read_jobs(text, source, base, parsed)
+    specs = read_jobs(text, source, base, parsed)
+    for spec in specs:
+        spec.submitted_at(time.time())  # a deadline that is past is named with its line; the server's clock decides
+    return specs
 
 
 def _text(file: str) -> tuple[str, str, Path]:
