@@ -25,7 +25,7 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
     """
     amount = record.demand.least_amount
     limiting = limit_in_the_way(state, record)
-    if limiting is not None:
+    if limiting is not None and limiting.exceeds_limit(amount):
         return _queue_limit(state, claims, limiting, amount)
     exceeded = state.limits.exceeded(record.job, amount)
     if exceeded is not None:
@@ -41,9 +41,8 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
             blocked_by=record.queue,
             opens_at=windows.opens_at(hours, state.now),
         )
-    confining = state.queues.confining(record.queue, amount)
-    if confining is not None:
-        return _not_borrowing(state, record, confining)
+    if limiting is not None:
+        return _not_borrowing(state, record, limiting)
     if not record.job.preemptible and state.queues.blocks_guarantees(record.queue, amount):
         return Reason(
             Cause.GUARANTEE_OF_OTHERS,

@@ -28,7 +28,7 @@ def is_guaranteed(state: State, record: JobRecord) -> bool:
 
 
 def limit_in_the_way(state: State, record: JobRecord) -> QueueNode | None:
-    """The first queue on the way up whose limit keeps out even the least size of a waiting job; None if none does."""
+    """The queue whose limit, or guarantee that it may not exceed, keeps out even the least size of a waiting job."""
     return state.queues.limiting(record.queue, record.demand.least_amount)
 
 

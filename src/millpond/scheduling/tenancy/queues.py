@@ -51,7 +51,10 @@ class QueueNode:
         self.guarantors: tuple[QueueNode, ...] = ()
         """The queues on whose guarantees it lives: those of its path that are guaranteed anything."""
         self.confined_to: tuple[QueueNode, ...] = ()
-        """The queues of its path whose guarantees it may not exceed, as it, or one above it, may not borrow."""
+        """The queues of its path whose guarantees it may not exceed, as it, or one above it, may not borrow.
+
+        For each that may not, the guarantee nearest above its work: its own, else the nearest below it, else above.
+        """
 
     @property
     def part(self) -> float:
@@ -164,6 +167,17 @@ def _require_sound(queue: Queue) -> None:
         )
 
 
+def _bounds_of_borrowing(leaf: QueueNode, root: QueueNode) -> Iterator[QueueNode]:
+    """For each queue on a leaf's way up that may not borrow, the queue whose guarantee its work may not exceed.
+
+    The root, which guarantees nothing, for one that lives on no guarantee.
+    """
+    for height, node in enumerate(leaf.path):
+        if not node.queue.borrows:
+            below = [each for each in leaf.path[: height + 1] if each in leaf.guarantors]
+            yield below[-1] if below else next(iter(node.guarantors), root)
+
+
 class QueueTree:
     """All queues. There is always a root and, under it, the leaf that takes jobs naming no other."""
 
@@ -204,8 +218,7 @@ class QueueTree:
         root = self.by_name[ROOT_QUEUE]
         for node in self.by_name.values():
             node.guarantors = tuple(each for each in node.path if each.queue.guarantee != Amount())
-            nearest = (next(iter(each.guarantors), root) for each in node.path if not each.queue.borrows)
-            node.confined_to = tuple(dict.fromkeys(nearest))
+            node.confined_to = tuple(dict.fromkeys(_bounds_of_borrowing(node, root)))
         self.depth = max(len(node.path) for node in self.by_name.values()) - 1
         self.has_guarantees = any(node.guarantors for node in self.by_name.values())
         given = [node.queue.guarantee for node in self.by_name.values()]
@@ -257,13 +270,17 @@ class QueueTree:
                 raise InconsistentStateError(f"usage of queue {node.queue.name!r} fell below zero")
 
     def limiting(self, name: str, amount: Amount) -> QueueNode | None:
-        """The first queue on the way up whose limit ``amount`` would break; None when all allow it."""
+        """The first queue on the way up whose limit ``amount`` would break, or its guarantee where that is a limit.
+
+        None when all allow it.
+        """
         if not self.has_bounds:
             return None
-        for node in self.by_name[name].path:
+        leaf = self.by_name[name]
+        for node in leaf.path:
             if node.exceeds_limit(amount):
                 return node
-        return None
+        return next((node for node in leaf.confined_to if node.keeps_out(amount)), None)
 
     def guarantor(self, name: str, amount: Amount) -> QueueNode | None:
         """The queue whose guarantee covers ``amount`` more for a leaf: the nearest on the way up; None if none does.
@@ -296,16 +313,7 @@ class QueueTree:
 
     def admits(self, name: str, amount: Amount) -> bool:
         """Whether the leaf may hold ``amount`` more: by all limits on the way up, and by who may borrow."""
-        if not self.has_bounds:
-            return True
-        return self.limiting(name, amount) is None and self.confining(name, amount) is None
-
-    def confining(self, name: str, amount: Amount) -> QueueNode | None:
-        """The first queue on the way up whose guarantee ``amount`` would exceed where it may not; None: it may have it.
-
-        The root, which guarantees nothing, where a queue may not borrow that lives on no guarantee.
-        """
-        return next((node for node in self.by_name[name].confined_to if node.keeps_out(amount)), None)
+        return self.limiting(name, amount) is None
 
     def room(self, name: str) -> tuple[float, float]:
         """The most compute and CPU, in milli, that ``admits`` may allow a leaf."""
