@@ -5,6 +5,7 @@ from __future__ import annotations
 from worlds import World, machine, queue, single
 
 from millpond.model.decisions import Stop
+from millpond.model.states import JobState
 
 POOL = (machine("n1", 4),)
 
@@ -34,3 +35,24 @@ def test_a_queue_takes_its_own_back_inside_a_group_that_may_not_exceed_its_guara
     world.submit(single("more", queue="speech"))
     assert world.running() == {"one", "own"}
     assert "queue lab may not borrow" in world.why("more").summary
+
+
+def test_what_is_not_preemptible_leaves_the_queues_beside_it_what_they_are_guaranteed() -> None:
+    world = World(
+        machine("n1", 4),
+        queues=(
+            queue("lab", guarantee=4),
+            queue("speech", parent="lab", guarantee=2),
+            queue("vision", parent="lab"),
+        ),
+    )
+    refusal = world.core.check(single("wide", 4, queue="vision", preemptible=False))
+    assert refusal is not None
+    assert "beside those of the queues below it" in refusal.summary
+    world.submit(*(single(f"kept{number}", queue="vision", preemptible=False) for number in range(3)))
+    assert world.running() == {"kept0", "kept1"}
+    assert "what the guarantee of queue lab leaves" in world.why("kept2").summary
+    world.submit(single("own", 2, queue="speech"))
+    assert world.running() == {"kept0", "kept1", "own"}
+    world.submit(single("lent", queue="vision"))
+    assert world.state("lent") is JobState.QUEUED

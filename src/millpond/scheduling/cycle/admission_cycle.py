@@ -30,6 +30,7 @@ from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.admission import (
     admitted_tasks,
     is_guaranteed,
+    is_held_for_good,
     is_limited_by_user,
     limit_in_the_way,
 )
@@ -288,7 +289,7 @@ class AdmissionCycle:
         """Take back for a job that is guaranteed its room what others have borrowed of a limit that is in its way."""
         if len(outcome.plans) >= PLANS_PER_CYCLE or not is_guaranteed(self._state, record):
             return AdmissionVerdict.NOT_ADMITTED
-        if is_limited_by_user(self._state, record):
+        if is_limited_by_user(self._state, record) or is_held_for_good(self._state, record):
             return AdmissionVerdict.NOT_ADMITTED  # no departure would help
         if self._is_limit_being_vacated(record):
             return AdmissionVerdict.NOT_ADMITTED

@@ -13,7 +13,7 @@ from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.explaining.wording import cards_text, cpus_text, gpus_text
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.admission import limit_in_the_way
+from millpond.scheduling.tenancy.admission import is_held_for_good, limit_in_the_way
 from millpond.scheduling.tenancy.limits import AccountUsage
 from millpond.scheduling.tenancy.queues import QueueNode
 
@@ -43,14 +43,22 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
         )
     if limiting is not None:
         return _not_borrowing(state, record, limiting)
-    if not record.job.preemptible and state.queues.blocks_guarantees(record.queue, amount):
-        return Reason(
-            Cause.GUARANTEE_OF_OTHERS,
-            f"the job is not preemptible, so it borrows nothing, and {gpus_text(amount.gpu_milli)} more would exceed "
-            f"the guarantee of queue {record.queue}",
-            (("asked_milli", amount.gpu_milli),),
+    return _not_for_good(state, record) if is_held_for_good(state, record) else None
+
+
+def _not_for_good(state: State, record: JobRecord) -> Reason:
+    amount = record.demand.least_amount
+    guarantor = state.queues.guarantor(record.queue, amount)
+    exceeded = f"exceed the guarantee of queue {record.queue}"
+    if guarantor is not None:
+        exceeded = (
+            f"exceed what the guarantee of queue {guarantor.queue.name} leaves beside those of the queues below it"
         )
-    return None
+    return Reason(
+        Cause.GUARANTEE_OF_OTHERS,
+        f"the job is not preemptible, so it borrows nothing, and {gpus_text(amount.gpu_milli)} more would {exceeded}",
+        (("asked_milli", amount.gpu_milli),),
+    )
 
 
 def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Reason:

@@ -16,6 +16,7 @@ from millpond.scheduling.explaining.wording import cpus_text, gpus_text
 from millpond.scheduling.feasibility.empty_pool import EmptyPool
 from millpond.scheduling.feasibility.single_tasks import device_memory_mib, holds, task_infeasibility
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.promises import keeps_promises
 from millpond.scheduling.tenancy.queues import QueueNode
 
 MOST_TRIALS = 32
@@ -191,16 +192,16 @@ def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibi
 
 def _unguaranteed(state: State, job: Job, asked: Amount) -> Infeasibility | None:
     """A job that is not preemptible, so that it may not borrow, of more than the guarantees it could live on."""
-    queues, path = state.queues, state.queues.by_name[job.queue].path
-    empty = [QueueNode(node.queue, None) for node in path]
+    queues, leaf = state.queues, state.queues.by_name[job.queue]
     counts = (asked.gpu_milli and queues.has_guarantees) or (asked.cpu_milli and queues.guarantees_cpus)
-    if not counts or any(node.within_guarantee(asked) for node in empty):
+    if not counts or any(keeps_promises(queues, node, leaf, asked, empty=True) for node in leaf.guarantors):
         return None
-    most = max(node.queue.guarantee.gpu_milli for node in empty)
+    most = max(node.queue.guarantee.gpu_milli for node in leaf.path)
+    beside = any(node.unused().within_guarantee(asked) for node in leaf.guarantors)
     return Infeasibility(
         f"the job is not preemptible, so it borrows nothing, and asks for {gpus_text(asked.gpu_milli)} and "
         f"{cpus_text(asked.cpu_milli)}; no guarantee of queue {job.queue!r} or above it covers that (the largest is of "
-        f"{gpus_text(most)})",
+        f"{gpus_text(most)}){' beside those of the queues below it' if beside else ''}",
         "leave it preemptible, ask for less, or have the guarantee raised",
         "preemptible",
         "true",

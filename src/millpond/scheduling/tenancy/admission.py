@@ -37,6 +37,11 @@ def is_limited_by_user(state: State, record: JobRecord) -> bool:
     return state.limits.exceeded(record.job, record.demand.least_amount) is not None
 
 
+def is_held_for_good(state: State, record: JobRecord) -> bool:
+    """Whether a waiting job would never give back what others are guaranteed: it is not preemptible."""
+    return not record.job.preemptible and state.queues.blocks_guarantees(record.queue, record.demand.least_amount)
+
+
 def room_under_limits(state: State, queue: str, user: str) -> tuple[float, float]:
     """The most compute and CPU, in milli, with which a job of a user in a queue may be admitted; below 0: none may."""
     if not state.has_bounds:

@@ -14,6 +14,7 @@ from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.resources import Amount
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
+from millpond.scheduling.tenancy.promises import keeps_promises
 
 UNBOUNDED = (math.inf, math.inf)
 
@@ -99,6 +100,15 @@ class QueueNode:
         self.gpu_milli += sign * amount.gpu_milli
         self.cpu_milli += sign * amount.cpu_milli
         self.memory_mib += sign * amount.memory_mib
+
+    @property
+    def held(self) -> Amount:
+        """What it holds, with all below it."""
+        return Amount(self.gpu_milli, self.cpu_milli, self.memory_mib)
+
+    def unused(self) -> QueueNode:
+        """The same queue by itself, as if it held nothing."""
+        return QueueNode(self.queue, None)
 
     def less(self, amount: Amount) -> QueueNode:
         """The same queue by itself, as if it held ``amount`` less."""
@@ -299,7 +309,10 @@ class QueueTree:
     def blocks_guarantees(self, name: str, amount: Amount) -> bool:
         """Whether ``amount`` more, held for good by a leaf, could block what others are guaranteed."""
         counts = amount.gpu_milli if self.has_guarantees else 0
-        return bool(counts or (self.guarantees_cpus and amount.cpu_milli)) and self.borrows(name, amount)
+        if not (counts or (self.guarantees_cpus and amount.cpu_milli)):
+            return False
+        leaf = self.by_name[name]
+        return not any(keeps_promises(self, node, leaf, amount) for node in leaf.guarantors)
 
     def shields(self, name: str, newcomer: str, *, with_cards: bool) -> bool:
         """Whether a guarantee on which another leaf does not live covers what a leaf holds, with cards or without."""

@@ -1,0 +1,46 @@
+"""What work that never leaves may hold of a guarantee: no more than it leaves beside those of the queues below it.
+
+What the guarantee of a group leaves beyond those of the queues in it, all of these may have, and what one of these does
+not use is lent to the others; it comes back by reclaim. From work that is not preemptible it would not come back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.model.resources import Amount
+
+if TYPE_CHECKING:
+    from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
+
+
+def keeps_promises(
+    tree: QueueTree, guarantor: QueueNode, leaf: QueueNode, amount: Amount, *, empty: bool = False
+) -> bool:
+    """Whether a guarantee covers ``amount`` more that a leaf never gives back, beside all that is promised below it.
+
+    Args:
+        empty: as if nobody held anything.
+    """
+    if not (guarantor.unused() if empty else guarantor).within_guarantee(amount):
+        return False
+    promised = [_spoken_for(tree, tree.by_name[name], leaf, amount, empty=empty) for name in guarantor.children]
+    if not promised:
+        return True
+    spoken_for = guarantor.unused()
+    spoken_for.add(sum(promised, Amount()) - amount, 1)
+    return spoken_for.within_guarantee(amount)
+
+
+def _spoken_for(tree: QueueTree, node: QueueNode, leaf: QueueNode, amount: Amount, *, empty: bool) -> Amount:
+    """What a queue holds, with ``amount`` more if it is on the leaf's way up, or is promised beyond that."""
+    held = Amount() if empty else node.held
+    if node in leaf.path:
+        held += amount
+    below = [_spoken_for(tree, tree.by_name[name], leaf, amount, empty=empty) for name in node.children]
+    parts = (held, node.queue.guarantee, sum(below, Amount()))
+    return Amount(
+        max(part.gpu_milli for part in parts),
+        max(part.cpu_milli for part in parts),
+        max(part.memory_mib for part in parts),
+    )
