@@ -291,6 +291,16 @@ class CoreMachine(RuleBasedStateMachine):
             user, queue = (job.user, "") if number % 2 and job.user else ("", job.queue)
             self.tell(events.LimitChanged(self.now, Limit(user, queue, most, cards)))
 
+    @rule(number=PICK, seldom=st.integers(0, 3))
+    def remove_queue(self, number: int, seldom: int) -> None:
+        """Where nothing uses it, and then it is defined again; else that is refused."""
+        if not seldom:
+            tree = self.core._state.queues
+            queue = tree.by_name[pick(list(tree.by_name), number)].queue
+            if self.tell(events.QueueRemoved(self.now, queue.name)):
+                self.decide()
+                self.tell(events.QueueChanged(self.now, queue))
+
     # ---- the engine ---------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self._asked)
@@ -649,6 +659,7 @@ _MAY_BE_REFUSED = (
     events.DesiredCountChanged,
     events.NodeClosed,
     events.NodeOpened,
+    events.QueueRemoved,
 )
 
 

@@ -61,6 +61,13 @@ class QueueChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class QueueRemoved(Event):
+    """A queue is gone that no job uses and no queue is below."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
 class LimitChanged(Event):
     """A user or a queue may hold more or less than before; what runs already runs on."""
 

@@ -296,6 +296,13 @@ class State:
         if self.limits.in_force:
             self.limits.charge(record, amount, sign)
 
+    def jobs_of_queue(self, queue: str) -> int:
+        """How many jobs of a queue wait, or hold something."""
+        return sum(
+            record.queue == queue and (not record.state.ended or record.id in self.running)
+            for record in self.jobs.values()
+        )
+
     def set_limit(self, limit: Limit) -> None:
         """Change what a user or a queue may hold."""
         holders = (

@@ -12,6 +12,7 @@ from millpond.model.decisions import SuspendMode
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
+from millpond.model.tenants import Limit
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.elastic.resizing import resize, rest
@@ -43,6 +44,7 @@ class EventHandlers:
         self._by_type: dict[type, Callable[[Any], None]] = {
             events.PoolChanged: self._pool_changed,
             events.QueueChanged: self._queue_changed,
+            events.QueueRemoved: self._queue_removed,
             events.LimitChanged: self._limit_changed,
             events.NodeJoined: self.nodes.node_joined,
             events.NodeLost: self.nodes.node_lost,
@@ -86,8 +88,25 @@ class EventHandlers:
         self.state.cluster.set_pool(event.pool)
 
     def _queue_changed(self, event: events.QueueChanged) -> None:
-        self.state.queues.set_queue(event.queue)
+        queues, queue = self.state.queues, event.queue
+        if queue.name not in queues.by_name and queues.is_leaf(queue.parent):
+            self._require_unused(queue.parent, "a queue with others below it takes none")
+        queues.set_queue(queue)
         self.state.cluster.releases += 1
+
+    def _queue_removed(self, event: events.QueueRemoved) -> None:
+        self._require_unused(event.queue, "they belong to it")
+        self.state.queues.remove_queue(event.queue)
+        self.state.set_limit(Limit("", event.queue))
+        self.state.cluster.releases += 1
+
+    def _require_unused(self, queue: str, why: str) -> None:
+        """Refuse to go on while jobs of a queue have not ended."""
+        jobs = self.state.jobs_of_queue(queue)
+        if jobs:
+            them = "a job that has" if jobs == 1 else f"{jobs} jobs that have"
+            cause = f"queue {queue!r} has {them} not ended: {why}"
+            raise ConflictError(cause, f"wait, or stop them: `pond stop --queue {queue}`")
 
     def _limit_changed(self, event: events.LimitChanged) -> None:
         self.state.set_limit(event.limit)

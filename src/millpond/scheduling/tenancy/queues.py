@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from millpond.model.errors import InconsistentStateError, InvalidInputError
+from millpond.model.errors import ConflictError, InconsistentStateError, InvalidInputError, NotFoundError
 from millpond.model.resources import Amount
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
@@ -222,9 +222,35 @@ class QueueTree:
         self.journal.require_no_trial()
         _require_sound(queue)
         self._define(queue)
-        parent = self.by_name[queue.name].parent
-        if parent is not None:
-            parent.weights = sum(self.by_name[child].queue.weight for child in parent.children)
+        self._relate(self.by_name[queue.name].parent)
+
+    def remove_queue(self, name: str) -> None:
+        """Forget a queue; what its jobs used once still counts for fair shares if there is one of this name again.
+
+        Raises:
+            NotFoundError: there is none.
+            ConflictError: it is always there, has queues below it, or holds something.
+        """
+        self.journal.require_no_trial()
+        node = self.by_name.get(name)
+        if node is None:
+            raise NotFoundError(f"no queue {name!r}", "`pond queue show` lists them")
+        if node.parent is None or name == DEFAULT_QUEUE:
+            raise ConflictError(f"queue {name!r} is always there", "remove another one")
+        if node.children:
+            raise ConflictError(
+                f"queue {name!r} has queues below it ({', '.join(node.children)})", "remove these first"
+            )
+        if node.gpu_milli or node.cpu_milli or node.memory_mib:
+            raise ConflictError(f"jobs of queue {name!r} hold something", "wait for their end, or stop them")
+        del self.by_name[name]
+        node.parent.children.remove(name)
+        self._relate(node.parent)
+
+    def _relate(self, changed_below: QueueNode | None) -> None:
+        """Note what follows from how the queues stand to each other, when one below this one has changed."""
+        if changed_below is not None:
+            changed_below.weights = sum(self.by_name[child].queue.weight for child in changed_below.children)
         root = self.by_name[ROOT_QUEUE]
         for node in self.by_name.values():
             node.guarantors = tuple(each for each in node.path if each.queue.guarantee != Amount())

@@ -24,6 +24,8 @@ def settings_text(event: events.Event) -> str:
             return f"pool {pool.name}: {_pool_text(pool)}"
         case events.QueueChanged(queue=queue):
             return f"queue {queue.name} below {queue.parent}: {_queue_text(queue)}"
+        case events.QueueRemoved(queue=name):
+            return f"queue {name} was deleted"
         case events.LimitChanged(limit=limit):
             return f"{_limited(limit)} may run {_limit_text(limit)}"
         case events.ClockJumped(seconds=seconds):

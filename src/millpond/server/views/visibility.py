@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millpond.model.events import LimitChanged, QueueChanged
+from millpond.model.events import LimitChanged, QueueChanged, QueueRemoved
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows
 from millpond.server.store.jobs import Owners
 from millpond.specs.api.events import EventInfo
@@ -48,7 +48,7 @@ class Reader:
         """Whether they may see an entry of the log: about such a job, a limit of their own, or no user at all."""
         if self.owners is None:
             return True
-        if event.what == QueueChanged.__name__:
+        if event.what in (QueueChanged.__name__, QueueRemoved.__name__):
             return False
         if event.what == LimitChanged.__name__:
             return bool(event.data["limit"]["user"] == self.owners.user)
