@@ -9,6 +9,7 @@ from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.state import ACTIVE
+from queue_sums import check_queue_sums
 
 _HOLDS = {
     TaskState.STARTING: {"RUNNING"},
@@ -23,6 +24,7 @@ def check_everything(core: Scheduler) -> None:
     """All invariants of a scheduler's state that hold between any two calls."""
     check_ledger(core)
     check_queues(core)
+    check_queue_sums(core)
     check_limits(core)
     check_states(core)
     check_roster(core)

@@ -261,40 +261,83 @@ def test_that_no_jobs_are_like_that_is_said(server, run_pond):
 WHO = {"user": "ada", "admin": False, "how": "token"}
 
 
+VISION = {
+    "name": "vision",
+    "parent": "root",
+    "group": "vision",
+    "weight": 2.0,
+    "gpu_milli": 10_500,
+    "guarantee_gpu_milli": 6000,
+    "promised_gpu_milli": 6000,
+    "guarantee_memory_mib": 65_536,
+    "limit_gpu_milli": 20_000,
+    "memory_mib": 1024,
+    "within_gpu_milli": 6000,
+    "borrowed_gpu_milli": 4500,
+    "lent_gpu_milli": 0,
+    "free_gpu_milli": 0,
+    "running": 3,
+    "waiting": 1,
+    "waiting_gpu_milli": 16_000,
+    "limit_jobs": 9,
+}
 QUEUES = {
     "queues": [
-        {"name": "root", "takes_jobs": False, "gpu_milli": 2500, "running": 3, "waiting": 1},
-        {
-            "name": "vision",
-            "parent": "root",
-            "group": "vision",
-            "weight": 2.0,
-            "gpu_milli": 2500,
-            "guarantee_gpu_milli": 4000,
-            "limit_gpu_milli": 8000,
-            "running": 3,
-            "waiting": 1,
-            "limit_jobs": 9,
-        },
+        {"name": "root", "takes_jobs": False, "gpu_milli": 10_500, "running": 3, "waiting": 1},
+        {**VISION, "name": "a-group-of-forty-people"},
     ]
+}
+DETAIL = {
+    "queue": VISION,
+    "users": [{"user": "max", "gpu_milli": 10_500, "memory_mib": 1024, "running": 3}, {"user": "mia", "waiting": 1}],
+    "borrowers": [{"queue": "speech", "gpu_milli": 2000}],
+    "largest": {"job": "train-a", "name": "", "user": "mia", "gpu_milli": 16_000, "reason": "too large " * 9},
 }
 
 
-def test_queues_are_listed_below_one_another(server, run_pond):
+def test_queues_are_listed_below_one_another_in_80_columns(server, run_pond):
     server.will(200, QUEUES)
     code, out, _ = run_pond("queue", "show")
     assert code == 0
     assert [line.split() for line in out.splitlines()[1:]] == [
-        ["root", "2.5", "-", "-", "3", "1", "-"],
-        ["vision", "2.5", "4", "8", "3", "1", "vision"],
+        ["root", "10.5", "-", "-", "-", "-", "-", "1", "0"],
+        ["a-group-of-forty-people", "10.5", "6", "6", "4.5", "0", "20", "1", "16"],
     ]
-    assert out.splitlines()[2].startswith("  vision ")
+    assert out.splitlines()[2].startswith("  a-group")
+    assert len(out.splitlines()[2]) - len("  a-group-of-forty-people") + len("  vision-long") <= 80
 
 
-@pytest.mark.parametrize(("queue", "answer"), [("vision", (0, "vision\n")), ("visoin", (4, ""))])
-def test_one_queue_is_shown_alone(server, run_pond, queue, answer):
-    server.will(200, QUEUES)
-    assert run_pond("queue", "show", queue, "-o", "name")[:2] == answer
+@pytest.mark.parametrize(
+    ("status", "body", "answer"),
+    [(200, DETAIL, (0, "vision\n")), (404, {"error": {"cause": "no queue 'visoin'", "remedy": ""}}, (4, ""))],
+)
+def test_one_queue_is_shown_alone(server, run_pond, status, body, answer):
+    server.will(status, body)
+    assert run_pond("queue", "show", "vision", "-o", "name")[:2] == answer
+
+
+def test_one_queue_is_shown_with_its_users_and_its_largest_waiting_job(server, run_pond):
+    server.will(200, DETAIL)
+    code, out, _ = run_pond("queue", "show", "vision")
+    lines = out.splitlines()
+    assert (code, max(map(len, lines)) <= 80) == (0, True)
+    assert lines[:4] == [
+        "queue      vision, below root, of group vision",
+        "cards      10.5 used of 6 guaranteed, limit 20; 6 within guarantees, 4.5",
+        "           borrowed, 0 lent, 0 free",
+        "CPUs       0 used",
+    ]
+    assert "memory     1 GiB used of 64 GiB guaranteed" in lines
+    assert "rules      weight 2, it may borrow, at most 9 jobs at once" in lines
+    assert "waiting    1 job, asking for 16 cards" in lines
+    assert "largest    train-a asks for 16 cards: too large too large" in out
+    assert [line.split() for line in lines[-5:]] == [
+        ["max", "10.5", "0", "1", "3", "0", "0"],
+        ["mia", "0", "0", "0", "0", "1", "0"],
+        [],
+        ["BORROWER", "BORROWED"],
+        ["speech", "2"],
+    ]
 
 
 def test_all_jobs_of_ones_own_are_stopped_after_a_yes(server, run_pond, make_job, monkeypatch):

@@ -16,7 +16,7 @@ import numpy as np
 from millpond.model.decisions import Decision, Migrate
 from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, StartEstimate
-from millpond.model.tenants import Limit
+from millpond.model.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling import runs
 from millpond.scheduling.copies import forking, snapshots
@@ -33,7 +33,7 @@ from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.explaining.explainer import Explainer
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
-from millpond.scheduling.nodes.views import NodeView, QueueStatus, QueueView, node_views, queue_statuses, queue_view
+from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.restore_room import bring_back
@@ -47,6 +47,7 @@ from millpond.scheduling.suspension.suspension import (
     why_suspend_refused,
 )
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
+from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, queue_detail, queue_statuses
 from millpond.scheduling.tenancy.windows import follow_hours, leave, next_change
 
 
@@ -354,9 +355,20 @@ class Scheduler:
         """A queue's cards, for display."""
         return queue_view(self._state, name)
 
-    def queue_statuses(self) -> list[QueueStatus]:
-        """Every queue with what it holds, each behind its parent, for display."""
-        return queue_statuses(self._state)
+    def queue_statuses(self, changed: Sequence[Queue] = ()) -> list[QueueStatus]:
+        """Every queue with what it holds, each behind its parent, for display.
+
+        Args:
+            changed: queues as they might be defined instead; what a tree of these would say of what runs now.
+
+        Raises:
+            InvalidInputError: no queue can be defined so.
+        """
+        return queue_statuses(self._state, changed)
+
+    def queue_detail(self, name: str) -> QueueDetail:
+        """Who uses a queue, who borrows from it, and its largest waiting job, for display."""
+        return queue_detail(self._state, name)
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 

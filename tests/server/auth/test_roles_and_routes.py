@@ -98,6 +98,7 @@ ALLOWED = {
     ("PUT", "/blobs/{digest}"): "+++++-++-!",
     ("GET", "/datasets"): "+++++++++!",
     ("GET", "/queues"): "+++++++++!",
+    ("GET", "/queues/{queue}"): "++++++000!",
     ("GET", "/datasets/{name}/{version}/files"): "?????????!",
     ("GET", "/datasets/{name}/{version}/files/{path}"): "?????????!",
     ("POST", "/datasets/{name}"): "++++-----!",
@@ -187,7 +188,15 @@ def ask(
 ) -> Any:
     """The request, on fresh objects of max and of a group, or on ones that never were."""
     number = next(_numbers)
-    objects = {"group": group, "path": "a", "name": "photos", "version": "9", "node": "n1", "digest": "0" * 64}
+    objects = {
+        "group": group,
+        "queue": group,
+        "path": "a",
+        "name": "photos",
+        "version": "9",
+        "node": "n1",
+        "digest": "0" * 64,
+    }
     if "/datasets/{name}" in path and not Datasets(world.store.database).all():
         put_photos(world, group)
     if "{user}" in path:

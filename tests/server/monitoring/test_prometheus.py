@@ -5,8 +5,12 @@ from __future__ import annotations
 from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
 
+from millpond.model.events import QueueChanged
+from millpond.model.resources import Amount
 from millpond.model.states import Outcome
+from millpond.model.tenants import Queue
 from millpond.node.task.records import TaskId
+from millpond.server.views.metrics_page import MOST_QUEUES
 
 
 class Page:
@@ -39,6 +43,30 @@ def test_jobs_are_counted_where_they_stand_and_where_they_went(api: Api) -> None
     assert page.values("millpond_job_wait_seconds_count", queue="default") == [2]
     assert page.values("millpond_oldest_waiting_job_seconds", queue="default")[0] > 0
     assert page.values("millpond_scheduler_cycle_seconds_count")[0] >= 3
+
+
+def test_queues_are_told_with_what_they_hold_borrow_and_lend(api: Api) -> None:
+    queues = (Queue("vision", guarantee=Amount(1000)), Queue("speech", guarantee=Amount(3000)))
+    api.loop.notify([QueueChanged(0.0, queue) for queue in queues])
+    api.job(api.submit(gpus=2, queue="vision").id)
+    api.submit(gpus=4, queue="vision")
+    page = Page(api)
+    figures = {
+        name: page.values(f"millpond_queue_{name}_gpus", queue=queue)
+        for queue, names in (("vision", ("used", "borrowed", "asked")), ("speech", ("guaranteed", "lent", "limit")))
+        for name in names
+    }
+    assert figures == {"used": [2], "borrowed": [1], "asked": [4], "guaranteed": [3], "lent": [1], "limit": []}
+    assert page.values("millpond_queues") == [4]
+
+
+def test_only_so_many_queues_have_figures_of_their_own_and_these_are_nearest_to_the_root(api: Api) -> None:
+    users = [Queue(f"user{number}", "vision") for number in range(MOST_QUEUES)]
+    api.loop.notify([QueueChanged(0.0, queue) for queue in (Queue("vision"), *users, Queue("late"))])
+    page = Page(api)
+    assert len(page.values("millpond_queue_used_gpus")) == MOST_QUEUES
+    assert page.values("millpond_queue_used_gpus", queue="late") == [0]
+    assert page.values("millpond_queues") == [MOST_QUEUES + 4]
 
 
 def test_machines_and_devices_are_told_with_what_is_held_of_them(api: Api) -> None:

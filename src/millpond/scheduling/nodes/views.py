@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from millpond.model.devices import Device
 from millpond.model.nodes import Cordon, Node
-from millpond.model.tenants import ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.state import State
 
@@ -125,31 +124,3 @@ def queue_view(state: State, name: str) -> QueueView:
         unpromised = min(node.gpu_milli - node.queue.guarantee.gpu_milli for node in guarantors)
     limits = [node.queue.limit.gpu_milli for node in path[:1] if node.queue.limit is not None]
     return QueueView(path[0].gpu_milli, unpromised, limits[0] if limits else None)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
-    """A queue with what it and those below it hold.
-
-    Attributes:
-        takes_jobs: it has none below it.
-    """
-
-    queue: Queue
-    gpu_milli: int
-    cpu_milli: int
-    memory_mib: int
-    takes_jobs: bool
-
-
-def queue_statuses(state: State) -> list[QueueStatus]:
-    """Every queue, each behind its parent."""
-    tree = state.queues
-    found: list[QueueStatus] = []
-    left = [ROOT_QUEUE]
-    while left:
-        node = tree.by_name[left.pop()]
-        takes_jobs = tree.is_leaf(node.queue.name)
-        found.append(QueueStatus(node.queue, node.gpu_milli, node.cpu_milli, node.memory_mib, takes_jobs))
-        left += reversed(node.children)
-    return found

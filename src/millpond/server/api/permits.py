@@ -138,6 +138,13 @@ async def group_in_path(request: HTTPConnection) -> AccessTarget:
     return security_of(request).accounts.target_group(request.path_params["group"])
 
 
+async def queue_in_path(request: HTTPConnection) -> AccessTarget:
+    """The queue that the path names: its group's."""
+    name = request.path_params["queue"]
+    owner = security_of(request).accounts.group_of_queue(name)
+    return AccessTarget("queue", name, groups=frozenset() if owner is None else frozenset({owner.name}))
+
+
 async def token_in_path(request: HTTPConnection) -> AccessTarget:
     """The token whose id the path names."""
     return security_of(request).accounts.tokens.target(request.path_params["token"])

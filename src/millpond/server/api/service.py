@@ -68,7 +68,6 @@ class Service:
         self.machines = Machines(loop, queries, components.isolation, identity.unlimited)
         self.about = About(identity, loop, store.jobs, self.isolation, self.machines)
         self.disk = DiskBooks(store.jobs, Datasets(store.database), state_dir, components.accounts)
-        self.queues = Queues(queries, loop.job_cache, components.accounts)
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, prices)
         self.sweeps = Trials(state_dir, store, self.lookup.find, components.job_files.file_of, loop.note)
@@ -79,6 +78,7 @@ class Service:
         requirements = Requirements(components, queries, self.disk)
         self.front = ServiceFront(loop, components.job_files.file_of)
         reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
+        self.queues = Queues(queries, loop.job_cache, components.accounts, reasons.summary)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
@@ -97,4 +97,4 @@ class Service:
         self.changes = Changes(loop, queries, self.services, components.job_files, longest)
 
         self.instruments = components.instruments
-        self.metrics = MetricsPage(self.instruments.registry, self.machines, loop.job_cache)
+        self.metrics = MetricsPage(self.instruments.registry, self.machines, self.queues, loop.job_cache)

@@ -24,6 +24,7 @@ _LISTED_BY: Final = {
     "key": "list them with `pond ssh-key ls`",
     "secret": "list them with `pond secret ls`",
     "image": "list them with `pond image ls`",
+    "queue": "list them with `pond queue show`",
 }
 
 
@@ -220,6 +221,7 @@ _SEEN_BY = {
     "token": Verb.READ_TOKENS,
     "key": Verb.READ_TOKENS,
     "secret": Verb.READ_SECRETS,
+    "queue": Verb.READ_JOBS,
 }
 """The verb by which a user sees that an object exists."""
 

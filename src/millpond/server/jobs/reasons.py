@@ -73,6 +73,11 @@ class Reasons:
         """A reason as these readers may see it; only where a job stands in the way the store may have to be asked."""
         return await asyncio.to_thread(reader.reason, reason, self._lookup.find) if reason.blocked_by else reason
 
+    async def summary(self, job: str, reader: Reader) -> str:
+        """Why a job waits or runs, in a sentence; empty when it has ended."""
+        reason = await self._queries.query(lambda core: self._explain(core, job, briefly=True))
+        return "" if reason is None else (await self.veiled(reason, reader)).summary
+
     async def of(self, job: str) -> ReasonInfo | None:
         """Whom a job waits for, or why it waits or runs; None when it has ended."""
         info, why = self._loop.job_cache.get(job), self._loop.read_only

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,13 +22,17 @@ from millpond.model.states import JobState
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
 from millpond.server.views.machines import Machines
+from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.nodes import DeviceStatus, NodeInfo
+from millpond.specs.api.queues import QueueInfo
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _MIB: Final = 2**20
 _MILLI: Final = 1_000
+MOST_QUEUES: Final = 200
+"""So many queues have figures of their own, those nearest to the root: trees with a queue for each user grow large."""
 _DEVICE: Final = ("node", "device", "model", "fake")
 
 
@@ -45,6 +49,7 @@ class MetricsState:
     jobs: Sequence[JobInfo]
     nodes: Sequence[NodeInfo]
     devices: Sequence[DeviceStatus]
+    queues: Sequence[QueueInfo]
 
 
 class MetricsPage:
@@ -55,15 +60,17 @@ class MetricsPage:
         registry: what was counted.
     """
 
-    def __init__(self, registry: CollectorRegistry, machines: Machines, job_cache: JobCache) -> None:
+    def __init__(self, registry: CollectorRegistry, machines: Machines, queues: Queues, job_cache: JobCache) -> None:
         self._registry = registry
         self._machines = machines
+        self._queues = queues
         self._job_cache = job_cache
 
     async def page(self) -> bytes:
         """Everything, in the text format of Prometheus."""
         nodes, devices = await self._machines.all(EVERYBODY), await self._machines.devices(EVERYBODY, 0)
-        standing = MetricsState(time.time(), self._job_cache.newest_first(), nodes, devices)
+        queues = await self._queues.all()
+        standing = MetricsState(time.time(), self._job_cache.newest_first(), nodes, devices, queues)
         return await asyncio.to_thread(generate_latest, _Together(self._registry, standing))
 
 
@@ -79,6 +86,7 @@ class _Together(CollectorRegistry):
         yield from self._counted.collect()
         yield from _server(self._standing)
         yield from _jobs(self._standing)
+        yield from _queues(self._standing.queues)
         yield from _nodes(self._standing.nodes)
         yield from _devices(self._standing.devices)
 
@@ -97,6 +105,30 @@ def _jobs(standing: MetricsState) -> Iterator[Metric]:
             waiting[(info.queue,)] = max(waiting.get((info.queue,), 0.0), standing.at - info.submitted_at)
     text = "How long the job that was submitted first has been there, of those that wait"
     yield _gauge("millpond_oldest_waiting_job_seconds", text, ("queue",), waiting.items())
+
+
+def _queues(queues: Sequence[QueueInfo]) -> Iterator[Metric]:
+    figures: tuple[tuple[str, str, Callable[[QueueInfo], int | None]], ...] = (
+        ("used", "Cards that its jobs hold", lambda queue: queue.gpu_milli),
+        ("guaranteed", "Cards that it gets whenever it asks", lambda queue: queue.promised_gpu_milli),
+        ("limit", "Cards that it may hold at most", lambda queue: queue.limit_gpu_milli),
+        ("borrowed", "Cards that it holds beyond guarantees", lambda queue: queue.borrowed_gpu_milli),
+        ("lent", "Cards that others hold of its guarantee", lambda queue: queue.lent_gpu_milli),
+        ("asked", "Cards that its waiting jobs ask for", lambda queue: queue.waiting_gpu_milli),
+    )
+    shown = _nearest_to_root(queues)
+    for name, text, figure in figures:
+        found = [(queue.name, figure(queue)) for queue in shown]
+        values = [((queue,), milli / _MILLI) for queue, milli in found if milli is not None]
+        yield _gauge(f"millpond_queue_{name}_gpus", text, ("queue",), values)
+    yield _gauge("millpond_queues", "Queues, those without figures of their own too", (), [((), float(len(queues)))])
+
+
+def _nearest_to_root(queues: Sequence[QueueInfo]) -> list[QueueInfo]:
+    depths: dict[str, int] = {}
+    for queue in queues:  # each behind its parent
+        depths[queue.name] = depths.get(queue.parent, -1) + 1
+    return sorted(queues, key=lambda queue: depths[queue.name])[:MOST_QUEUES]
 
 
 def _nodes(nodes: Sequence[NodeInfo]) -> Iterator[Metric]:

@@ -3,45 +3,84 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-from millpond.model.states import JobState
 from millpond.model.tenants import Limit
-from millpond.scheduling.nodes.views import QueueStatus
+from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, QueueWork
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.roles import Caller, Verb
+from millpond.server.auth.roles import Caller, Verb, absent
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.queries import CoreQueries
-from millpond.specs.api.queues import QueueInfo
+from millpond.server.views.visibility import Reader, reader_of
+from millpond.specs.api.queues import QueueBorrower, QueueDetailInfo, QueueInfo, QueueUserInfo, QueueWaitingJob
+from millpond.specs.config.queues import UNLIMITED
+
+VEILED_QUEUES: Final = "queues of other groups"
+
+
+Explain = Callable[[str, Reader], Awaitable[str]]
+"""Gives the reason of a job in a sentence; an empty one when it has ended."""
 
 
 class Queues:
     """Shows queues."""
 
-    def __init__(self, queries: CoreQueries, job_cache: JobCache, accounts: Accounts) -> None:
+    def __init__(self, queries: CoreQueries, job_cache: JobCache, accounts: Accounts, explain: Explain) -> None:
         self._queries = queries
         self._job_cache = job_cache
         self._accounts = accounts
+        self._explain = explain
+
+    async def all(self) -> list[QueueInfo]:
+        """All queues, each behind its parent."""
+        return [self._shown(*each) for each in await self._queries.query(_statuses)]
 
     async def seen_by(self, caller: Caller) -> list[QueueInfo]:
         """The queues of the groups whose jobs the caller may read; an admin sees all of them."""
-        found = await self._queries.query(_statuses)
-        counts = self._jobs({each.queue.name: each.queue.parent for each, _ in found})
         own = self._accounts.queues_for(caller, Verb.READ_JOBS)
-        return [self._shown(each, limit, counts) for each, limit in found if caller.admin or each.queue.name in own]
+        return [each for each in await self.all() if caller.admin or each.name in own]
 
-    def _jobs(self, parents: dict[str, str]) -> Counter[tuple[str, bool]]:
-        """How many jobs each queue has, those of the queues below it included: by name, and whether they wait."""
-        counts: Counter[tuple[str, bool]] = Counter()
-        for info in self._job_cache.newest_first():
-            queue = info.queue if info.array is None else ""
-            while queue:
-                counts[queue, info.state == JobState.QUEUED] += 1
-                queue = parents.get(queue, "")
-        return counts
+    async def one(self, name: str, caller: Caller) -> QueueDetailInfo:
+        """A queue with those who use it; queues of others that have borrowed of it are named where the caller may see
+        them.
 
-    def _shown(self, status: QueueStatus, limit: Limit, counts: Counter[tuple[str, bool]]) -> QueueInfo:
-        queue = status.queue
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+
+        def look(core: Core) -> tuple[tuple[QueueStatus, Limit], QueueDetail]:
+            found = next((each for each in _statuses(core) if each[0].queue.name == name), None)
+            if found is None:
+                raise absent("queue", name)
+            return found, core.scheduler.queue_detail(name)
+
+        status, detail = await self._queries.query(look)
+        return QueueDetailInfo(
+            queue=self._shown(*status),
+            users=[_user_info(user, work) for user, work in detail.users],
+            borrowers=self._borrowers(detail, caller),
+            largest=await self._largest(detail.largest, detail.largest_milli, reader_of(caller)),
+        )
+
+    def _borrowers(self, detail: QueueDetail, caller: Caller) -> list[QueueBorrower]:
+        own = self._accounts.queues_for(caller, Verb.READ_JOBS)
+        shown = Counter[str]()
+        for queue, milli in detail.borrowers:
+            shown[queue if caller.admin or queue in own else VEILED_QUEUES] += milli
+        return [QueueBorrower(queue=queue, gpu_milli=milli) for queue, milli in shown.items()]
+
+    async def _largest(self, job: str, asked_milli: int, reader: Reader) -> QueueWaitingJob | None:
+        """A waiting job with its reason; None where it has started or ended meanwhile."""
+        info = self._job_cache.get(job) if job else None
+        summary = "" if info is None else await self._explain(info.id, reader)
+        if info is None or not summary:
+            return None
+        return QueueWaitingJob(job=info.id, name=info.name, user=info.user, gpu_milli=asked_milli, reason=summary)
+
+    def _shown(self, status: QueueStatus, limit: Limit) -> QueueInfo:
+        queue, share, work = status.queue, status.share, status.work
         group = self._accounts.group_of_queue(queue.name)
         own = queue.limit
         return QueueInfo(
@@ -52,21 +91,45 @@ class Queues:
             weight=queue.weight,
             borrows=queue.borrows,
             guarantee_gpu_milli=queue.guarantee.gpu_milli,
-            limit_gpu_milli=_least(None if own is None else own.gpu_milli, limit.gpu_milli),
-            limit_cpu_milli=_least(None if own is None else own.cpu_milli or None, limit.cpu_milli),
-            limit_memory_mib=None if own is None else own.memory_mib or None,
+            guarantee_cpu_milli=queue.guarantee.cpu_milli,
+            guarantee_memory_mib=queue.guarantee.memory_mib,
+            promised_gpu_milli=share.guaranteed,
+            limit_gpu_milli=_least(None if own is None else _bound(own.gpu_milli), limit.gpu_milli),
+            limit_cpu_milli=_least(None if own is None else _bound(own.cpu_milli) or None, limit.cpu_milli),
+            limit_memory_mib=None if own is None else _bound(own.memory_mib) or None,
             limit_jobs=limit.jobs,
-            gpu_milli=status.gpu_milli,
-            cpu_milli=status.cpu_milli,
-            memory_mib=status.memory_mib,
-            running=counts[queue.name, False],
-            waiting=counts[queue.name, True],
+            gpu_milli=share.used,
+            cpu_milli=work.held.cpu_milli,
+            memory_mib=work.held.memory_mib,
+            within_gpu_milli=share.within if status.has_guarantee else None,
+            borrowed_gpu_milli=share.borrowed if status.has_guarantee else None,
+            lent_gpu_milli=share.lent if status.has_guarantee else None,
+            free_gpu_milli=share.free if status.has_guarantee else None,
+            running=work.running,
+            waiting=work.waiting,
+            waiting_gpu_milli=work.asked_milli,
         )
 
 
 def _statuses(core: Core) -> list[tuple[QueueStatus, Limit]]:
     scheduler = core.scheduler
     return [(each, scheduler.limit_of("", each.queue.name)) for each in scheduler.queue_statuses()]
+
+
+def _user_info(user: str, work: QueueWork) -> QueueUserInfo:
+    return QueueUserInfo(
+        user=user,
+        gpu_milli=work.held.gpu_milli,
+        cpu_milli=work.held.cpu_milli,
+        memory_mib=work.held.memory_mib,
+        running=work.running,
+        waiting=work.waiting,
+        waiting_gpu_milli=work.asked_milli,
+    )
+
+
+def _bound(most: int) -> int | None:
+    return None if most >= UNLIMITED else most
 
 
 def _least(*limits: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""The bodies of the REST API about queues."""
+"""The bodies of the REST API about queues. Numbers of a queue count all queues below it too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
-    """A queue: what it is promised, what it may not exceed, and what it holds now, with all queues below it.
+    """A queue: what it is guaranteed, what it may not exceed, what it holds now, and whose that is.
 
     Attributes:
         parent: the queue above; empty for the root.
@@ -15,10 +15,18 @@ class QueueInfo:
         group: the group that owns it; empty where none does.
         weight: its part of what is left over, against the others below its parent.
         borrows: it may run beyond its guarantee on idle capacity.
-        guarantee_gpu_milli: what it gets whenever it asks, in thousandths of a card.
+        guarantee_gpu_milli, guarantee_cpu_milli, guarantee_memory_mib: what it gets whenever it asks.
+        promised_gpu_milli: its guarantee or, if that is less, those of the queues below it together.
         limit_gpu_milli, limit_cpu_milli, limit_memory_mib, limit_jobs: the most that it may hold; null without a limit.
         gpu_milli, cpu_milli, memory_mib: what it holds.
-        running, waiting: its jobs; members of arrays count, arrays do not.
+        within_gpu_milli: what guarantees cover of the cards that it holds; null, as the next three, where no queue is
+            guaranteed any card.
+        borrowed_gpu_milli: the other cards that it holds.
+        lent_gpu_milli: what others hold of its guarantee.
+        free_gpu_milli: what it would get of its guarantee without anything having to leave.
+        running: its jobs that hold something.
+        waiting: its jobs that wait to start; not those that wait for other jobs or for data.
+        waiting_gpu_milli: what these ask for.
     """
 
     name: str
@@ -28,6 +36,9 @@ class QueueInfo:
     weight: float = 1.0
     borrows: bool = True
     guarantee_gpu_milli: int = 0
+    guarantee_cpu_milli: int = 0
+    guarantee_memory_mib: int = 0
+    promised_gpu_milli: int = 0
     limit_gpu_milli: int | None = None
     limit_cpu_milli: int | None = None
     limit_memory_mib: int | None = None
@@ -35,8 +46,13 @@ class QueueInfo:
     gpu_milli: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
+    within_gpu_milli: int | None = None
+    borrowed_gpu_milli: int | None = None
+    lent_gpu_milli: int | None = None
+    free_gpu_milli: int | None = None
     running: int = 0
     waiting: int = 0
+    waiting_gpu_milli: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +60,51 @@ class QueueList:
     """Queues, each behind the one above it."""
 
     queues: list[QueueInfo] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueUserInfo:
+    """What the jobs of one user hold in a queue, and what they wait for there."""
+
+    user: str
+    gpu_milli: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    running: int = 0
+    waiting: int = 0
+    waiting_gpu_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueBorrower:
+    """A queue of others that has borrowed cards, or all those of groups that are not for the caller."""
+
+    queue: str
+    gpu_milli: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueWaitingJob:
+    """A job that waits, and why."""
+
+    job: str
+    name: str
+    user: str
+    gpu_milli: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDetailInfo:
+    """One queue with those who use it.
+
+    Attributes:
+        users: most cards first.
+        borrowers: where some of its guarantee is lent, who has borrowed; most cards first.
+        largest: of its waiting jobs, the one that asks for most cards; null where none waits.
+    """
+
+    queue: QueueInfo
+    users: list[QueueUserInfo] = field(default_factory=list)
+    borrowers: list[QueueBorrower] = field(default_factory=list)
+    largest: QueueWaitingJob | None = None

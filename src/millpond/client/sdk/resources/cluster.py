@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from millpond.specs.api.events import DeliveryInfo, EventInfo
     from millpond.specs.api.history import HistoryPage
     from millpond.specs.api.nodes import DeviceStatus, NodeInfo
-    from millpond.specs.api.queues import QueueInfo
+    from millpond.specs.api.queues import QueueDetailInfo, QueueInfo
     from millpond.specs.api.usage import UsageList
 
 
@@ -45,6 +45,16 @@ class ClusterRequests:
         from millpond.specs.api.queues import QueueList
 
         return self._ask(QueueList, "GET", "/queues").queues
+
+    def queue(self, name: str) -> QueueDetailInfo:
+        """A queue with its users, who has borrowed of it, and its largest waiting job.
+
+        Raises:
+            NotFoundError: there is none of this name, or it is not the caller's to see.
+        """
+        from millpond.specs.api.queues import QueueDetailInfo
+
+        return self._ask(QueueDetailInfo, "GET", f"/queues/{segment(name)}")
 
     def devices(self, history: int = 0) -> list[DeviceStatus]:
         """All devices as they fare now, with so many earlier looks of each."""

@@ -1,4 +1,4 @@
-"""Routes about the server itself, its machines, its queues and its audit log."""
+"""Routes about the server itself, its machines and its audit log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from millpond.specs.api.base import LATEST
 from millpond.specs.api.events import DeliveryList, EventList
 from millpond.specs.api.history import HistoryPage
 from millpond.specs.api.nodes import DeviceList, NodeInfo, NodeList
-from millpond.specs.api.queues import QueueList
 from millpond.specs.api.requests import CloseRequest, OpenRequest
 from millpond.specs.api.server import HealthInfo, ServerInfo
 from millpond.specs.api.usage import Grouping, UsageList
@@ -77,12 +76,6 @@ async def server(service: ServiceOf, access: ClusterReader) -> ServerInfo:
 async def metrics(service: ServiceOf, access: Annotated[Access, may(Verb.READ_METRICS)]) -> Response:
     """Figures of the server, all its queues, jobs and devices, in the text format of Prometheus."""
     return Response(await service.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
-
-
-@router.get("/queues")
-async def list_queues(service: ServiceOf, access: ClusterReader) -> QueueList:
-    """The queues of one's groups, for admins all: what each is promised, may not exceed, and holds."""
-    return QueueList(queues=await service.queues.seen_by(access.caller))
 
 
 @router.get("/nodes")

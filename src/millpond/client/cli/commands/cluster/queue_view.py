@@ -1,0 +1,134 @@
+"""How ``pond queue show`` draws queues: all as a table, one as a page."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+import click
+
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.model.amounts import memory_text, milli_text
+from millpond.specs.api.queues import QueueBorrower, QueueDetailInfo, QueueInfo, QueueUserInfo
+
+_WIDTH = 80
+_LABEL = 11
+
+
+def _milli(amount: int | None) -> str:
+    return "" if amount is None else formats.thousandth(amount)
+
+
+def _memory_limit(queue: QueueInfo) -> str:
+    return "" if queue.limit_memory_mib is None else formats.gib(queue.limit_memory_mib)
+
+
+_COLUMNS = (
+    Column("USED", lambda queue: _milli(queue.gpu_milli), right=True),
+    Column("GUARANTEE", lambda queue: _milli(queue.promised_gpu_milli or None), right=True),
+    Column("WITHIN", lambda queue: _milli(queue.within_gpu_milli), right=True),
+    Column("BORROWED", lambda queue: _milli(queue.borrowed_gpu_milli), right=True),
+    Column("LENT", lambda queue: _milli(queue.lent_gpu_milli), right=True),
+    Column("LIMIT", lambda queue: _milli(queue.limit_gpu_milli), right=True),
+    Column("WAITING", lambda queue: str(queue.waiting), right=True),
+    Column("ASKED", lambda queue: _milli(queue.waiting_gpu_milli), right=True),
+    Column("FREE", lambda queue: _milli(queue.free_gpu_milli), right=True, wide=True),
+    Column("RUNNING", lambda queue: str(queue.running), right=True, wide=True),
+    Column("WEIGHT", lambda queue: f"{queue.weight:g}", right=True, wide=True),
+    Column("BORROWS", lambda queue: "yes" if queue.borrows else "no", wide=True),
+    Column("CPUS", lambda queue: _milli(queue.cpu_milli), right=True, wide=True),
+    Column("CPU LIMIT", lambda queue: _milli(queue.limit_cpu_milli), right=True, wide=True),
+    Column("GIB", lambda queue: formats.gib(queue.memory_mib), right=True, wide=True),
+    Column("GIB LIMIT", _memory_limit, right=True, wide=True),
+    Column("JOB LIMIT", lambda queue: "" if queue.limit_jobs is None else str(queue.limit_jobs), right=True, wide=True),
+    Column("GROUP", lambda queue: queue.group, wide=True),
+)
+
+_USERS: ListTable[QueueUserInfo] = ListTable(
+    (
+        Column("USER", lambda each: each.user or "-", gives_way=True),
+        Column("GPUS", lambda each: _milli(each.gpu_milli), right=True),
+        Column("CPUS", lambda each: _milli(each.cpu_milli), right=True),
+        Column("GIB", lambda each: formats.gib(each.memory_mib), right=True),
+        Column("RUNNING", lambda each: str(each.running), right=True),
+        Column("WAITING", lambda each: str(each.waiting), right=True),
+        Column("ASKED", lambda each: _milli(each.waiting_gpu_milli), right=True),
+    )
+)
+_BORROWERS: ListTable[QueueBorrower] = ListTable(
+    (
+        Column("BORROWER", lambda each: each.queue, gives_way=True),
+        Column("BORROWED", lambda each: _milli(each.gpu_milli), right=True),
+    )
+)
+
+
+def draw_queues(found: list[QueueInfo], wide: bool) -> None:
+    """Draw each queue below its parent and further to the right."""
+    depths: dict[str, int] = {}
+    for each in found:
+        depths[each.name] = depths.get(each.parent, -1) + 1
+    name = Column("QUEUE", lambda queue: "  " * depths[queue.name] + queue.name, gives_way=True)
+    table: ListTable[QueueInfo] = ListTable((name, *_COLUMNS))
+    table.show(found, wide, empty="no queues: one is in no group")
+
+
+def draw_queue(detail: QueueDetailInfo, wide: bool) -> None:
+    """Draw one queue as a page; ``wide``: its tables are not cut."""
+    for label, text in _lines(detail):
+        blank = " " * _LABEL
+        lines = textwrap.wrap(text, _WIDTH - _LABEL, break_on_hyphens=False) or [""]
+        click.echo(f"{label:<{_LABEL}}{lines[0]}")
+        for line in lines[1:]:
+            click.echo(blank + line)
+    if detail.users:
+        click.echo()
+        _USERS.show(detail.users, wide)
+    if detail.borrowers:
+        click.echo()
+        _BORROWERS.show(detail.borrowers, wide)
+
+
+def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
+    queue, largest = detail.queue, detail.largest
+    below = f", below {queue.parent}" if queue.parent else ""
+    owner = f", of group {queue.group}" if queue.group else ""
+    borrowing = "it may borrow" if queue.borrows else "it borrows nothing"
+    jobs = "" if queue.limit_jobs is None else f", at most {formats.count(queue.limit_jobs, 'job')} at once"
+    lines = [
+        ("queue", f"{queue.name}{below}{owner}"),
+        ("cards", _cards(queue)),
+        ("CPUs", _use(milli_text, queue.cpu_milli, queue.guarantee_cpu_milli, queue.limit_cpu_milli)),
+        ("memory", _use(memory_text, queue.memory_mib, queue.guarantee_memory_mib, queue.limit_memory_mib)),
+        ("rules", f"weight {queue.weight:g}, {borrowing}{jobs}"),
+        ("running", formats.count(queue.running, "job")),
+        ("waiting", f"{formats.count(queue.waiting, 'job')}, asking for {_cards_text(queue.waiting_gpu_milli)}"),
+    ]
+    if largest is not None:
+        lines.append(("largest", f"{largest.job} asks for {_cards_text(largest.gpu_milli)}: {largest.reason}"))
+    return lines
+
+
+def _cards(queue: QueueInfo) -> str:
+    text = _use(milli_text, queue.gpu_milli, queue.promised_gpu_milli, queue.limit_gpu_milli)
+    if queue.within_gpu_milli is None:
+        return text
+    parts = (
+        f"{milli_text(queue.within_gpu_milli)} within guarantees",
+        f"{milli_text(queue.borrowed_gpu_milli or 0)} borrowed",
+        f"{milli_text(queue.lent_gpu_milli or 0)} lent",
+        f"{milli_text(queue.free_gpu_milli or 0)} free",
+    )
+    return f"{text}; {', '.join(parts)}"
+
+
+def _use(write: Callable[[int], str], used: int, guaranteed: int, limit: int | None) -> str:
+    text = f"{write(used)} used"
+    if guaranteed:
+        text += f" of {write(guaranteed)} guaranteed"
+    return text if limit is None else f"{text}, limit {write(limit)}"
+
+
+def _cards_text(milli: int) -> str:
+    return f"{milli_text(milli)} {'card' if milli == 1000 else 'cards'}"

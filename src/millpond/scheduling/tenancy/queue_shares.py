@@ -1,0 +1,118 @@
+"""Whose cards are whose: what each queue holds within guarantees, has borrowed, and has lent.
+
+Amounts are compared, not jobs: of 10 cards on a guarantee of 6, 4 are borrowed. They are judged at every level of the
+tree, as reclaim does. From the leaves up, a guarantee covers what its queue and those below it hold, up to its size.
+From the root down, what a guarantee leaves beyond those of the queues below it covers these in proportion to what each
+of them holds beyond its own. So a group can be within its guarantee as a whole while one of its queues holds what
+another one of the group is guaranteed: that is borrowed, and lent, inside the group.
+
+Cards carry no names. What a queue does not use of its guarantee is free as far as cards are idle, and lent as far as
+others hold beyond theirs; where machines are away, the rest is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millpond.model.tenants import ROOT_QUEUE
+from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
+
+
+@dataclass(frozen=True, slots=True)
+class QueueShare:
+    """The cards of a queue and of those below it, in milli.
+
+    Attributes:
+        used: what they hold: ``within`` and ``borrowed`` together.
+        guaranteed: the queue's guarantee or, if that is less, those of the queues below it together.
+        within: what guarantees cover of ``used``: its own, those below it, or those above it.
+        borrowed: what no guarantee covers, and what one covers that is promised to another queue of the same group.
+        lent: what others hold of its guarantee.
+        free: what it would get of its guarantee without anything having to leave.
+    """
+
+    used: int
+    guaranteed: int
+    within: int
+    borrowed: int
+    lent: int
+    free: int
+
+
+class _Owed:
+    """What follows from guarantees for one queue, in milli.
+
+    Attributes:
+        used: what it holds with all below it.
+        promised: ``QueueShare.guaranteed``.
+        covered: what its own guarantee, or those below it, cover of ``used``.
+        within, free, missing: as in ``QueueShare``; ``missing`` is neither free nor lent.
+    """
+
+    __slots__ = ("below", "covered", "free", "guarantee", "missing", "promised", "used", "within")
+
+    def __init__(self, node: QueueNode, below: Sequence[_Owed]) -> None:
+        self.below = below
+        self.used, self.guarantee = node.gpu_milli, node.queue.guarantee.gpu_milli
+        self.promised: int = max(self.guarantee, sum(each.promised for each in below))
+        self.covered: int = max(min(self.used, self.guarantee), sum(each.covered for each in below))
+        self.within = self.free = self.missing = 0
+
+    @property
+    def unused(self) -> int:
+        """What is not used of its guarantee."""
+        return self.promised - self.covered
+
+    def pass_on(self) -> None:
+        """Share out among the queues below what is within guarantees, free and missing here."""
+        below = self.below
+        beyond = [each.used - each.covered for each in below]
+        own = self.used - sum(each.used for each in below)  # held by jobs from before there were queues below
+        left = max(self.guarantee - sum(each.promised for each in below), 0) + self.within - self.covered
+        *parts, own_part = _in_proportion(min(left, sum(beyond) + own), [*beyond, own])
+        for each, part in zip(below, parts, strict=True):
+            each.within = each.covered + part
+        borrowed = sum(each.used - each.within for each in below) + own - own_part
+        lent_inside = borrowed - (self.used - self.within)
+        unused = [each.unused for each in below]
+        available = max(min(sum(unused) - lent_inside, self.free), 0)
+        for each, part in zip(below, _in_proportion(available, unused), strict=True):
+            each.free = part
+        taken = [each.unused - each.free for each in below]
+        for each, part in zip(below, _in_proportion(min(self.missing, sum(taken)), taken), strict=True):
+            each.missing = part
+
+    def share(self) -> QueueShare:
+        """The same for others to read."""
+        lent = self.unused - self.free - self.missing
+        return QueueShare(self.used, self.promised, self.within, self.used - self.within, lent, self.free)
+
+
+def queue_shares(tree: QueueTree, idle_milli: int) -> dict[str, QueueShare]:
+    """The shares of all queues, by name.
+
+    Args:
+        idle_milli: compute of all cards that is free and may be handed out now.
+    """
+    owed: dict[str, _Owed] = {}
+    for node in reversed(tree.by_name.values()):  # each of them before its parent
+        owed[node.queue.name] = _Owed(node, [owed[child] for child in node.children])
+    root = owed[ROOT_QUEUE]
+    root.within, root.free = root.covered, min(root.unused, idle_milli)
+    root.missing = max(root.unused - root.free - (root.used - root.within), 0)
+    for name in tree.by_name:
+        owed[name].pass_on()
+    return {name: owed[name].share() for name in tree.by_name}
+
+
+def _in_proportion(total: int, sizes: Sequence[int]) -> list[int]:
+    """``total`` in parts as the sizes are, at most these; what the division leaves goes to the largest remainders."""
+    whole = sum(sizes)
+    if total <= 0 or not whole:
+        return [0] * len(sizes)
+    parts = [total * size // whole for size in sizes]
+    by_remainder = sorted(range(len(sizes)), key=lambda index: (-(total * sizes[index] % whole), index))
+    for index in by_remainder[: total - sum(parts)]:
+        parts[index] += 1
+    return parts

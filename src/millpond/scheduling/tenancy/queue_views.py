@@ -1,0 +1,143 @@
+"""Views of queues for display: what each holds, has borrowed and lent, what waits in it, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from millpond.model.resources import Amount
+from millpond.model.states import JobState
+from millpond.model.tenants import ROOT_QUEUE, Queue
+from millpond.scheduling.ledger.journal import Journal
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.queue_shares import QueueShare, queue_shares
+from millpond.scheduling.tenancy.queues import QueueTree
+
+
+class QueueWork:
+    """The jobs of a queue or of one of its users.
+
+    Attributes:
+        running: jobs that hold something, suspended ones too.
+        waiting: jobs that wait for room, for the end of a pause or for their hours.
+        asked_milli: the cards that these ask for.
+        held: what the others hold.
+    """
+
+    __slots__ = ("asked_milli", "held", "running", "waiting")
+
+    def __init__(self) -> None:
+        self.running = self.waiting = self.asked_milli = 0
+        self.held = Amount()
+
+    def add(self, record: JobRecord, held: Amount | None) -> None:
+        """Count a job; ``held`` is None if it waits."""
+        if held is None:
+            self.waiting += 1
+            self.asked_milli += record.demand.amount.gpu_milli
+        else:
+            self.running += 1
+            self.held += held
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """A queue with what it and those below it hold and ask for.
+
+    Attributes:
+        takes_jobs: it has none below it.
+        has_guarantee: cards are guaranteed to some queue of the tree; else there is nothing to borrow or to lend.
+    """
+
+    queue: Queue
+    takes_jobs: bool
+    share: QueueShare
+    has_guarantee: bool
+    work: QueueWork
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDetail:
+    """More of one queue, those below it included.
+
+    Attributes:
+        users: what the jobs of each of its users hold and ask for; most cards first.
+        borrowers: where some of its guarantee is lent, the queues of others that have borrowed, and how many milli;
+            most first.
+        largest, largest_milli: id of the waiting job that asks for most cards, the first of them, and how many; empty
+            where none waits.
+    """
+
+    users: tuple[tuple[str, QueueWork], ...]
+    borrowers: tuple[tuple[str, int], ...]
+    largest: str
+    largest_milli: int
+
+
+def queue_statuses(state: State, changed: Sequence[Queue] = ()) -> list[QueueStatus]:
+    """Every queue, each behind its parent; with ``changed`` as it would be if these were defined so."""
+    tree = _changed_tree(state, changed) if changed else state.queues
+    shares = queue_shares(tree, _idle_milli(state))
+    works = {name: QueueWork() for name in tree.by_name}
+    for record, held in _unended(state):
+        for node in tree.by_name[record.queue].path:
+            works[node.queue.name].add(record, held)
+    has_guarantee = any(node.queue.guarantee.gpu_milli for node in tree.by_name.values())
+    found: list[QueueStatus] = []
+    left = [ROOT_QUEUE]
+    while left:
+        name = left.pop()
+        node = tree.by_name[name]
+        found.append(QueueStatus(node.queue, tree.is_leaf(name), shares[name], has_guarantee, works[name]))
+        left += reversed(node.children)
+    return found
+
+
+def queue_detail(state: State, name: str) -> QueueDetail:
+    """More of one queue."""
+    tree, users = state.queues, dict[str, QueueWork]()
+    largest: JobRecord | None = None
+    for record, held in _unended(state):
+        if tree.is_below(record.queue, name):
+            users.setdefault(record.job.user, QueueWork()).add(record, held)
+            asked = record.demand.amount.gpu_milli
+            if held is None and (largest is None or asked > largest.demand.amount.gpu_milli):
+                largest = record
+    by_cards = sorted(users.items(), key=lambda each: (-each[1].held.gpu_milli, -each[1].asked_milli, each[0]))
+    found = ("", 0) if largest is None else (largest.id, largest.demand.amount.gpu_milli)
+    return QueueDetail(tuple(by_cards), _borrowers(state, name), *found)
+
+
+def _borrowers(state: State, lender: str) -> tuple[tuple[str, int], ...]:
+    tree = state.queues
+    shares = queue_shares(tree, _idle_milli(state))
+    if not shares[lender].lent:
+        return ()
+    found = [
+        (node.queue.name, shares[node.queue.name].borrowed)
+        for node in tree.leaves()
+        if shares[node.queue.name].borrowed and not tree.is_below(node.queue.name, lender)
+    ]
+    return tuple(sorted(found, key=lambda each: (-each[1], each[0])))
+
+
+def _unended(state: State) -> Iterator[tuple[JobRecord, Amount | None]]:
+    """Jobs that hold something, with that, and jobs that wait, with None."""
+    for record in state.jobs.values():
+        if record.id in state.running:
+            yield record, record.held_by([task for task in record.tasks if task.holding is not None])
+        elif record.state is JobState.QUEUED and not record.is_parked and not record.scaled_to_zero:
+            yield record, None
+
+
+def _changed_tree(state: State, changed: Sequence[Queue]) -> QueueTree:
+    tree = QueueTree(Journal())
+    tree.copy_from(state.queues)
+    for queue in changed:
+        tree.set_queue(queue)
+    return tree
+
+
+def _idle_milli(state: State) -> int:
+    return sum(state.cluster.idle_milli().values())

@@ -1,0 +1,59 @@
+"""What ``pond queue show`` shows of one queue, and to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from auth_world import API, AuthWorld
+
+from millpond.model.events import QueueChanged
+from millpond.model.resources import Amount
+from millpond.model.tenants import Queue
+
+
+def guarantee(world: AuthWorld, **cards: int) -> None:
+    world.loop.notify(
+        [QueueChanged(world.clock.now, Queue(name, guarantee=Amount(1000 * milli))) for name, milli in cards.items()]
+    )
+    world.settled()
+
+
+def shown(world: AuthWorld, user: str, queue: str) -> dict[str, Any]:
+    answer = world.client(user).get(f"{API}/queues/{queue}")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_queue_is_shown_with_its_users_and_why_its_largest_job_waits(world: AuthWorld) -> None:
+    guarantee(world, vision=2)
+    world.submit("max", gpus=2)
+    world.submit("mia", gpus=1)
+    waiting = world.submit("mia", gpus=4, name="large")
+    world.settled()
+    detail = shown(world, "lea", "vision")
+    queue = detail["queue"]
+    assert (queue["gpu_milli"], queue["within_gpu_milli"], queue["borrowed_gpu_milli"]) == (3000, 2000, 1000)
+    assert (queue["running"], queue["waiting"], queue["waiting_gpu_milli"]) == (2, 1, 4000)
+    users = {each["user"]: (each["gpu_milli"], each["waiting_gpu_milli"]) for each in detail["users"]}
+    assert users == {"max": (2000, 0), "mia": (1000, 4000)}
+    largest = detail["largest"]
+    assert (largest["job"], largest["name"], largest["gpu_milli"]) == (waiting, "large", 4000)
+    assert largest["reason"]
+
+
+def test_a_group_sees_that_others_have_borrowed_and_an_admin_sees_who(world: AuthWorld) -> None:
+    guarantee(world, vision=2, speech=2)
+    world.submit("sam", gpus=4)
+    world.settled()
+    assert shown(world, "max", "vision")["queue"]["lent_gpu_milli"] == 2000
+    assert shown(world, "max", "vision")["borrowers"] == [{"queue": "queues of other groups", "gpu_milli": 2000}]
+    assert shown(world, "amy", "vision")["borrowers"] == [{"queue": "speech", "gpu_milli": 2000}]
+    assert shown(world, "sam", "speech")["borrowers"] == []
+
+
+def test_nothing_is_borrowed_where_nothing_is_guaranteed(world: AuthWorld) -> None:
+    world.submit("max", gpus=2)
+    world.settled()
+    queue = shown(world, "max", "vision")["queue"]
+    assert (queue["gpu_milli"], queue["within_gpu_milli"], queue["borrowed_gpu_milli"]) == (2000, None, None)
