@@ -148,14 +148,16 @@ class AdmissionCycle:
                 rank = standing.rank(record)
                 while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
                     self._grow(gangs.pop()[1], outcome)
-            if state.ordering.strict and record.job.pool in self._blocked:
-                continue
+            if record.job.pool in self._blocked:
+                if state.ordering.strict:
+                    continue
+                self._claims.bind(record, standing)
             before = self._displacing(outcome) if self._is_long else ()
             verdict = self._consider(record, outcome)
             if verdict is AdmissionVerdict.BLOCKED:
                 outcome.blocked.append(record)
                 if record.job.pool not in self._blocked:
-                    self._block(record)
+                    self._block(record, standing)
                     if not self._time_slicing.takes_place_in(record.job.pool):
                         lines.pass_over(record.job.pool, wholly=state.ordering.strict)
                 kept_off = self._claims.kept_off(record) if self._may_have_room(record) else (0, 0)
@@ -176,6 +178,7 @@ class AdmissionCycle:
                     return  # nobody behind it comes before its victims have been asked
             if self._is_long and self._displacing(outcome) != before:
                 lines.reconsider()
+        self._claims.bind_all(self._blocked)
         while gangs:
             self._grow(gangs.pop()[1], outcome)
 
@@ -183,13 +186,13 @@ class AdmissionCycle:
         """Differs when others than before may be displaced."""
         return len(outcome.plans), *(self._planner.turns if self._displaces else ())
 
-    def _block(self, record: JobRecord) -> None:
+    def _block(self, record: JobRecord, standing: QueueRank) -> None:
         """7. Reserve for the first blocked job of the pool; a strict ordering lets none behind it start instead."""
         self._blocked.add(record.job.pool)
         self._planner.block(record)
         if not self._state.ordering.strict:
             self._reserve(record)
-            self._claims.bind(record.job.pool)
+            self._claims.bind(record, standing)
 
     def _lines(self, standing: QueueRank, outcome: CycleOutcome) -> Heads:
         state = self._state

@@ -22,6 +22,7 @@ from millpond.scheduling.suspension.suspension import (
     suspending_for,
     wants_back,
 )
+from millpond.scheduling.tenancy.queue_rank import QueueRank
 
 Victims = tuple[tuple[str, int, tuple[int, ...]], ...]
 """Ids and runs of jobs that are leaving, each with the numbers of its tasks that do; none: all."""
@@ -242,9 +243,17 @@ class Claims:
         self._cautious_ends = {}
         self._masks.clear()
 
-    def bind(self, pool: str) -> None:
-        """The walk has passed the first blocked job of the pool: its reservation binds all jobs behind it."""
-        self._not_reached.discard(pool)
+    def bind(self, record: JobRecord, ranks: QueueRank) -> None:
+        """The walk has come to a job: if it has the reservation of its pool, or who has goes first, that binds now."""
+        pool = record.job.pool
+        if pool in self._not_reached and pool in self.reservations:
+            holder, rank = self._state.jobs[self.reservations[pool].job], ranks.rank
+            if not holder.line or (rank(holder), holder.sequence) <= (rank(record), record.sequence):
+                self._not_reached.discard(pool)
+
+    def bind_all(self, pools: Collection[str]) -> None:
+        """The walk has come to all who wait in these pools."""
+        self._not_reached.difference_update(pools)
 
     def end_walk(self) -> None:
         """Outside of a walk every reservation binds."""

@@ -40,12 +40,11 @@ class LimitAccounts:
                 limit = node.queue.limit
                 if limit is not None:
                     yield self._account(("queue", node.queue.name), limit.gpu_milli - node.gpu_milli), milli
-            for node in queues.by_name[record.queue].confined_to:
+            leaf = queues.by_name[record.queue]
+            must_be_covered = leaf.is_confined or not record.job.preemptible
+            for node in (*leaf.confined_to, *(leaf.guarantors[-1:] if must_be_covered else ())):
                 spare = node.queue.guarantee.gpu_milli - node.gpu_milli
                 yield self._account(("guarantee", node.queue.name), spare), milli
-            if not record.job.preemptible and (guarantors := queues.by_name[record.queue].guarantors):
-                spare = guarantors[-1].queue.guarantee.gpu_milli - guarantors[-1].gpu_milli
-                yield self._account(("guarantee", guarantors[-1].queue.name), spare), milli
         for account in ((record.job.user, ""), ("", record.queue)):
             bound, held = limits.by_account.get(account), limits.held.get(account)
             if bound is not None and bound.jobs is not None:

@@ -64,7 +64,11 @@ def _not_for_good(state: State, record: JobRecord) -> Reason:
 def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Reason:
     amount, given = record.demand.least_amount, confining.queue.guarantee
     path = state.queues.by_name[record.queue].path
-    who = next(node.queue.name for node in path if not node.queue.borrows and confining in node.confined_to)
+    who = next(
+        node.queue.name
+        for node in path
+        if not node.queue.borrows and (node is confining or node.queue.guarantee == Amount())
+    )
     beyond = confining.first_beyond(given, amount)
     guarantee = "no guarantee stands behind it"
     if beyond is not None and beyond.most:

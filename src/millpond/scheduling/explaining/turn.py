@@ -21,11 +21,7 @@ def turn_of(state: State, claims: Claims, record: JobRecord) -> Iterator[None]:
     mark = state.journal.begin()
     claims.charge(1, but=record.id)
     claims.begin_walk()
-    kept = claims.reservations.get(record.job.pool)
-    if kept is not None and (holder := state.jobs[kept.job]).line:
-        rank = QueueRank(state).rank
-        if (rank(holder), holder.sequence) < (rank(record), record.sequence):
-            claims.bind(record.job.pool)
+    claims.bind(record, QueueRank(state))
     try:
         yield
     finally:

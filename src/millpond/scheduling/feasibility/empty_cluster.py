@@ -173,7 +173,11 @@ def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
 
 def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
     """A queue that may not borrow, and lives on a guarantee of less than the job asks for."""
-    for node in state.queues.by_name[job.queue].confined_to:
+    leaf = state.queues.by_name[job.queue]
+    bounds = leaf.confined_to
+    if leaf.is_confined and not any(node.unused().within_guarantee(asked) for node in leaf.guarantors):
+        bounds = (*bounds, max(leaf.path, key=lambda node: node.queue.guarantee.gpu_milli))
+    for node in bounds:
         given = node.queue.guarantee
         beyond = QueueNode(node.queue, None).first_beyond(given, asked) if asked.gpu_milli or given.cpu_milli else None
         if beyond is None:

@@ -32,8 +32,8 @@ class QueueNode:
     """One queue with its present usage (guaranteed GPU milli, CPU milli, memory MiB of what it holds)."""
 
     __slots__ = (
-        "accounts", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantors", "memory_mib", "parent", "path",
-        "queue", "weights",
+        "accounts", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantors", "is_confined", "memory_mib",
+        "parent", "path", "queue", "weights",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
@@ -52,10 +52,9 @@ class QueueNode:
         self.guarantors: tuple[QueueNode, ...] = ()
         """The queues on whose guarantees it lives: those of its path that are guaranteed anything."""
         self.confined_to: tuple[QueueNode, ...] = ()
-        """The queues of its path whose guarantees it may not exceed, as it, or one above it, may not borrow.
-
-        For each that may not, the guarantee nearest above its work: its own, else the nearest below it, else above.
-        """
+        """The queues of its path that may not borrow beyond a guarantee of their own."""
+        self.is_confined = False
+        """A queue of its path may not borrow and has no guarantee of its own: another has to cover its work."""
 
     @property
     def part(self) -> float:
@@ -177,17 +176,6 @@ def _require_sound(queue: Queue) -> None:
         )
 
 
-def _bounds_of_borrowing(leaf: QueueNode, root: QueueNode) -> Iterator[QueueNode]:
-    """For each queue on a leaf's way up that may not borrow, the queue whose guarantee its work may not exceed.
-
-    The root, which guarantees nothing, for one that lives on no guarantee.
-    """
-    for height, node in enumerate(leaf.path):
-        if not node.queue.borrows:
-            below = [each for each in leaf.path[: height + 1] if each in leaf.guarantors]
-            yield below[-1] if below else next(iter(node.guarantors), root)
-
-
 class QueueTree:
     """All queues. There is always a root and, under it, the leaf that takes jobs naming no other."""
 
@@ -251,10 +239,11 @@ class QueueTree:
         """Note what follows from how the queues stand to each other, when one below this one has changed."""
         if changed_below is not None:
             changed_below.weights = sum(self.by_name[child].queue.weight for child in changed_below.children)
-        root = self.by_name[ROOT_QUEUE]
         for node in self.by_name.values():
             node.guarantors = tuple(each for each in node.path if each.queue.guarantee != Amount())
-            node.confined_to = tuple(dict.fromkeys(_bounds_of_borrowing(node, root)))
+            confined = [each for each in node.path if not each.queue.borrows]
+            node.confined_to = tuple(each for each in confined if each.queue.guarantee != Amount())
+            node.is_confined = len(confined) > len(node.confined_to)
         self.depth = max(len(node.path) for node in self.by_name.values()) - 1
         self.has_guarantees = any(node.guarantors for node in self.by_name.values())
         given = [node.queue.guarantee for node in self.by_name.values()]
@@ -316,7 +305,10 @@ class QueueTree:
         for node in leaf.path:
             if node.exceeds_limit(amount):
                 return node
-        return next((node for node in leaf.confined_to if node.keeps_out(amount)), None)
+        bounds = leaf.confined_to
+        if leaf.is_confined and self.guarantor(name, amount) is None:
+            bounds = (*bounds, next(iter(leaf.guarantors), self.by_name[ROOT_QUEUE]))
+        return next((node for node in bounds if node.keeps_out(amount)), None)
 
     def guarantor(self, name: str, amount: Amount) -> QueueNode | None:
         """The queue whose guarantee covers ``amount`` more for a leaf: the nearest on the way up; None if none does.
@@ -357,7 +349,10 @@ class QueueTree:
     def room(self, name: str) -> tuple[float, float]:
         """The most compute and CPU, in milli, that ``admits`` may allow a leaf."""
         node = self.by_name[name]
-        rooms = (*(each.room for each in node.path), *(each.confined_room for each in node.confined_to))
+        rooms = [*(each.room for each in node.path), *(each.confined_room for each in node.confined_to)]
+        if node.is_confined:
+            covered = [each.confined_room for each in node.guarantors] or [(0.0, math.inf)]
+            rooms.append((max(milli for milli, _ in covered), max(cpu for _, cpu in covered)))
         milli, cpu = map(min, zip(*rooms, strict=True))
         return milli, cpu
 
