@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from worlds import World, machine, queue, single
 
+from guarantee_walk import GuaranteeWalk
 from millpond.model.decisions import Stop
 from millpond.model.states import JobState
 
@@ -56,3 +58,11 @@ def test_what_is_not_preemptible_leaves_the_queues_beside_it_what_they_are_guara
     assert world.running() == {"kept0", "kept1", "own"}
     world.submit(single("lent", queue="vision"))
     assert world.state("lent") is JobState.QUEUED
+
+
+@pytest.mark.parametrize("seed", [*range(1, 21), 111])
+def test_in_random_worlds_a_guarantee_is_met_after_one_round_and_nothing_is_borrowed_for_good(seed: int) -> None:
+    walk = GuaranteeWalk(seed)
+    for _ in range(50):
+        walk.step()
+        assert walk.wrong == []

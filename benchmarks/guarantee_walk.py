@@ -1,0 +1,301 @@
+"""Random worlds in which guarantees are put to the test: trees of queues, work of many kinds, hardware that fails.
+
+A world is drawn from a seed. A step is one thing that happens; then the scheduler comes to rest, its engine answering
+at once, and what should be true is computed anew from the jobs and their places, not from the books of the core:
+
+- *The guarantee*: no job waits that a guarantee covers, that no limit keeps out, and that has room once all work has
+  left that was lent at its expense, unless that room is kept for another job that a guarantee covers and that goes
+  first. Lent is work outside that guarantee to which no guarantee of its own is owed (first to what took its place
+  back, then by class and by who came first), and that carries no protection now: it is preemptible, its minimum run
+  time is over, and it has a preemption left. All who leave for a job are asked in one cycle: one round of taking back.
+- *Nothing is borrowed for good*: what is not preemptible starts within a guarantee, beside what the queues below that
+  are promised and do not use.
+- *The verdict*: a job of which it is said at submission that it can never run does not run.
+- *The books*: what each queue is said to hold is what its jobs hold.
+
+Strict orderings are left out: under them a job without room keeps out all behind it in its pool, guaranteed or not.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "scheduling"))
+
+from worlds import World, asks, elastic, gang, machine
+
+from counted_queues import CountedTree
+from millpond.model.decisions import Decision, Start, Stop, Suspend
+from millpond.model.devices import DeviceHealth
+from millpond.model.events import DeviceHealthChanged, NodeJoined, NodeLost
+from millpond.model.nodes import Pool
+from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.states import JobState
+from millpond.model.tenants import DEFAULT_QUEUE, Queue
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
+from millpond.scheduling.placement.kernels import compiled
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.settings import Settings
+from random_trees import leaves_of, random_tree
+
+CLASSES = (Priority.LOW, Priority.NORMAL, Priority.NORMAL, Priority.NORMAL, Priority.HIGH)
+WAITS_S = (1.0, 30.0, 120.0, 900.0, 7_200.0)
+ENOUGH_JOBS = 24
+"""No more are submitted while so many have not ended."""
+
+
+class WatchedWorld(World):
+    """A world that remembers in which cycles work was asked to leave for whom, and what started.
+
+    Attributes:
+        asked: cycles by the job for which work was asked to leave; to be cleared by who looks.
+        started: jobs that have started since somebody looked.
+    """
+
+    def __init__(self, *nodes: object, **fields: object) -> None:
+        self.asked: dict[str, set[int]] = {}
+        self.started: set[str] = set()
+        self._cycles = 0
+        super().__init__(*nodes, **fields)  # type: ignore[arg-type]
+
+    def tick(self) -> list[Decision]:
+        """One cycle."""
+        self._cycles += 1
+        decisions = super().tick()
+        for each in decisions:
+            if isinstance(each, Stop | Suspend) and each.for_job:
+                self.asked.setdefault(each.for_job, set()).add(self._cycles)
+            if isinstance(each, Start) and not each.joins:
+                self.started.add(each.job)
+        return decisions
+
+
+class GuaranteeWalk:
+    """One world, and what happens in it.
+
+    Attributes:
+        found: how often each thing was seen.
+        wrong: what should not be, in words.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.draws = draws = random.Random(seed)
+        self.found: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self._jobs = 0
+        self.nodes = {f"n{number}": draws.choice((1, 2, 4, 8)) for number in range(draws.randint(1, 4))}
+        self._machines = {
+            name: replace(machine(name, cards), cpu_milli=draws.choice((cards * 2_000, 64_000)))
+            for name, cards in self.nodes.items()
+        }
+        self._is_lost: set[str] = set()
+        self._faulty: set[str] = set()
+        self._refused: set[str] = set()
+        queues = random_tree(draws, sum(self.nodes.values()))
+        self._leaves = [*leaves_of(queues), DEFAULT_QUEUE]
+        self.queues = (*queues, Queue(DEFAULT_QUEUE))
+        self._empty = CountedTree(self.queues, ())
+        settings = Settings(ordering=draws.choice(("default", "default", "fair", "edf")), preempt=draws.random() < 0.3)
+        pool = Pool(suspends=draws.random() < 0.3, turn_s=0.0)
+        self.world = WatchedWorld(*self._machines.values(), settings=settings, queues=queues, pools=(pool,))
+        self.world.core.use_kernels(compiled())
+
+    # ---- what happens -------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One thing happens, the scheduler comes to rest, and what should be true is held against what is."""
+        world, draws = self.world, self.draws
+        self.found["steps"] += 1
+        world.asked.clear()
+        world.started.clear()
+        before = {name for name, record in world.core.jobs.items() if record.state is JobState.RUNNING}
+        what = draws.random()
+        alive = [name for name, record in world.core.jobs.items() if record.ended_at is None]
+        if what < 0.5 and len(alive) < ENOUGH_JOBS:
+            jobs = [self._job() for _ in range(draws.randint(1, 2))]
+            if not self._is_lost:
+                self._refused.update(job.id for job in jobs if world.core.check(job) is not None)
+            world.submit(*jobs)
+        elif what < 0.72 and (running := sorted(world.running())):
+            world.end(draws.choice(running))
+        elif what < 0.88:
+            world.go_to(world.now + draws.choice(WAITS_S))
+        else:
+            self._fail_or_mend()
+        self._judge(before)
+
+    def _job(self) -> Job:
+        draws, name = self.draws, f"j{self._jobs}"
+        self._jobs += 1
+        fields = {
+            "queue": draws.choice(self._leaves),
+            "priority": draws.choice(CLASSES),
+            "user": draws.choice("xyz"),
+            "preemptible": draws.random() < 0.8,
+            "minimum_run_s": draws.choice((0.0, 0.0, 0.0, 100.0, 1_000.0)),
+            "preemption_budget": draws.choice((1_000_000, 1_000_000, 1)),
+            "checkpoint": draws.choice((Checkpoint(), Checkpoint(CheckpointMode.SIGNAL))),
+        }
+        match draws.choice(("single", "single", "single", "gang", "elastic")):
+            case "single":
+                return gang(name, 1, asks(draws.choice((0, 0.5, 1, 1, 2, 4, 8)), cpus=draws.choice((1, 2))), **fields)
+            case "gang":
+                return gang(name, draws.choice((2, 3)), asks(draws.choice((1, 2, 4))), **fields)
+            case _:
+                least = draws.choice((1, 2))
+                return elastic(name, (least, least + draws.choice((0, 1, 2)), least + 3), asks(1), **fields)
+
+    def _fail_or_mend(self) -> None:
+        """A card or a node fails, or comes back."""
+        draws, world = self.draws, self.world
+        name = draws.choice(sorted(self.nodes))
+        if name in self._is_lost:
+            self._is_lost.remove(name)
+            world.tell(NodeJoined(world.now, self._machines[name]))
+            self._faulty -= {device.uuid for device in self._machines[name].devices}
+        elif draws.random() < 0.3:
+            self._is_lost.add(name)
+            world.tell(NodeLost(world.now, name))
+        else:
+            device = draws.choice(self._machines[name].devices).uuid
+            health = DeviceHealth.OK if device in self._faulty else DeviceHealth.FAULTY
+            self._faulty ^= {device}
+            world.tell(DeviceHealthChanged(world.now, name, device, health))
+        world.settle()
+
+    # ---- what should be -----------------------------------------------------------------------------------------
+
+    def _judge(self, ran: Collection[str]) -> None:
+        core = self.world.core
+        holding = [record for record in core.jobs.values() if any(task.holding for task in record.tasks)]
+        tree = self._tree_of(holding)
+        for status in core.queue_statuses():
+            said = Amount(status.gpu_milli, status.cpu_milli, status.memory_mib)
+            if said != tree.held[status.queue.name]:
+                self.wrong.append(
+                    f"{status.queue.name} holds {tree.held[status.queue.name]}, and is said to hold {said}"
+                )
+        for job, cycles in self.world.asked.items():
+            self.found["taken back"] += job in self.world.started
+            if len(cycles) > 1 and core.jobs[job].took_back:
+                self.wrong.append(f"work was asked to leave for {job} in {len(cycles)} cycles")
+        self.found["can never run"] = len(self._refused)
+        if ran_after_all := self._refused & self.world.started:
+            self.wrong.append(f"{min(ran_after_all)} runs, and was said never to")
+        for record in holding:
+            if record.id in self.world.started - set(ran) and not record.job.preemptible:
+                self._judge_unpreemptible(record, holding)
+        for record in core.jobs.values():
+            if record.line and record.state is JobState.QUEUED:
+                self._judge_waiting(record, holding, tree)
+
+    def _tree_of(self, holding: Iterable[JobRecord]) -> CountedTree:
+        held = ((each.queue, each.held_by([task for task in each.tasks if task.holding])) for each in holding)
+        return CountedTree(self.queues, held)
+
+    def _judge_unpreemptible(self, record: JobRecord, holding: Collection[JobRecord]) -> None:
+        """What is not preemptible has started: with that of its kind it fits in what its queues are guaranteed."""
+        kind = [each for each in holding if not each.job.preemptible]
+        tree = self._tree_of(kind)
+        self.found["not preemptible"] += 1
+        if not record.gpu_milli or not any(each.guarantee != Amount() for each in self.queues):
+            return
+        none = CountedTree(self.queues, ())
+        for name in tree.path(record.queue):
+            fits = none.covers(name, tree.held[name])
+            if fits and tree.keeps_promises(name, record.amount):
+                return
+        self.wrong.append(f"{record.id} is not preemptible, and runs in {record.queue} on no guarantee")
+
+    def _judge_waiting(self, record: JobRecord, holding: Collection[JobRecord], tree: CountedTree) -> None:
+        """A job waits: either no guarantee covers it, or it has no room even beside those who need not leave alone."""
+        amount = record.demand.least_amount
+        guarantor = tree.guarantor(record.queue, amount)
+        if guarantor is None:
+            return
+        self.found["guaranteed and waiting"] += 1
+        if not record.job.preemptible and not self._keeps_promises(record, tree):
+            return
+        lent = [each for each in holding if self._is_lent(each, guarantor, holding)]
+        rest = [each for each in holding if each not in lent]
+        kept = self._kept_for_others(record, tree)
+        if self._tree_of(rest).admits(record.queue, amount) and self._fits(record, rest, kept):
+            names = ", ".join(each.id for each in lent)
+            self.wrong.append(f"{record.id} waits in {record.queue} within the guarantee of {guarantor}; lent: {names}")
+
+    def _keeps_promises(self, record: JobRecord, tree: CountedTree) -> bool:
+        """Whether a job that will not give its place back leaves what the queues beside it are promised."""
+        amount = record.demand.least_amount
+        with_it = CountedTree(self.queues, ())
+        with_it.held = dict(tree.held)
+        with_it.add(record.queue, amount)
+        guaranteed = [name for name in tree.path(record.queue) if tree.covers(name, amount)]
+        return any(with_it.keeps_promises(name, amount) for name in guaranteed)
+
+    def _is_lent(self, victim: JobRecord, guarantor: str, holding: Collection[JobRecord]) -> bool:
+        """Whether running work has to leave for one that a guarantee covers."""
+        path = self._empty.path(victim.queue)
+        if guarantor in path or victim.state is not JobState.RUNNING or not victim.job.preemptible:
+            return False
+        started = self.world.now if victim.started_at is None else victim.started_at
+        is_protected = started + victim.job.minimum_run_s > self.world.now
+        if is_protected or victim.preemptions >= victim.job.preemption_budget:
+            return False
+        common = self._empty.path(guarantor)
+        return not any(victim.id in self._owed(name, holding)[0] for name in path if name not in common)
+
+    def _owed(self, name: str, holding: Collection[JobRecord]) -> tuple[set[str], set[str]]:
+        """The jobs to whom the guarantee of a queue is owed, and those to whom those below it are."""
+        tree, owed, filled = self._empty, set(), Amount()
+        there = [each for each in holding if name in tree.path(each.queue) and each.state is JobState.RUNNING]
+        below: set[str] = set()
+        for each in self.queues:
+            if each.parent == name:
+                below.update(*self._owed(each.name, there))
+        there.sort(key=lambda each: (not each.took_back, each.id not in below, -each.job.priority, each.placed_by))
+        for each in there:
+            if tree.covers(name, each.demand.least_amount, filled):
+                owed.add(each.id)
+                filled += each.demand.least_amount
+        return owed, below
+
+    def _kept_for_others(self, record: JobRecord, tree: CountedTree) -> set[str]:
+        """The nodes that are kept for another job that a guarantee covers, and that goes before this one."""
+        core, kept = self.world.core, set()
+        for reservation in core._claims.reservations.values():
+            holder = core.jobs[reservation.job]
+            if holder is not record and tree.guarantor(holder.queue, holder.demand.least_amount) is not None:
+                kept.update(core._state.cluster.node_name(node) for node in reservation.nodes)
+        self.found["kept for others"] += bool(kept)
+        return kept
+
+    def _fits(self, record: JobRecord, rest: Collection[JobRecord], kept: Collection[str]) -> bool:
+        """Whether the least size of a job, all of whose tasks are alike, has room beside what stays."""
+        request, tasks = record.job.roles[0].request, record.job.roles[0].minimum
+        room = 0
+        for name, node in self._machines.items():
+            if name in self._is_lost or name in kept:
+                continue
+            free = {device.uuid: CARD_MILLI for device in node.devices if device.uuid not in self._faulty}
+            cpu, memory = node.cpu_milli, node.memory_mib
+            for each in rest:
+                for task in each.tasks:
+                    if task.holding is None or task.placement is None or task.placement.node != name:
+                        continue
+                    asked = each.job.roles[task.role_index].request
+                    cpu, memory = cpu - asked.cpu_milli, memory - asked.memory_mib
+                    for grant in task.placement.grants:
+                        if grant.device in free:
+                            free[grant.device] -= grant.compute_milli
+            most = [cpu // request.cpu_milli, memory // request.memory_mib]
+            if request.devices > 1:
+                most.append(sum(milli == CARD_MILLI for milli in free.values()) // request.devices)
+            elif request.devices:
+                most.append(sum(milli // request.slice.compute_milli for milli in free.values()))
+            room += max(min(most), 0)
+        return room >= tasks
