@@ -175,11 +175,10 @@ class GuaranteeWalk:
         holding = [record for record in core.jobs.values() if any(task.holding for task in record.tasks)]
         tree = self._tree_of(holding)
         for status in core.queue_statuses():
-            said = Amount(status.gpu_milli, status.cpu_milli, status.memory_mib)
-            if said != tree.held[status.queue.name]:
-                self.wrong.append(
-                    f"{status.queue.name} holds {tree.held[status.queue.name]}, and is said to hold {said}"
-                )
+            name, share = status.queue.name, status.share
+            held, booked = tree.held[name], core._state.queues.by_name[name].held
+            if booked != held or share.used != held.gpu_milli or share.used != share.within + share.borrowed:
+                self.wrong.append(f"{name} holds {held}; booked are {booked}, and shown {share}")
         for job, cycles in self.world.asked.items():
             self.found["taken back"] += job in self.world.started
             if len(cycles) > 1 and core.jobs[job].took_back:
