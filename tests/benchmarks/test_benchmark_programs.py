@@ -22,6 +22,7 @@ import placement_quality
 import platform_speed
 import restoring
 import simulator_speed
+import tenancy
 import twin
 from millpond.simulation import packing, queueing
 from own_postgresql import what_is_missing
@@ -109,6 +110,16 @@ def test_evictions_walks_through_worlds_and_finds_nothing_wrong(capsys):
     assert result["steps"] >= 40
     assert result["evictions"] > 0
     assert result["wrong"] == []
+
+
+def test_tenancy_measures_what_it_says(capsys):
+    tenancy.main(["--steps", "60", "--scale", "0.03", "--json", "-"])
+    result = printed(capsys)
+    rows = {(row["part"], row["what"]): row for row in result["rows"]}
+    assert result["wrong"] == []
+    assert rows["guarantee", "steps"]["value"] >= 60
+    assert len([row for part, row in rows if part == "never"]) == 6
+    assert all(row["value"] > 0 for (part, _), row in rows.items() if part != "guarantee")
 
 
 def test_restoring_compares_runs_under_other_hash_seeds_and_kernels(capsys):
