@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import threading
 
@@ -73,3 +74,19 @@ def test_commands_to_a_killed_server_say_pond_up_in_one_line(running):
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "pond up" in done.stderr
+
+
+def test_a_queue_that_was_changed_just_before_a_kill_is_changed(running):
+    for count, (act, *fields) in enumerate((("add", "guarantee=2"), ("set", "guarantee=1", "weight=3"), ("delete",))):
+        done = running("queue", act, "lab", *fields)
+        running.kill_server()
+        assert done.returncode == 0, done.stderr
+        running.up()
+        shown = running("queue", "show", "lab", "-o", "json")
+        if act == "delete":
+            assert shown.returncode == 4
+        else:
+            detail = json.loads(shown.stdout)
+            assert detail["version"] == count + 1
+            assert detail["queue"]["guarantee_gpu_milli"] == (2000 if act == "add" else 1000)
+    assert "was deleted" in running("events").stdout

@@ -22,6 +22,7 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
+from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.tenants import Tenants
@@ -103,6 +104,7 @@ class Api:
             files,
             job_files,
             self.provisioning,
+            QueueSettings(self.store.queue_settings, self.loop, accounts, self.clock),
             forecaster,
             instruments,
         )

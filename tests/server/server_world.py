@@ -179,7 +179,7 @@ class Server:
         dependencies = dependencies or LoopDependencies(clock=clock)
         self.processor = TurnProcessor(self.store, self.core, self.loop, dependencies)
         self.scheduler = SchedulerThread(self.loop, self.processor)
-        self.scheduler.settle(self.engine, policies.change(self.core.scheduler.settings, clock()))
+        self.scheduler.settle(self.engine, lambda: policies.change(self.core.scheduler.settings, clock()))
 
     def submit(self, job_id: str, key: str = "", **fields: Any) -> Submission:
         """Hand a job in; it is taken with the next turn."""

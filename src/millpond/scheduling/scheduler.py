@@ -355,6 +355,10 @@ class Scheduler:
         """A queue's cards, for display."""
         return queue_view(self._state, name)
 
+    def queues(self) -> list[Queue]:
+        """All queues, each behind its parent."""
+        return [node.queue for node in self._state.queues.by_name.values()]
+
     def queue_statuses(self, changed: Sequence[Queue] = ()) -> list[QueueStatus]:
         """Every queue with what it holds, each behind its parent, for display.
 

@@ -13,6 +13,7 @@ from millpond.server.monitoring.instruments import Instruments
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
@@ -35,6 +36,7 @@ class ServerComponents:
         files: what can be asked about files.
         job_files: the files that jobs were submitted with.
         provisioning: what provides for jobs on the machine.
+        queue_settings: what queues say.
         forecaster, instruments: the loop reports to them what jobs do.
     """
 
@@ -49,5 +51,6 @@ class ServerComponents:
     files: FileService
     job_files: JobFiles
     provisioning: Provisioning
+    queue_settings: QueueSettings
     forecaster: Forecaster
     instruments: Instruments

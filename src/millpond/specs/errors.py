@@ -38,11 +38,13 @@ class SpecError(InvalidInputError):
 
     Args:
         problems: at least one.
+        summary: what is wrong as a whole.
     """
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], summary: str = "the job is not valid") -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+        self.summary = summary
 
 
 class BadValueError(ValueError):

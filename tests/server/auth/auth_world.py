@@ -24,6 +24,7 @@ from millpond.server.auth.vault.secrets import Vault
 from millpond.server.monitoring.instruments import Instruments
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.tenants import Tenants
@@ -101,6 +102,7 @@ class AuthWorld:
             files,
             job_files,
             self.provisioning,
+            QueueSettings(self.store.queue_settings, self.loop, self.accounts, self.clock),
             forecaster,
             instruments,
         )

@@ -56,6 +56,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.PolicyChanged(1.0, "fifo", "best-fit", True, False),
     events.PoolChanged(1.0, Pool("p", SharingPolicy.OVERCOMMITTED, 2000, True)),
     events.QueueChanged(1.0, Queue("q", "root", Amount(1, 2, 3), Amount(4, 5, 6), 0.5, False)),
+    events.QueueRemoved(1.0, "q"),
     events.LimitChanged(1.0, Limit("ada", "", 2, 3_000, 4_000)),
     events.NodeJoined(1.0, NODE),
     events.NodeLost(1.0, "n"),

@@ -40,7 +40,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "labels"
-down_revision = "first_release"
+down_revision = "queue_settings"
 
 
 def upgrade():

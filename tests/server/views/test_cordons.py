@@ -92,7 +92,7 @@ def test_what_makes_no_sense_is_refused_with_a_cause(api: Api, path: str, wish: 
 def test_a_machine_stays_closed_when_the_server_is_killed(tmp_path: Path) -> None:
     clock, world = Clock(), World()
     first = Server(tmp_path, world, clock)
-    first.loop.change_node(_closing(until=5_000.0))
+    first.loop.change_setting(_closing(until=5_000.0))
     first.turn()
     second = Server(tmp_path, world, clock)
     second.submit("j", gpus=1)
@@ -106,7 +106,7 @@ def test_a_machine_stays_closed_when_the_server_is_killed(tmp_path: Path) -> Non
 def test_who_closes_a_machine_while_the_store_cannot_be_written_is_told(tmp_path: Path) -> None:
     server = Server(tmp_path, World(), Clock())
     server.store.trip = _full
-    answer = server.loop.change_node(_closing())
+    answer = server.loop.change_setting(_closing())
     server.turn()
     assert "cannot be written" in str(answer.exception(0))
     assert server.core.scheduler.node_views()[0].closure is None

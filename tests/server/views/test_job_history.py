@@ -15,6 +15,7 @@ from millpond.model.events import (
     PolicyChanged,
     PoolChanged,
     QueueChanged,
+    QueueRemoved,
     Tick,
 )
 from millpond.model.nodes import Pool, SharingPolicy
@@ -48,6 +49,7 @@ TOLD = [
         ),
     ),
     (QueueChanged(1.0, Queue("free")), "queue free below root: guarantee none, no limit, weight 1"),
+    (QueueRemoved(1.0, "free"), "queue free was deleted"),
     (
         QueueChanged(1.0, Queue("nlp", "org", Amount(2_500, 4_000), LIMIT, 2.0, borrows=False)),
         "queue nlp below org: guarantee 2.5 GPUs, 4 CPUs, limit 4 GPUs, weight 2, borrows nothing",

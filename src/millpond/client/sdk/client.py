@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from millpond.client.sdk.resources.cluster import ClusterRequests
 from millpond.client.sdk.resources.jobs import JobRequests
+from millpond.client.sdk.resources.queues import QueueRequests
 from millpond.client.sdk.transport.connection import ServerConnection
 from millpond.client.sdk.transport.discovery import Address
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from millpond.client.sdk.resources.ssh import SshClient
 
 
-class Client(JobRequests, ClusterRequests):
+class Client(JobRequests, ClusterRequests, QueueRequests):
     """A connection to one server.
 
     Args:

@@ -78,7 +78,8 @@ class Service:
         requirements = Requirements(components, queries, self.disk)
         self.front = ServiceFront(loop, components.job_files.file_of)
         reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
-        self.queues = Queues(queries, loop.job_cache, components.accounts, reasons.summary)
+        self.queue_settings = components.queue_settings
+        self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)

@@ -48,5 +48,5 @@ def refusal_of(error: MillpondError) -> tuple[int, ErrorBody] | None:
             ErrorDetail(loc=item.loc, line=item.line, column=item.column, message=item.message, hint=item.hint)
             for item in error.problems
         ]
-        return status, ErrorBody(cause="the job is not valid", code=code, remedy=_MEND, details=details)
+        return status, ErrorBody(cause=error.summary, code=code, remedy=_MEND, details=details)
     return status, ErrorBody(cause=error.cause, code=code, remedy=error.remedy or _USUAL_REMEDY)

@@ -18,7 +18,7 @@ from millpond.server.runtime.active_jobs.arrays import array_of
 from millpond.server.runtime.active_jobs.dependencies import Dependent, Dependents
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.inbox import ChangeJob, ChangeNode, Submission
+from millpond.server.runtime.inbox import ChangeJob, ChangeSetting, Submission
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import DEPENDENT, LIVE, NewJob
 from millpond.server.store.store import Store
@@ -68,7 +68,7 @@ class Batch:
         self._repeated: list[tuple[str, Future[JobInfo]]] = []
         self._by_key: dict[str, _Earlier] = {}
         self._requested: dict[events.Event, int] = {}
-        self._node_changes: dict[int, Future[None]] = {}
+        self._settings: dict[int, Future[None]] = {}
 
     @property
     def handled(self) -> list[LogEntry]:
@@ -160,9 +160,9 @@ class Batch:
                 self._note_pruned(event)
         self._waiting.setdefault(seq, []).append((message.job, message.answer))
 
-    def add_node_change(self, message: ChangeNode) -> None:
-        """Take a change of a node; the core judges it."""
-        self._node_changes[self._append(message.event(self.now))] = message.answer
+    def add_setting(self, message: ChangeSetting) -> None:
+        """Take a change of a node or a queue; the core judges it."""
+        self._settings[self._append(message.event(self.now))] = message.answer
 
     def close(self) -> LogEntry:
         """Add the tick that ends the batch; it is later than everything in it."""
@@ -175,8 +175,8 @@ class Batch:
         """Answer an entry that the core did not accept."""
         for _, answer in self._waiting.pop(seq, []):
             answer.set_exception(error)
-        if (of_node := self._node_changes.pop(seq, None)) is not None:
-            of_node.set_exception(error)
+        if (of_setting := self._settings.pop(seq, None)) is not None:
+            of_setting.set_exception(error)
 
     def acknowledge(self, job_cache: JobCache) -> None:
         """Everything left is durable and handled."""
@@ -185,8 +185,8 @@ class Batch:
                 info = job_cache.get(name)
                 assert info is not None, "a handled job is in the cache until the decisions are stored"
                 answer.set_result(info)
-        for of_node in self._node_changes.values():
-            of_node.set_result(None)
+        for of_setting in self._settings.values():
+            of_setting.set_result(None)
         for info, answer in self.settled:
             answer.set_result(info)
         self.answer_repeated(job_cache)
@@ -205,8 +205,8 @@ class Batch:
         for waiting in (*self._waiting.values(), self._repeated):
             for _, answer in waiting:
                 answer.set_exception(error)
-        for of_node in self._node_changes.values():
-            of_node.set_exception(error)
+        for of_setting in self._settings.values():
+            of_setting.set_exception(error)
         for _, answer in self.settled:
             answer.set_exception(error)
 

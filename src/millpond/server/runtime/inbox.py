@@ -77,11 +77,11 @@ class ChangeJob:
 
 
 @dataclass(slots=True, eq=False)
-class ChangeNode:
-    """The request that a node be closed or opened.
+class ChangeSetting:
+    """The request that a node be closed or opened, or a queue be defined or removed; the core judges it.
 
     Attributes:
-        event: what happens to the node, given the instant.
+        event: what happens to it, given the instant.
     """
 
     event: Callable[[float], Event]
@@ -108,7 +108,7 @@ class Wake:
     """The engine has events, or the loop should look at its flags."""
 
 
-Request = JointSubmission | ChangeJob | ChangeNode | Query
+Request = JointSubmission | ChangeJob | ChangeSetting | Query
 """Messages that are answered."""
 
 Message = Request | ServerEvents | Wake
@@ -162,7 +162,7 @@ def answer(question: Query, core: Core) -> None:
 def turn_away(messages: Sequence[Message], trouble: MillpondError) -> None:
     """Refuse all requests, as nothing can be stored; queries are answered all the same."""
     for message in messages:
-        if isinstance(message, (JointSubmission, ChangeJob, ChangeNode)):
+        if isinstance(message, (JointSubmission, ChangeJob, ChangeSetting)):
             message.answer.set_exception(trouble)
 
 

@@ -18,7 +18,7 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import (
     ChangeJob,
-    ChangeNode,
+    ChangeSetting,
     Inbox,
     JointSubmission,
     Message,
@@ -68,9 +68,9 @@ class Loop:
         self._put(change)
         return change.answer
 
-    def change_node(self, event: Callable[[float], events.Event]) -> Future[None]:
-        """Request that a node be closed or opened; answered as ``change_job``."""
-        message = ChangeNode(event)
+    def change_setting(self, event: Callable[[float], events.Event]) -> Future[None]:
+        """Request a change of a node or a queue; answered as ``change_job``."""
+        message = ChangeSetting(event)
         self._put(message)
         return message.answer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from millpond.model import events
 from millpond.model.errors import MillpondError
@@ -26,15 +26,16 @@ class SchedulerThread:
         self._taken: list[Message] = []
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
-    def settle(self, engine: AdoptingEngine, configured: Sequence[events.Event] = ()) -> None:
+    def settle(self, engine: AdoptingEngine, configured: Callable[[], Sequence[events.Event]] = tuple) -> None:
         """Make core and engine agree after a start: before ``start``, and before any request.
 
         Args:
             engine: carries out what the core decides from now on.
-            configured: pools and queues of the configuration.
+            configured: gives what the configuration says that the core does not know, once it is known which jobs
+                there are.
         """
         changes = self._processor.settle(engine)
-        self._loop.notify((*configured, *changes))
+        self._loop.notify((*configured(), *changes))
         self.turn(0.0)
 
     def serve_read_only(self, why: MillpondError) -> None:

@@ -26,7 +26,7 @@ from millpond.server.runtime.batch import Batch
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import (
     ChangeJob,
-    ChangeNode,
+    ChangeSetting,
     JointSubmission,
     Message,
     Query,
@@ -211,8 +211,8 @@ class TurnProcessor:
                 if message.pruned:
                     self._arrays.prune(message.job)
                 batch.add_change(message)
-            case ChangeNode():
-                batch.add_node_change(message)
+            case ChangeSetting():
+                batch.add_setting(message)
 
     def _release_dependents(self, batch: Batch) -> None:
         """Queue or cancel the jobs whose wait for others is over."""

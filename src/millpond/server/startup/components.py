@@ -37,13 +37,14 @@ from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.kernel_compilation import accelerate
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
+from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import expected_tasks, no_longer_placeable, recover, running_jobs
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.tenants import Tenants
 from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.server_components import ServerComponents
 from millpond.server.sessions.ssh.listener import SshListener, open_listener
-from millpond.server.startup.configuration import Current, configured
+from millpond.server.startup.configuration import Current, pool_events
 from millpond.server.startup.identity import COPY, adopt_files, identify
 from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.local_engine import Launcher, Rules, describe, make_limiter
@@ -151,7 +152,14 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
             for event in change:
                 log.info("other policies from now on: %s", event)
             ran = running_jobs(core)
-            scheduler.settle(engine, (*change, *configured(config), *tenants.isolation_events(core)))
+            queues, texts = components.queue_settings, config.queue_documents if options.config else None
+            scheduler.settle(
+                engine,
+                lambda: (
+                    *(*change, *pool_events(config)),
+                    *(*queues.begin(core, texts), *tenants.isolation_events(core)),
+                ),
+            )
             unplaceable = no_longer_placeable(core, ran)
             loop.notify(tenants.events(core))
         settings = core.scheduler.settings
@@ -170,7 +178,8 @@ def _make_components(
 ) -> tuple[ServerComponents, SchedulerThread, WebhookDeliveryWorker]:
     state_dir = host.state_dir
     vault = Vault(store.secrets, state_dir, lambda: Cipher(current.config.cipher), time.time)
-    provisioning = Provisioning(store, state_dir, vault, current.provisioning_on(host.machine, lambda: loop.wake()))
+    provided = current.provisioning_on(host.machine, lambda: loop.wake(), lambda: queue_settings.paths)
+    provisioning = Provisioning(store, state_dir, vault, provided)
     delivery_worker = WebhookDeliveryWorker(store, current.webhooks, vault, time.time)
     forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()
     clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
@@ -184,6 +193,7 @@ def _make_components(
         on_ended=(forecaster.note, instruments.ended),
     )
     loop = Loop(JobCache(instruments.started))
+    queue_settings = QueueSettings(store.queue_settings, loop, accounts, time.time)
     processor = TurnProcessor(store, core, loop, dependencies)
     files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
     isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, time.time)
@@ -199,6 +209,7 @@ def _make_components(
         files,
         JobFiles(store.jobs),
         provisioning,
+        queue_settings,
         forecaster,
         instruments,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,10 @@ from millpond.model.sharing import DEFAULT_SLICE_RULES, SliceRules
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.machine import Machine
 from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.storage.provisioning.components import ProvisioningDependencies
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
+from millpond.specs.config.queues import QueuePaths
 from millpond.specs.config.webhooks import Webhook
 
 log = logging.getLogger(__name__)
@@ -35,11 +37,17 @@ class Current:
         """How a pool holds tasks to their parts of devices."""
         return self.config.slices.get(pool, DEFAULT_SLICE_RULES)
 
-    def provisioning_on(self, machine: Machine, wake: Callable[[], None]) -> ProvisioningDependencies:
-        """What provides for jobs on a machine."""
+    def provisioning_on(
+        self, machine: Machine, wake: Callable[[], None], paths: Callable[[], Mapping[str, QueuePaths]]
+    ) -> ProvisioningDependencies:
+        """What provides for jobs on a machine.
+
+        Args:
+            paths: gives what queues' jobs may use.
+        """
         has_cards = any(device.vendor == NvidiaVendor.name for node in machine.nodes for device in node.devices)
         return ProvisioningDependencies(
-            lambda: self.config.paths,
+            paths,
             lambda: self.config.provisioning,
             wake,
             has_cards,
@@ -47,28 +55,26 @@ class Current:
         )
 
 
-def reload(config: Path | None, loop: Loop, current: Current) -> None:
+def reload(config: Path | None, loop: Loop, current: Current, queues: QueueSettings) -> None:
     """Read the configuration again; what it says of machines counts from the next start on, all else at once.
 
-    One that is wrong changes nothing; the log says what is wrong with it.
+    One that is wrong, or whose queues do not go together with what runs, changes nothing; the log says what is wrong.
     """
     if config is None:
         log.info("asked to read the configuration again, and there is none (--config)")
         return
     try:
         fresh = load_cluster(config)
+        queues.apply_file(fresh.queue_documents)
     except MillpondError as error:
         log.error("the configuration stays as it was: %s", error)
         return
-    loop.notify(configured(fresh))
+    loop.notify(pool_events(fresh))
     current.config = fresh
     log.info("read %s again", config)
 
 
-def configured(config: ClusterConfig) -> list[events.Event]:
-    """The configuration as events; the same ones again change nothing."""
+def pool_events(config: ClusterConfig) -> list[events.Event]:
+    """The pools of the configuration as events; the same ones again change nothing."""
     now = time.time()
-    return [
-        *(events.PoolChanged(now, pool) for pool in config.pools),
-        *(events.QueueChanged(now, queue) for queue in config.queues),
-    ]
+    return [events.PoolChanged(now, pool) for pool in config.pools]

@@ -68,7 +68,7 @@ def make_http_server(
             print(note, flush=True)
 
     def on_hangup() -> None:
-        reload(options.config, loop, current)
+        reload(options.config, loop, current, base.components.queue_settings)
         if encryption is not None:
             renew(encryption)
 

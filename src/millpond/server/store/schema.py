@@ -274,6 +274,19 @@ groups = Table(
 )
 """Groups of users; each owns one queue."""
 
+queue_settings = Table(
+    "queue_settings",
+    metadata,
+    Column("name", String(100), primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("applied", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("by", _NAME, nullable=False),
+    Column("at", Float, nullable=False),
+)
+"""What queues say, and what the configuration file said of them last, as JSON. See
+``server.runtime.queue_settings``."""
+
 members = Table(
     "members",
     metadata,

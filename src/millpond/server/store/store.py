@@ -29,6 +29,7 @@ from millpond.server.store.histories import DecisionEntry, HistoryStore, LogEntr
 from millpond.server.store.identity import IdentityStore
 from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, job_row, write_ended
 from millpond.server.store.leadership import Leadership, Seat
+from millpond.server.store.queue_settings import QueueSettingsStore
 from millpond.server.store.reserve import Reserve
 from millpond.server.store.secrets import SecretStore
 from millpond.server.store.tables import TableStore
@@ -91,6 +92,7 @@ class Store(TableStore):
         self.histories = HistoryStore(self._engine)
         self.books = UsageStore(self._engine)
         self.trials = TrialStore(self._engine)
+        self.queue_settings = QueueSettingsStore(self._engine)
         self.deletion = JobDeletion(self._engine)
 
     def close(self) -> None:

@@ -73,7 +73,7 @@ class Machines:
         Raises:
             NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
         """
-        await self._queries.answered(self._loop.change_node(partial(_closed, node, request, caller.user)))
+        await self._queries.answered(self._loop.change_setting(partial(_closed, node, request, caller.user)))
         return await self._node(node, caller)
 
     async def open(self, node: str, request: OpenRequest, caller: Caller) -> NodeInfo:
@@ -83,7 +83,7 @@ class Machines:
             NotFoundError, ConflictError: there is none of that name; it is open.
         """
         await self._queries.answered(
-            self._loop.change_node(lambda now: NodeOpened(now, node, request.planned, caller.user))
+            self._loop.change_setting(lambda now: NodeOpened(now, node, request.planned, caller.user))
         )
         return await self._node(node, caller)
 

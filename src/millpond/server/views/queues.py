@@ -13,6 +13,7 @@ from millpond.server.auth.roles import Caller, Verb, absent
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.queries import CoreQueries
+from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.queues import QueueBorrower, QueueDetailInfo, QueueInfo, QueueUserInfo, QueueWaitingJob
 from millpond.specs.config.queues import UNLIMITED
@@ -27,8 +28,11 @@ Explain = Callable[[str, Reader], Awaitable[str]]
 class Queues:
     """Shows queues."""
 
-    def __init__(self, queries: CoreQueries, job_cache: JobCache, accounts: Accounts, explain: Explain) -> None:
+    def __init__(
+        self, queries: CoreQueries, job_cache: JobCache, accounts: Accounts, settings: QueueSettings, explain: Explain
+    ) -> None:
         self._queries = queries
+        self._settings = settings
         self._job_cache = job_cache
         self._accounts = accounts
         self._explain = explain
@@ -57,11 +61,16 @@ class Queues:
             return found, core.scheduler.queue_detail(name)
 
         status, detail = await self._queries.query(look)
+        row = self._settings.row(name)
         return QueueDetailInfo(
             queue=self._shown(*status),
             users=[_user_info(user, work) for user, work in detail.users],
             borrowers=self._borrowers(detail, caller),
             largest=await self._largest(detail.largest, detail.largest_milli, reader_of(caller)),
+            settings={} if row is None or row.document is None else row.document,
+            version=0 if row is None else row.version,
+            changed_by="" if row is None else row.by,
+            changed_at=None if row is None else row.at,
         )
 
     def _borrowers(self, detail: QueueDetail, caller: Caller) -> list[QueueBorrower]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +103,35 @@ class QueueDetailInfo:
         users: most cards first.
         borrowers: where some of its guarantee is lent, who has borrowed; most cards first.
         largest: of its waiting jobs, the one that asks for most cards; null where none waits.
+        settings: its fields as they are written in the configuration.
+        version: how often it was defined or changed; 0 of one that came with its group. An edit can name it.
+        changed_by, changed_at: who changed it last, empty for the configuration file, and when; null where it never
+            was.
     """
 
     queue: QueueInfo
+    settings: dict[str, Any] = field(default_factory=dict)
+    version: int = 0
+    changed_by: str = ""
+    changed_at: float | None = None
     users: list[QueueUserInfo] = field(default_factory=list)
     borrowers: list[QueueBorrower] = field(default_factory=list)
     largest: QueueWaitingJob | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEditInfo:
+    """What an edit of a queue came to, or with ``dry_run`` would come to.
+
+    Attributes:
+        before, after: its fields as they are written in the configuration; null where there was or is no such queue.
+        version: of the queue from now on.
+        effects: what the edit means for what runs, a sentence each: nothing is ended, but it may become borrowed.
+    """
+
+    queue: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    version: int
+    effects: list[str]
+    dry_run: bool = False

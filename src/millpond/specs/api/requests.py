@@ -55,6 +55,37 @@ class ExtendRequest(Body):
     by_s: float = Field(gt=0, le=366 * 86_400, allow_inf_nan=False)
 
 
+class NewQueueRequest(Body):
+    """A queue to be defined.
+
+    Attributes:
+        fields: as in the configuration, by name; without its name.
+        dry_run: it is only said what would come of it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    fields: dict[str, Any] = Field(default={}, max_length=100)
+    dry_run: bool = False
+
+
+class QueueChangeRequest(Body):
+    """Other fields for a queue.
+
+    Attributes:
+        fields: as in the configuration, by name; those that are null are left out from now on, others stay.
+        version: the version that was seen; the change is refused where the queue has another one by now.
+        dry_run: it is only said what would come of it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    fields: dict[str, Any] = Field(max_length=100)
+    version: int | None = None
+    dry_run: bool = False
+
+
 class RevisionRequest(Body):
     """Another job file for a service.
 

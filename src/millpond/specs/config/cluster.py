@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -84,8 +84,8 @@ class ClusterFile(Strict):
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """A checked configuration; queues come after their parents, ``paths`` are by queue, ``slices`` and ``power`` by
-    pool."""
+    """A checked configuration; queues come after their parents, ``paths`` and ``queue_documents`` (as they are written,
+    without names) are by queue, ``slices`` and ``power`` by pool."""
 
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
@@ -93,6 +93,7 @@ class ClusterConfig:
     prices: PriceList = PriceList()
     webhooks: tuple[Webhook, ...] = ()
     paths: Mapping[str, QueuePaths] = field(default_factory=dict)
+    queue_documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dev: DevRules = DevRules()
     provisioning: ProvisioningRules = ProvisioningRules()
     listening: ListenRules = ListenRules()
@@ -160,6 +161,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         file.prices,
         webhooks,
         {queue.name: queue.paths() for queue in file.queues},
+        _queue_documents(located),
         DevRules(
             file.dev.idle_after,
             file.dev.warn_before,
@@ -179,6 +181,13 @@ def check_cluster(located: Located) -> ClusterConfig:
         file.swap_memory,
         None if file.mig is None else file.mig.layout(),
     )
+
+
+def _queue_documents(located: Located) -> dict[str, dict[str, Any]]:
+    return {
+        queue["name"]: {name: value for name, value in queue.items() if name != "name"}
+        for queue in located.value.get("queues") or ()
+    }
 
 
 def _provisioning(file: ClusterFile) -> ProvisioningRules:

@@ -1,4 +1,4 @@
-"""Requests about machines, queues and devices, and what happened and was used."""
+"""Requests about machines and devices, and what happened and was used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from millpond.specs.api.events import DeliveryInfo, EventInfo
     from millpond.specs.api.history import HistoryPage
     from millpond.specs.api.nodes import DeviceStatus, NodeInfo
-    from millpond.specs.api.queues import QueueDetailInfo, QueueInfo
     from millpond.specs.api.usage import UsageList
 
 
@@ -39,22 +38,6 @@ class ClusterRequests:
         from millpond.specs.api.nodes import NodeList
 
         return self._ask(NodeList, "GET", "/nodes").nodes
-
-    def queues(self) -> list[QueueInfo]:
-        """The queues of one's groups, for admins all, each behind the one above it."""
-        from millpond.specs.api.queues import QueueList
-
-        return self._ask(QueueList, "GET", "/queues").queues
-
-    def queue(self, name: str) -> QueueDetailInfo:
-        """A queue with its users, who has borrowed of it, and its largest waiting job.
-
-        Raises:
-            NotFoundError: there is none of this name, or it is not the caller's to see.
-        """
-        from millpond.specs.api.queues import QueueDetailInfo
-
-        return self._ask(QueueDetailInfo, "GET", f"/queues/{segment(name)}")
 
     def devices(self, history: int = 0) -> list[DeviceStatus]:
         """All devices as they fare now, with so many earlier looks of each."""

@@ -7,6 +7,7 @@ from functools import partial
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.commands.cluster.queue_edits import add, change, delete
 from millpond.client.cli.commands.cluster.queue_view import draw_queue, draw_queues
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.sdk import Client
@@ -15,7 +16,11 @@ from millpond.specs.api.queues import QueueList
 
 @click.group("queue", cls=SuggestingGroup)
 def group() -> None:
-    """Queues with their guarantee, limit and usage."""
+    """Queues: show what each is guaranteed, holds and lends; add, set and delete."""
+
+
+for _edit in (add, change, delete):
+    group.add_command(_edit)
 
 
 @group.command("show")

@@ -105,6 +105,9 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
         ("running", formats.count(queue.running, "job")),
         ("waiting", f"{formats.count(queue.waiting, 'job')}, asking for {_cards_text(queue.waiting_gpu_milli)}"),
     ]
+    if detail.changed_at is not None:
+        by = f" by {detail.changed_by}" if detail.changed_by else " by the configuration"
+        lines.append(("settings", f"version {detail.version}, changed{by} {formats.instant_text(detail.changed_at)}"))
     if largest is not None:
         lines.append(("largest", f"{largest.job} asks for {_cards_text(largest.gpu_milli)}: {largest.reason}"))
     return lines

@@ -1,0 +1,321 @@
+"""Defines queues at run time: by requests, and by the configuration file as it is read.
+
+What queues say is stored first and reported to the scheduler then, and what that does not know yet is reported again
+when the server starts. So a change that was acknowledged is there after any crash, and one that was not is there as a
+whole or not at all. Changes are made one after another.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError, UnavailableError
+from millpond.model.events import Event, QueueChanged
+from millpond.model.tenants import ROOT_QUEUE
+from millpond.scheduling.tenancy.queue_views import QueueStatus
+from millpond.server.auth.accounts import Accounts
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
+from millpond.server.runtime.queue_settings.effects import effects_of
+from millpond.server.store.queue_settings import QueueRow, QueueSettingsStore
+from millpond.specs.config.queue_documents import QueueDocument, read_paths, read_queues
+from millpond.specs.config.queues import QueuePaths
+from millpond.specs.errors import suggest
+
+log = logging.getLogger(__name__)
+
+NEVER_CHANGED: Final = 0
+"""The version of a queue that came with its group and was never changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEdit:
+    """What is asked of one queue.
+
+    Attributes:
+        by: who asks.
+        version: the version that they have seen; None: whatever it is.
+        dry_run: it is only said what would come of it.
+    """
+
+    by: str
+    version: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEdited:
+    """What an edit came to, or would come to.
+
+    Attributes:
+        before, after: what the queue said and says; None where there was or is none.
+        version: of the queue, from now on; in a dry run, as it is.
+        effects: what it means for what runs, a sentence each.
+    """
+
+    name: str
+    before: QueueDocument | None
+    after: QueueDocument | None
+    version: int
+    effects: tuple[str, ...] = ()
+
+
+class QueueSettings:
+    """All queues of a server, as they are defined.
+
+    Args:
+        clock: seconds since 1970.
+
+    Attributes:
+        trouble: why the queues are not those of the configuration since the start; empty where they are.
+    """
+
+    def __init__(self, store: QueueSettingsStore, loop: Loop, accounts: Accounts, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._loop = loop
+        self._accounts = accounts
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._book = QueueBook(store.all())
+        self._paths = self._paths_of(self._book)
+        self.trouble = ""
+
+    @property
+    def paths(self) -> Mapping[str, QueuePaths]:
+        """Where jobs of queues may read and write on the machines, by queue; replaced as a whole."""
+        return self._paths
+
+    def row(self, name: str) -> QueueRow | None:
+        """What a queue says, and who changed it; None of one that came with its group and was never changed."""
+        row = self._book.rows.get(name)
+        return None if row is None or row.document is None else row
+
+    # ---- the configuration file -------------------------------------------------------------------------------------
+
+    def begin(self, core: Core, texts: Mapping[str, QueueDocument] | None) -> list[Event]:
+        """For the start of a server, before its scheduler's thread: what the scheduler does not know yet.
+
+        Where what the file says does not go together with what runs, or with what was changed since, all queues stay as
+        they were.
+
+        Args:
+            texts: what the configuration file says of its queues; None without a file.
+        """
+        facts = self._facts(core)
+        try:
+            book = self._book if texts is None else self._book.with_file(texts, facts, self._clock())
+            changes = self._changes(core, book, facts)
+        except MillpondError as error:
+            self.trouble = f"warning: the queues stay as they were: {error}"
+            log.warning("the queues stay as they were: %s", error)
+            return []
+        self._keep(book, texts)
+        return changes
+
+    def apply_file(self, texts: Mapping[str, QueueDocument]) -> None:
+        """The configuration file was read again. Not for the scheduler's thread.
+
+        Raises:
+            MillpondError: its queues do not go together with what runs, or with what was changed since; nothing has
+                changed.
+        """
+        with self._lock:
+            facts, now = self._ask(self._facts), self._clock()
+            book = self._book.with_file(texts, facts, now)
+            changes = self._ask(lambda core: self._changes(core, book, facts))
+            self._keep(book, texts)
+            self._loop.notify(changes)
+            self._ask(lambda core: None)
+
+    def _keep(self, book: QueueBook, texts: Mapping[str, QueueDocument] | None) -> None:
+        changed = [row for name, row in book.rows.items() if self._book.rows.get(name) != row]
+        with _storing():
+            self._store.save(changed)
+        self._hold(book)
+        for name in book.left_over(texts) if texts is not None else ():
+            log.warning("queue %s is not in the configuration any more, and stays while something uses it", name)
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def add(self, name: str, fields: Mapping[str, Any], edit: QueueEdit) -> QueueEdited:
+        """Define a queue. As ``change`` and ``delete`` not for the scheduler's thread, nor for that of requests.
+
+        Raises:
+            ConflictError: there is one of this name; its parent is used and takes jobs.
+            InvalidInputError: a field is wrong, or does not go together with the other queues.
+        """
+        with self._editing() as facts:
+            if name in facts.known or self._book.row(name, facts) is not None:
+                hint = f"change it with `pond queue set {name}`"
+                raise ConflictError(f"there is a queue {name!r} already", hint)
+            return self._change(name, _without_null(fields), edit, facts)
+
+    def change(self, name: str, fields: Mapping[str, Any], edit: QueueEdit) -> QueueEdited:
+        """Change fields of a queue; those that are None are left out from now on. Running work goes on.
+
+        Raises:
+            NotFoundError: there is no such queue.
+            ConflictError: its version is another one.
+            InvalidInputError: a field is wrong, or does not go together with the other queues.
+        """
+        with self._editing() as facts:
+            row = self._seen(name, edit, facts)
+            assert row.document is not None
+            return self._change(name, _without_null({**row.document, **fields}), edit, facts)
+
+    def delete(self, name: str, edit: QueueEdit) -> QueueEdited:
+        """Delete a queue that nothing uses.
+
+        Raises:
+            NotFoundError: there is no such queue.
+            ConflictError: its version is another one, or something uses it.
+        """
+        with self._editing() as facts:
+            row = self._seen(name, edit, facts)
+            if use := self._book.use_of(name, facts):
+                raise ConflictError(f"queue {name!r} cannot be deleted: {use.how}", use.remedy)
+            edited = QueueEdited(name, row.document, None, row.version)
+            if edit.dry_run:
+                return edited
+            self._commit(QueueRow(name, None, row.applied, row.version + 1, edit.by, self._clock()), facts)
+            return replace(edited, version=row.version + 1)
+
+    def _change(self, name: str, document: QueueDocument, edit: QueueEdit, facts: QueueFacts) -> QueueEdited:
+        if "name" in document:
+            raise InvalidInputError("the name of a queue cannot be changed", "add a queue of the other name")
+        before = self._book.row(name, facts)
+        if before is not None and before.document == document:
+            return QueueEdited(name, document, document, before.version)
+        known = self._book.rows.get(name)
+        row = QueueRow(
+            name,
+            dict(document),
+            None if known is None else known.applied,
+            (NEVER_CHANGED if known is None else known.version) + 1,
+            edit.by,
+            self._clock(),
+        )
+        book = self._book.with_row(row)
+        compared = self._ask(lambda core: self._compared(core, book, facts))
+        edited = QueueEdited(
+            name,
+            None if before is None else before.document,
+            document,
+            NEVER_CHANGED if before is None else before.version,
+            tuple(effects_of(*compared)),
+        )
+        if edit.dry_run:
+            return edited
+        self._commit(row, facts)
+        return replace(edited, version=row.version)
+
+    def _seen(self, name: str, edit: QueueEdit, facts: QueueFacts) -> QueueRow:
+        """The queue that an edit is about, as the user has seen it."""
+        row = self._book.row(name, facts)
+        if name == ROOT_QUEUE:
+            raise InvalidInputError("the root of the queues has no fields", "change the queues below it")
+        if row is None:
+            raise NotFoundError(
+                f"no queue {name!r}", suggest(name, [each for each in facts.known if each != ROOT_QUEUE])
+            )
+        if edit.version not in (None, row.version):
+            by = f" by {row.by}" if row.by else ""
+            raise ConflictError(
+                f"queue {name!r} was changed{by} meanwhile: it has version {row.version}, not {edit.version}",
+                f"look at `pond queue show {name}`, then ask with --version {row.version}",
+            )
+        return row
+
+    def _commit(self, row: QueueRow, facts: QueueFacts) -> None:
+        """Store a change of one queue and have the scheduler take it; where that refuses, all is as before."""
+        before, book = self._book, self._book.with_row(row)
+        changes = self._ask(lambda core: self._changes(core, book, facts))
+        with _storing():
+            self._store.save([row])
+        self._hold(book)
+        try:
+            for change in changes:
+                self._answered(self._loop.change_setting(partial(_at, change)))
+        except MillpondError:
+            self._hold(before)
+            with suppress(DBAPIError):  # then it takes effect with the next start
+                self._store.save([before.rows.get(row.name) or replace(row, document=None, applied=None)])
+            raise
+
+    # ---- inside -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _editing(self) -> Iterator[QueueFacts]:
+        """One edit at a time, on what is known now."""
+        if self._loop.read_only is not None:
+            raise self._loop.read_only
+        with self._lock:
+            yield self._ask(self._facts)
+
+    def _facts(self, core: Core) -> QueueFacts:
+        known = {queue.name: queue for queue in core.scheduler.queues()}
+        owners = {group.queue: group.name for group in self._accounts.groups()}
+        jobs = Counter(info.queue for info in self._loop.job_cache.newest_first() if info.parent == "")
+        return QueueFacts(known, jobs, owners)
+
+    def _changes(self, core: Core, book: QueueBook, facts: QueueFacts) -> list[Event]:
+        """What leads from the queues of the scheduler to those of a book, tried on a copy of its tree."""
+        changes = book.events(read_queues(book.documents(facts)), facts, self._clock())
+        core.scheduler.queue_statuses(_queues_of(changes))
+        return changes
+
+    def _compared(
+        self, core: Core, book: QueueBook, facts: QueueFacts
+    ) -> tuple[Sequence[QueueStatus], Sequence[QueueStatus]]:
+        """All queues as they are, and as they would be by a book."""
+        changes = book.events(read_queues(book.documents(facts)), facts, self._clock())
+        return core.scheduler.queue_statuses(), core.scheduler.queue_statuses(_queues_of(changes))
+
+    def _hold(self, book: QueueBook) -> None:
+        self._book, self._paths = book, self._paths_of(book)
+
+    def _paths_of(self, book: QueueBook) -> Mapping[str, QueuePaths]:
+        return read_paths({name: row.document for name, row in book.rows.items() if row.document is not None})
+
+    def _ask(self, question: Callable[[Core], Any]) -> Any:
+        return self._answered(self._loop.query(question))
+
+    def _answered(self, future: Any) -> Any:
+        if not self._loop.alive:
+            raise UnavailableError("the scheduler is not running", "see the server's log, then start it again")
+        try:
+            return future.result(ANSWER_WITHIN_S)
+        except TimeoutError as error:
+            hint = "look whether it was done before you try again"
+            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", hint) from error
+
+
+def _queues_of(changes: Sequence[Event]) -> list[Any]:
+    return [change.queue for change in changes if isinstance(change, QueueChanged)]
+
+
+def _at(change: Event, now: float) -> Event:
+    return replace(change, at=now)
+
+
+def _without_null(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@contextmanager
+def _storing() -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        raise UnavailableError(f"queues cannot be stored ({error.orig})", "see the server's log") from error

@@ -1,0 +1,65 @@
+"""Queues as documents: what each says, in the words of the configuration file, checked as that file is.
+
+A server keeps and changes queues in this form, so that a field of ``QueueFile`` is all that a new setting needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millpond.model.tenants import Queue
+from millpond.specs.config.cluster import check_cluster
+from millpond.specs.config.queues import QueueFile, QueuePaths
+from millpond.specs.errors import Problem, SpecError
+from millpond.specs.source_positions import Located
+from millpond.specs.validation import STORED, validate
+
+QueueDocument = Mapping[str, Any]
+"""The fields of one queue as they are written, without its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesRead:
+    """Checked queues, each behind its parent, and by name where their jobs may read and write."""
+
+    queues: tuple[Queue, ...]
+    paths: Mapping[str, QueuePaths]
+
+
+def read_queues(documents: Mapping[str, QueueDocument]) -> QueuesRead:
+    """All queues of a tree, by name.
+
+    Raises:
+        SpecError: with every fault found; each names its queue and its field.
+    """
+    names = list(documents)
+    located = Located({"queues": [{"name": name, **document} for name, document in documents.items()]})
+    try:
+        config = check_cluster(located)
+    except SpecError as error:
+        problems = [_of_its_queue(problem, names) for problem in error.problems]
+        raise SpecError(problems, "the queues would not be valid") from error
+    return QueuesRead(config.queues, config.paths)
+
+
+def read_paths(documents: Mapping[str, QueueDocument]) -> dict[str, QueuePaths]:
+    """Where jobs of queues may read and write, whether or not the queues go together.
+
+    Raises:
+        SpecError: a document is none of a queue.
+    """
+    return {
+        name: validate(QueueFile, Located({"name": name, **document}), context=STORED).paths()
+        for name, document in documents.items()
+    }
+
+
+def _of_its_queue(problem: Problem, names: list[str]) -> Problem:
+    """A fault at ``queues.3.limit`` as one at ``vision.limit``, by the name of that queue."""
+    section, _, place = problem.loc.partition(".")
+    number, _, field = place.partition(".")
+    if section != "queues" or not number.isdecimal():
+        return problem
+    return replace(problem, loc=f"{names[int(number)]}.{field}")

@@ -1,0 +1,269 @@
+"""Queues that are defined while the server runs: through the API, by several admins, and by the file read again."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from auth_world import API, AuthWorld, error_of
+from sqlalchemy.exc import OperationalError
+
+from millpond.model.errors import MillpondError
+from millpond.server.runtime.queue_settings.service import QueueSettings
+from millpond.server.runtime.recovery import recover
+from millpond.server.store.store import Store
+
+QUEUES = f"{API}/queues"
+
+
+def add(world: AuthWorld, name: str, user: str = "amy", **fields: Any) -> Any:
+    return world.client(user).post(QUEUES, json={"name": name, "fields": fields})
+
+
+def change(world: AuthWorld, name: str, *, user: str = "amy", version: int | None = None, **fields: Any) -> Any:
+    return world.client(user).patch(f"{QUEUES}/{name}", json={"fields": fields, "version": version})
+
+
+def settings(world: AuthWorld, name: str) -> tuple[dict[str, Any], int]:
+    detail = world.client("amy").get(f"{QUEUES}/{name}").json()
+    return detail["settings"], detail["version"]
+
+
+def queue_of_core(world: AuthWorld, name: str) -> Any:
+    return {queue.name: queue for queue in world.loop.query(lambda core: core.scheduler.queues()).result(60)}.get(name)
+
+
+def test_a_queue_is_added_changed_and_deleted(world: AuthWorld) -> None:
+    answer = add(world, "lab", guarantee=3, limit={"gpus": 4, "memory": "64GiB"})
+    assert (answer.status_code, answer.json()["version"], answer.json()["before"]) == (201, 1, None)
+    answer = change(world, "lab", guarantee=2, weight=2.5)
+    assert answer.json()["before"] == {"guarantee": 3, "limit": {"gpus": 4, "memory": "64GiB"}}
+    assert answer.json()["after"] == {"guarantee": 2, "limit": {"gpus": 4, "memory": "64GiB"}, "weight": 2.5}
+    assert change(world, "lab", limit=None).json()["after"] == {"guarantee": 2, "weight": 2.5}
+    assert settings(world, "lab") == ({"guarantee": 2, "weight": 2.5}, 3)
+    queue = queue_of_core(world, "lab")
+    assert (queue.guarantee.gpu_milli, queue.limit, queue.weight) == (2000, None, 2.5)
+    assert world.client("amy").delete(f"{QUEUES}/lab").status_code == 200
+    assert queue_of_core(world, "lab") is None
+    assert world.client("amy").get(f"{QUEUES}/lab").status_code == 404
+    assert add(world, "lab").json()["version"] == 5, "versions go on, so that an old one never fits again"
+
+
+def test_running_work_goes_on_and_the_answer_says_what_is_borrowed_now(world: AuthWorld) -> None:
+    change(world, "vision", guarantee=4)
+    job = world.submit("max", gpus=4)
+    world.settled()
+    answer = change(world, "vision", guarantee=1, limit=2)
+    assert answer.json()["effects"] == [
+        "3 of 4 cards that vision holds are borrowed now",
+        "vision holds 4 GPUs, 2 beyond its limit: nothing more of it starts, and nothing is ended",
+    ]
+    world.settled()
+    assert world.client("max").get(f"{API}/jobs/{job}").json()["state"] == "running"
+    assert world.client("max").get(f"{QUEUES}/vision").json()["queue"]["borrowed_gpu_milli"] == 3000
+    assert change(world, "vision", guarantee=2, limit=None).json()["effects"] == [
+        "2 of 4 cards that vision holds are borrowed now, 3 before"
+    ]
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(world: AuthWorld) -> None:
+    change(world, "vision", guarantee=4)
+    world.submit("max", gpus=4)
+    world.settled()
+    client, known = world.client("amy"), queue_of_core(world, "vision")
+    dry = client.patch(f"{QUEUES}/vision", json={"fields": {"guarantee": 1}, "dry_run": True}).json()
+    assert (dry["before"]["guarantee"], dry["after"]["guarantee"], dry["dry_run"]) == (4, 1, True)
+    assert dry["effects"] == ["3 of 4 cards that vision holds are borrowed now"]
+    assert client.post(QUEUES, json={"name": "lab", "dry_run": True}).status_code == 201
+    client.delete(f"{QUEUES}/vision", params={"dry_run": True})
+    assert settings(world, "vision")[1] == dry["version"] == 1
+    assert (queue_of_core(world, "vision"), queue_of_core(world, "lab")) == (known, None)
+
+
+def test_who_has_not_seen_the_latest_change_overwrites_nothing(world: AuthWorld) -> None:
+    assert change(world, "vision", weight=2, version=0).status_code == 200
+    answer = change(world, "vision", user="olga", weight=3, version=0)
+    assert answer.status_code == 409
+    assert error_of(answer).cause == "queue 'vision' was changed by amy meanwhile: it has version 1, not 0"
+    assert error_of(answer).remedy == "look at `pond queue show vision`, then ask with --version 1"
+    assert world.client("olga").delete(f"{QUEUES}/vision", params={"version": 0}).status_code == 409
+    assert change(world, "vision", user="olga", weight=3, version=1).json()["version"] == 2
+
+
+def test_of_two_admins_at_once_one_is_refused_and_without_versions_no_field_is_lost(world: AuthWorld) -> None:
+    add(world, "lab")
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda weight: change(world, "lab", weight=weight, version=1), (2, 3)))
+        assert sorted(answer.status_code for answer in answers) == [200, 409]
+        list(pool.map(lambda field: change(world, "lab", **field), ({"guarantee": 1}, {"limit": 3})))
+    document, version = settings(world, "lab")
+    assert (document["guarantee"], document["limit"], version) == (1, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "cause"),
+    [
+        ("lab", {"guarante": 1}, "did you mean 'guarantee'?"),
+        ("lab", {"weight": 0}, "0 is too small"),
+        ("lab", {"weight": "heavy"}, "is not a number"),
+        ("lab", {"guarantee": 5, "limit": 4}, "at most 4 GPUs, but it is guaranteed 5 GPUs"),
+        ("lab", {"parent": "nowhere"}, "unknown queue 'nowhere'"),
+        ("lab", {"parent": "lab"}, "queue 'lab' is below itself"),
+        ("lab", {"parent": "org", "guarantee": 7}, "the queues below org are guaranteed 7 GPUs together"),
+        ("lab", {"guarantee": {"gpus": 10**400}}, "too many digits"),
+        ("lab", {"data": "\ud800"}, "characters that are no text"),
+        ("../../etc", {}, "characters that are not allowed here"),
+        ("a\nb", {}, "characters that are not allowed here"),
+        ("x" * 100, {"parent": ["org"]}, "is not text"),
+        ("root", {}, "there is a queue 'root' already"),
+    ],
+)
+def test_a_queue_that_cannot_be_is_refused_by_the_words_of_the_file(
+    world: AuthWorld, name: str, fields: dict[str, Any], cause: str
+) -> None:
+    add(world, "org", guarantee=4)
+    before = world.store.queue_settings.all()
+    body = json.dumps({"name": name, "fields": fields})
+    answer = world.client("amy", **{"Content-Type": "application/json"}).post(QUEUES, content=body)
+    assert answer.status_code in (409, 422), answer.text
+    error = error_of(answer)
+    assert cause in " ".join([error.cause, *(f"{each.message} {each.hint}" for each in error.details)])
+    assert world.store.queue_settings.all() == before
+
+
+def test_what_is_used_is_not_deleted_and_says_by_what(world: AuthWorld) -> None:
+    add(world, "lab")
+    add(world, "bench", parent="lab")
+    world.submit("amy", queue="bench")
+    causes = {
+        name: error_of(world.client("amy").delete(f"{QUEUES}/{name}")).cause
+        for name in ("lab", "bench", "vision", "default", "root", "nowhere")
+    }
+    assert causes == {
+        "lab": "queue 'lab' cannot be deleted: bench is below it",
+        "bench": "queue 'bench' cannot be deleted: 1 job of it has not ended",
+        "vision": "queue 'vision' cannot be deleted: group vision owns it",
+        "default": "queue 'default' cannot be deleted: it is always there",
+        "root": "the root of the queues has no fields",
+        "nowhere": "no queue 'nowhere'",
+    }
+
+
+def test_jobs_that_wait_for_others_keep_their_queue_too(world: AuthWorld) -> None:
+    add(world, "lab")
+    first = world.submit("amy", gpus=1)
+    world.submit("amy", queue="lab", after=[first])
+    assert world.client("amy").delete(f"{QUEUES}/lab").status_code == 409
+
+
+def test_a_queue_that_takes_jobs_and_is_used_gets_none_below_it(world: AuthWorld) -> None:
+    add(world, "lab")
+    world.submit("amy", queue="lab")
+    assert "1 job of it has not ended" in error_of(add(world, "bench", parent="lab")).cause
+    assert "group vision owns it" in error_of(add(world, "max", parent="vision")).cause
+
+
+def test_a_queue_does_not_move(world: AuthWorld) -> None:
+    add(world, "lab")
+    assert "would move from 'root' to 'lab'" in error_of(change(world, "vision", parent="lab")).cause
+
+
+def test_every_edit_is_in_the_audit_log_with_before_and_after(world: AuthWorld) -> None:
+    change(world, "vision", guarantee={"gpus": 2, "cpus": 8})
+    change(world, "vision", guarantee=1, limit=3)
+    change(world, "vision", user="max", guarantee=4)
+    entries = world.client("amy").get(f"{API}/audit", params={"object": "vision"}).json()["entries"]
+    found = [(entry["user"], entry["before"], entry["after"], entry["status"]) for entry in entries if entry["verb"]]
+    assert found[:3] == [
+        ("max", "", "", 403),
+        ("amy", "guarantee: {gpus: 2, cpus: 8}", "guarantee: 1, limit: 3", 200),
+        ("amy", "defaults", "guarantee: {gpus: 2, cpus: 8}", 200),
+    ]
+
+
+# ---- the file, and other starts -------------------------------------------------------------------------------------
+
+
+def test_the_file_read_again_changes_what_it_says_otherwise_and_no_more(world: AuthWorld) -> None:
+    queues = world.service.queue_settings
+    queues.apply_file({"lab": {"guarantee": 3}, "bench": {"weight": 2}})
+    change(world, "lab", guarantee=1)
+    queues.apply_file({"lab": {"guarantee": 3}, "bench": {"weight": 3}})
+    assert settings(world, "lab")[0] == {"guarantee": 1}
+    assert settings(world, "bench")[0] == {"weight": 3}
+    queues.apply_file({"lab": {"guarantee": 2}})
+    assert queue_of_core(world, "lab").guarantee.gpu_milli == 2000
+    assert queue_of_core(world, "bench") is None
+
+
+def test_a_file_that_does_not_go_together_with_later_changes_changes_nothing(world: AuthWorld) -> None:
+    queues = world.service.queue_settings
+    queues.apply_file({"lab": {"guarantee": 1}})
+    change(world, "lab", limit=2)
+    with pytest.raises(MillpondError, match=r"lab.limit: at most 2 GPUs, but it is guaranteed 3 GPUs"):
+        queues.apply_file({"lab": {"guarantee": 3}, "bench": {}})
+    assert settings(world, "lab")[0] == {"guarantee": 1, "limit": 2}
+    assert queue_of_core(world, "bench") is None
+
+
+def test_paths_follow_what_queues_say(world: AuthWorld) -> None:
+    add(world, "lab", data=["/data/lab"])
+    assert world.service.queue_settings.paths["lab"].data == (Path("/data/lab"),)
+    change(world, "lab", data=None)
+    assert world.service.queue_settings.paths["lab"].data is None
+
+
+def test_a_server_that_died_before_the_scheduler_heard_of_a_change_goes_on_with_it(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(world, "lab", guarantee=1)
+    [row] = [row for row in world.store.queue_settings.all().values() if row.name == "lab"]
+    world.close()
+    store = Store(world.store.database.url.render_as_string(hide_password=False))
+    store.queue_settings.save([type(row)("lab", {"guarantee": 2}, None, 2, "amy", 1.0)])
+    core = recover(store)
+    queues = QueueSettings(store.queue_settings, world.loop, world.accounts, world.clock)
+    assert [event.queue.guarantee.gpu_milli for event in queues.begin(core, {})] == [2000]  # type: ignore[attr-defined]
+    store.close()
+
+
+def test_at_a_start_a_file_that_goes_together_with_nothing_leaves_all_as_it_was(world: AuthWorld) -> None:
+    queues = world.service.queue_settings
+    queues.apply_file({"lab": {"guarantee": 1}})
+    change(world, "lab", limit=2)
+    begun = world.loop.query(lambda core: queues.begin(core, {"lab": {"guarantee": 3}})).result(60)
+    assert begun == []
+    assert "at most 2 GPUs, but it is guaranteed 3 GPUs" in queues.trouble
+
+
+def test_a_change_that_the_scheduler_refuses_after_all_is_taken_back(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job came in between the look at the queue and its removal."""
+    add(world, "lab", weight=2)
+    queues = world.service.queue_settings
+    save = queues._store.save
+
+    def save_and_submit(rows: Any) -> None:
+        save(rows)
+        if all(row.document is None for row in rows) and not world.loop.job_cache.newest_first():
+            world.submit("amy", queue="lab")
+
+    monkeypatch.setattr(queues._store, "save", save_and_submit)
+    answer = world.client("amy").delete(f"{QUEUES}/lab")
+    assert (answer.status_code, "has a job that has not ended" in error_of(answer).cause) == (409, True)
+    assert settings(world, "lab")[0] == {"weight": 2}
+    assert queue_of_core(world, "lab").weight == 2
+
+
+def test_where_nothing_can_be_stored_nothing_is_changed(world: AuthWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(rows: Any) -> None:
+        raise OperationalError("insert", {}, Exception("the disk is full"))
+
+    monkeypatch.setattr(world.service.queue_settings._store, "save", full)
+    answer = change(world, "vision", weight=5)
+    assert (answer.status_code, "the disk is full" in error_of(answer).cause) == (503, True)
+    assert queue_of_core(world, "vision").weight == 1
