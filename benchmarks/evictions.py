@@ -2,8 +2,9 @@
 
 Each world draws a tree of queues with guarantees, an ordering, whether it preempts, whether its pool suspends and lets
 equals take turns. In every other one the tree has a floor more, CPUs are scarce, and queues are guaranteed some of
-them. A step is one outside event: jobs come that run until they are ended, or one ends; then time passes.
-Between two of them
+them. In every third one the tree has any shape, up to four floors, with limits, weights, queues that may not borrow,
+guarantees of CPUs and memory, and work that is not preemptible, or not for some time. A step is one outside event: jobs
+come that run until they are ended, or one ends; then time passes. Between two of them
 
 - every instant comes to rest,
 - no job is evicted for one that was evicted for it, never at one instant, and else only by time,
@@ -34,10 +35,11 @@ from worlds import World, asks, elastic, gang, machine, queue
 from millpond.model.decisions import Decision, Stop, Suspend
 from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
-from millpond.model.tenants import Queue
+from millpond.model.tenants import DEFAULT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Suspendable
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.settings import PreemptionCost, Settings
+from random_trees import leaves_of, random_tree
 from reporting import Table, command_line, emit, note, program
 
 LEAVES = ("red", "blue", "guest", "free", "default")
@@ -59,13 +61,13 @@ class Walk:
         wrong: what should not be, in words.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, any_tree: bool = False) -> None:
         self.draws = random.Random(seed)
         self.found: Counter[str] = Counter()
         self.wrong: list[str] = []
         self._jobs = 0
         self._event_at = 0.0
-        self.is_deep = seed % 2 == 1
+        self.is_deep, self._any_tree = seed % 2 == 1, any_tree
         draws = self.draws
         self.preempts, self.turns = draws.random() < 0.5, draws.random() < 0.2
         settings = Settings(
@@ -80,7 +82,9 @@ class Walk:
         ]
         if self.is_deep:
             nodes = [replace(node, cpu_milli=draws.choice((4_000, 8_000, 64_000))) for node in nodes]
-        self.world = World(*nodes, settings=settings, queues=self._tree(), pools=(pool,))
+        queues = random_tree(draws, sum(len(node.devices) for node in nodes)) if any_tree else self._tree()
+        self._queues = (*leaves_of(queues), DEFAULT_QUEUE) if any_tree else LEAVES
+        self.world = World(*nodes, settings=settings, queues=queues, pools=(pool,))
         self.world.core.use_kernels(compiled())
 
     def _tree(self) -> tuple[Queue, ...]:
@@ -108,12 +112,14 @@ class Walk:
         draws, name = self.draws, f"j{self._jobs}"
         self._jobs += 1
         fields = {
-            "queue": draws.choice(LEAVES),
+            "queue": draws.choice(self._queues),
             "priority": draws.choice(CLASSES),
             "user": draws.choice("xyz"),
             "checkpoint": draws.choice((Checkpoint(), Checkpoint(CheckpointMode.SIGNAL))),
             "suspendable": draws.choice((Suspendable.SWAP, Suspendable.FREEZE)),
         }
+        if self._any_tree:
+            fields |= {"preemptible": draws.random() < 0.9, "minimum_run_s": draws.choice((0.0, 0.0, 0.0, 600.0))}
         match draws.choice(("single", "single", "single", "gang", "elastic")):
             case "single":
                 gpus = draws.choice((0, 0.5, 1, 1, 2, 4))
@@ -194,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wrong: list[dict[str, object]] = []
     seed = options.first
     while found["steps"] < options.steps:
-        walk = Walk(seed)
+        walk = Walk(seed, any_tree=seed % 3 == 0)
         for _ in range(walk.draws.randint(3, 14)):
             found["steps"] += 1
             try:

@@ -114,3 +114,11 @@ def test_random_worlds_that_went_on_evicting_come_to_rest(seed: int) -> None:
     for _ in range(walk.draws.randint(3, 14)):
         walk.step()
     assert walk.wrong == []
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_evictions_end_in_trees_of_any_shape(seed: int) -> None:
+    walk = Walk(seed, any_tree=True)
+    for _ in range(12):
+        walk.step()
+    assert walk.wrong == []
