@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millpond.model.tenants import Queue
-from queue_shares import DAY_S, NESTED, Case, Crowd, Policy, Saturation, entitled
+from queue_shares import DAY_S, NESTED, Case, Crowd, Policy, Saturation, entitled, finish_times, measured
 
 WITHIN = 0.05
 POLICIES = (
@@ -39,6 +39,25 @@ def test_ten_users_with_shorter_jobs_get_no_more_than_the_weight_of_their_queue(
     case = Case("", queues, (Crowd("a", 7_200.0), Crowd("b", 1_800.0, users=10)), days=1.5)
 
     assert worst_error(case, policy) <= WITHIN
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.label)
+def test_a_queue_of_cpu_work_and_one_of_card_work_get_equal_parts_of_what_each_needs_most(policy: Policy) -> None:
+    queues, crowds = (Queue("a"), Queue("b")), (Crowd("a", cpus=2), Crowd("b", cpus=24))
+    row = measured(Case("", queues, crowds), policy, days=2.0)
+    assert row["met"]
+    assert row["jain_of_worst_day"] >= 0.98
+
+
+def test_users_of_a_queue_get_equal_parts_under_fair_shares_however_long_their_jobs_are() -> None:
+    crowds = (Crowd("a", 600.0), Crowd("a", 3_600.0), Crowd("a", 14_400.0))
+    row = measured(Case("", (Queue("a"),), crowds), Policy("fair"), days=2.0)
+    assert row["jain_of_users"] >= 0.98
+
+
+def test_the_worst_user_fares_better_under_fair_shares_than_first_come_first_served() -> None:
+    first_come, fair = (finish_times(ordering, 200)["rho_of_worst_user"] for ordering in ("fifo", "fair"))
+    assert fair < first_come
 
 
 @pytest.mark.long
