@@ -31,6 +31,7 @@ from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import grow_all, resume_suspended
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.explaining.explainer import Explainer
+from millpond.scheduling.explaining.lengths import ExpectedLengths, expected_lengths
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
@@ -312,6 +313,11 @@ class Scheduler:
         """
         self._state.now = max(self._state.now, now)
         return self._explainer.deadline_outlook(job_id)
+
+    def expected_lengths(self, now: float) -> ExpectedLengths:
+        """How long each job runs on, or runs once it has started, as estimates expect."""
+        self._state.now = max(self._state.now, now)
+        return expected_lengths(self._state)
 
     def cause(self, job_id: str, now: float) -> Reason:
         """Why a job waits (or why it does not), with numbers alone: quick, for lists.

@@ -20,6 +20,7 @@ class Costs:
         preemption: extra work that a job has to do after it was preempted or moved.
         grace_s: how long a job that is asked to end holds its cards on.
         lost_work_s: work since the last checkpoint that a preempted job repeats; infinity keeps nothing.
+        loses_unsaved: a job that does not save its work on notice repeats the whole run.
         suspend_s: what suspending takes, and resuming again.
         swap_mib_per_s: device memory that moves to the host or back in a second; 0: it moves at once.
         sharing_speed: speed of a job on a card that another job uses too, above 0 and up to 1. Dev jobs and services
@@ -33,6 +34,7 @@ class Costs:
     preemption: PreemptionCost = NO_PREEMPTION_COST
     grace_s: float = 0.0
     lost_work_s: float = 0.0
+    loses_unsaved: bool = False
     sharing_speed: float = 1.0
     suspend_s: float = 0.0
     swap_mib_per_s: float = 0.0

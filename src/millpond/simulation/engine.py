@@ -17,10 +17,9 @@ from millpond.model.events import Confirmed, Ended, Event
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.model.workloads import Job, Kind
+from millpond.model.workloads import CheckpointMode, Job, Kind
 from millpond.simulation.costs import Costs
-
-NEVER = math.inf
+from millpond.simulation.present_runs import NEVER, PresentRun
 
 # Answers of one instant come in this order: ends first, for they make room.
 _END, _FAIL, _STOPPED, _LEFT, _CONFIRM = range(5)
@@ -31,7 +30,8 @@ class Work:
     """What the engine knows of one job.
 
     Attributes:
-        remaining_s: work left at full speed, unpaid overhead included.
+        remaining_s: work left at full speed, unpaid overhead included; ``NEVER`` where only a request ends it.
+        is_over: it does not run again once it has left.
         overhead_s: the part of it that comes from preemptions.
         placements: its tasks that run, start or are suspended; empty when it has none.
         swapped_mib: device memory that lies in host memory.
@@ -46,8 +46,9 @@ class Work:
 
     __slots__ = (
         "attempt", "booked_s", "ended_at", "failed_s", "fails_after_s", "failures", "first_start_at", "held_s",
-        "held_since", "index", "job", "lost_s", "overhead_s", "placements", "preemptions", "rate", "remaining_s",
-        "run_service_s", "since", "started", "suspensions", "swapped_mib", "switching_s", "task_count", "version",
+        "held_since", "index", "is_over", "job", "lost_s", "overhead_s", "placements", "preemptions", "rate",
+        "remaining_s", "run_service_s", "since", "started", "suspensions", "swapped_mib", "switching_s", "task_count",
+        "version",
     )  # fmt: skip
 
     def __init__(self, index: int, job: Job, duration_s: float) -> None:
@@ -61,6 +62,7 @@ class Work:
         self.swapped_mib = 0
         self.version = 0
         self.started = False
+        self.is_over = False
         self.since = 0.0
         self.rate = 0.0
         self.run_service_s = 0.0
@@ -114,6 +116,34 @@ class SimulatedEngine:
         self._last_decision = -1
         self._shares = costs.sharing_speed < 1
         self._users_of: dict[str, set[Work]] = {}
+
+    def enter(self, job: Job, duration_s: float) -> None:
+        """One more job that may be started, or that runs."""
+        self.works[job.id] = Work(len(self.works), job, duration_s)
+
+    def adopt(self, present: PresentRun) -> None:
+        """Take over a run that began before the simulation, as it is at ``now``; its job is among ``works``.
+
+        Decisions that a real engine has not answered yet are applied afterwards.
+        """
+        work = self.works[present.job]
+        work.attempt = present.attempt
+        work.placements = present.placements
+        work.overhead_s = present.overhead_s
+        work.run_service_s = present.service_s
+        work.first_start_at = self.now  # from here on it is one that ran before
+        work.swapped_mib = present.swapped_mib
+        work.version += 1
+        if not present.is_suspended:
+            work.held_since = self.now
+            self._begin(work, self.now)
+        if present.ends_at < NEVER:
+            work.version += 1
+            work.is_over = present.is_over
+            self._plan(max(present.ends_at, self.now), _STOPPED, work)
+        self._answers.extend(
+            Ended(self.now, present.job, present.attempt, Outcome.STOPPED, task=task) for task in present.leaving
+        )
 
     def next_at(self) -> float:
         """The instant of the next event, ``NEVER`` if none is to come."""
@@ -232,7 +262,7 @@ class SimulatedEngine:
     def _failed(self, work: Work, at: float) -> Ended:
         """A run failed: what it did since its last checkpoint is done again."""
         work.advance(at)
-        lost_s = min(work.run_service_s, self._costs.lost_work_s)
+        lost_s = self._lost_s(work)
         work.failures += 1
         work.failed_s += lost_s
         work.booked_s -= lost_s
@@ -256,7 +286,7 @@ class SimulatedEngine:
         work.rate = 0.0
         work.version += 1
         if decision.cause in _FINAL_STOPS:
-            work.remaining_s = NEVER
+            work.is_over = True
         elif work.started:
             self._charge_preemption(work)
         grace_s = min(decision.grace_s, self._costs.grace_s)
@@ -266,7 +296,7 @@ class SimulatedEngine:
             self._answers.append(self._stopped(work, self.now))
 
     def _charge_preemption(self, work: Work) -> None:
-        lost_s = min(work.run_service_s, self._costs.lost_work_s)
+        lost_s = self._lost_s(work)
         cost_s = self._costs.preemption.of(work.job.gpu_milli)
         work.preemptions += 1
         work.lost_s += lost_s
@@ -275,9 +305,14 @@ class SimulatedEngine:
         work.overhead_s += cost_s
         work.remaining_s += lost_s + cost_s
 
+    def _lost_s(self, work: Work) -> float:
+        """The work of this run that is done again after an end that is no success."""
+        unsaved = self._costs.loses_unsaved and work.job.checkpoint.mode is CheckpointMode.NONE
+        return work.run_service_s if unsaved else min(work.run_service_s, self._costs.lost_work_s)
+
     def _stopped(self, work: Work, at: float) -> Ended:
         self._release(work, at)
-        if work.remaining_s == NEVER:
+        if work.is_over:
             work.ended_at = at
         return Ended(at, work.job.id, work.attempt, Outcome.STOPPED, service_s=work.run_service_s)
 

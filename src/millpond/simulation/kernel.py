@@ -20,6 +20,7 @@ from millpond.model.events import (
     Ended,
     Event,
     JobSubmitted,
+    LimitChanged,
     NodeJoined,
     PoolChanged,
     QueueChanged,
@@ -28,10 +29,11 @@ from millpond.model.events import (
 )
 from millpond.model.nodes import Node, Pool
 from millpond.model.states import Outcome
-from millpond.model.tenants import Queue
+from millpond.model.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.simulation.costs import Costs
-from millpond.simulation.engine import NEVER, SimulatedEngine, Work
+from millpond.simulation.engine import SimulatedEngine, Work
+from millpond.simulation.present_runs import NEVER
 from millpond.simulation.trace import Workload, anonymous
 
 KNOWLEDGE = ("none", "predicted", "exact")
@@ -64,8 +66,8 @@ class World:
         durations: what the policy learns about durations, one of ``KNOWLEDGE``. With ``none`` it sees nothing
             of a job but when it came and how many cards it asks for.
         suspends: work may be asked to leave its cards without ending, in the default pool.
-        pools, queues: as configured; without pools there is one, as the workload needs it, and a queue for each name
-            that jobs use.
+        pools, queues, limits: as configured; without pools there is one, as the workload needs it, and a queue for
+            each name that jobs use.
         until: nothing is simulated from this instant on; jobs that have not ended then never do.
     """
 
@@ -76,6 +78,7 @@ class World:
     suspends: bool = False
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
+    limits: tuple[Limit, ...] = ()
     until: float = NEVER
 
     def __post_init__(self) -> None:
@@ -90,6 +93,7 @@ class World:
         return [
             *(PoolChanged(at, pool) for pool in pools),
             *(QueueChanged(at, queue) for queue in queues),
+            *(LimitChanged(at, limit) for limit in self.limits),
             *(NodeJoined(at, node) for node in self.nodes),
         ]
 
@@ -97,6 +101,38 @@ class World:
     def start_at(self) -> float:
         """The first submission."""
         return self.workload.jobs[0].submit_at
+
+    @property
+    def first_cycle_at(self) -> float:
+        """When a cycle runs although nothing has happened; ``NEVER`` where the first submission has the first."""
+        return NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWorld(World):
+    """A world that goes on from a scheduler which has its nodes, queues and jobs already.
+
+    Attributes:
+        begin_at: the present of that scheduler.
+        changes: what happens to it then.
+    """
+
+    begin_at: float = 0.0
+    changes: tuple[Event, ...] = ()
+
+    def opening(self) -> list[Event]:
+        """What is changed."""
+        return list(self.changes)
+
+    @property
+    def start_at(self) -> float:
+        """The present."""
+        return self.begin_at
+
+    @property
+    def first_cycle_at(self) -> float:
+        """At once."""
+        return self.begin_at
 
 
 class Simulation:
@@ -107,6 +143,7 @@ class Simulation:
 
     Attributes:
         works: what became of each job, in order of submission.
+        cut_at: the instant at which it was broken off; ``NEVER`` where it came to its end.
         forecasts: what was predicted for each job, by its index (with durations ``predicted`` only).
     """
 
@@ -114,6 +151,7 @@ class Simulation:
         entries = world.workload.jobs
         self.world = world
         self.cycles = 0
+        self.cut_at = NEVER
         self.log: list[Event] = []
         self.forecasts: dict[int, Forecast] = {}
         self._scheduler = scheduler
@@ -140,24 +178,28 @@ class Simulation:
         """What the engine noted about each job, in order of submission."""
         return list(self.engine.works.values())
 
-    def run(self, progress: Callable[[int], None] | None = None) -> None:
+    def run(self, progress: Callable[[int], None] | None = None, goes_on: Callable[[], bool] | None = None) -> None:
         """Play the whole workload.
 
         Args:
             progress: called now and then with the number of jobs that have ended.
+            goes_on: asked before each instant; what it answers no to is not played, nor is what comes later.
         """
         for event in self.world.opening():
             self._handle(event)
         arrivals = [entry.submit_at for entry in self.world.workload.jobs]
         arrived, total = 0, len(arrivals)
         engine, scheduler = self.engine, self._scheduler
-        wake, decided_at = NEVER, -NEVER
+        wake, decided_at = self.world.first_cycle_at, -NEVER
         idle_wakeups = reported = 0
         while True:
             next_arrival = arrivals[arrived] if arrived < total else NEVER
             next_answer = engine.next_at()
             now = min(next_arrival, next_answer, self._next_stop(), wake)
             if now == NEVER or now >= self.world.until or idle_wakeups > IDLE_WAKEUPS:
+                break
+            if goes_on is not None and not goes_on():
+                self.cut_at = now
                 break
             engine.now = now
             # As on a server every instant at which anything happens has a cycle, the end of a start among them.
@@ -182,8 +224,8 @@ class Simulation:
             if progress is not None and self._ended >= reported + PROGRESS_EVERY:
                 reported = self._ended
                 progress(reported)
-        if self.world.until < NEVER:
-            engine.now = self.world.until
+        if min(self.world.until, self.cut_at) < NEVER:
+            engine.now = min(self.world.until, self.cut_at)
         engine.close()
 
     def _next_wakeup(self, now: float) -> float:

@@ -10,23 +10,30 @@ import pytest
 from auth_world import AuthWorld
 from oidc_world import OidcWorld
 
+from millpond.forecasting.durations import Forecast
 from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs import plans
-from millpond.server.jobs.what_if import plan
+from millpond.server.jobs.what_if import play, service
+from millpond.server.jobs.what_if.plan import plan
 from millpond.specs.api.reasons import PlanInfo
 from oidc_provider import rules
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _plans_made_here() -> Iterator[None]:
-    """By the same code, but not each in a child process, which takes 0.5 s of CPU; `test_what_if.py` has those."""
+    """By the same code, but not each in a child process, which takes 0.5 s of CPU; `test_plans.py` has those, and
+    `test_what_if.py`."""
 
-    async def made_here(snapshot: str, job: Job, now: float) -> PlanInfo:
-        return plan(Scheduler.restore(json.loads(snapshot)), job, now)
+    async def made_here(snapshot: str, job: Job, now: float, forecast: Forecast | None) -> PlanInfo:
+        return plan(Scheduler.restore(json.loads(snapshot)), job, now, forecast)
+
+    async def answered_here(module: str, request: str, within_s: float, remedy: str) -> bytes:
+        return play.answer(json.loads(request)).encode()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "plan_apart", made_here)
+        patch.setattr(service, "ask_child", answered_here)
         yield
 
 

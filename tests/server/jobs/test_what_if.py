@@ -1,139 +1,187 @@
-"""What is said about a job before it is submitted is what then happens, and saying it changes nothing."""
+"""Questions about changes, asked of a running server: what is answered, what is refused, and that nothing changes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from server_world import Clock, Server, World, node
+from api_world import Api, error_of
 
-from millpond.client.cli.commands.submission.apply import plan_lines
-from millpond.forecasting.durations import Forecast
-from millpond.model.events import PoolChanged, QueueChanged
-from millpond.model.nodes import Node, Pool
+from millpond.client.cli.commands.simulation.what_if_report import draw
+from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.model.events import QueueChanged
 from millpond.model.resources import Amount
 from millpond.model.tenants import Queue
-from millpond.scheduling.reclaiming import suspend_instead
-from millpond.scheduling.scheduler import Scheduler
-from millpond.server.jobs.what_if import plan, plan_apart
-from millpond.specs.api.reasons import PlanInfo
-from millpond.specs.job.job_spec import check_job
+from millpond.node.task.records import TaskId
+from millpond.server.auth.roles import Caller
+from millpond.server.jobs.what_if import play, service
+from millpond.server.jobs.what_if.child import ask_child
+from millpond.specs.api.codec import from_json
+from millpond.specs.api.what_if import WhatIfInfo
+from millpond.specs.api.what_if_request import WhatIfRequest
+
+WHAT_IF = "/api/v1/what-if"
 
 
-def real_node(vendor: str) -> Node:
-    """A machine with cards that are not pretended."""
-    plain = node()
-    return replace(plain, devices=tuple(replace(card, vendor=vendor, fake=False) for card in plain.devices))
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """A server of one node of four cards, whose answers are worked out in the test's own process."""
+
+    async def answered_here(module: str, request: str, within_s: float, remedy: str) -> bytes:
+        return play.answer(json.loads(request)).encode()
+
+    monkeypatch.setattr(service, "ask_child", answered_here)
+    made = Api(tmp_path / "state")
+    made.service.what_if._clock = made.clock
+    made.loop.notify([QueueChanged(made.clock.now, queue) for queue in QUEUES])
+    for _ in range(2):
+        made.loop.query(lambda core: None).result(60)
+    yield made
+    made.close()
 
 
-class Planner:
-    """A server whose core is copied for each plan."""
-
-    def __init__(
-        self, state_dir: Path, *queues: Queue, suspends: bool = False, nodes: tuple[Node, ...] = (node(),)
-    ) -> None:
-        self.clock = Clock()
-        self.server = Server(state_dir, World(nodes), self.clock)
-        pool = Pool("default", suspends=suspends)
-        self.server.loop.notify([PoolChanged(1_000.0, pool), *(QueueChanged(1_000.0, queue) for queue in queues)])
-        self.server.turn()
-
-    def submit(self, name: str, **fields: object) -> None:
-        self.server.submit(name, **fields)
-        self.server.turn(2)
-
-    def plan(self, **fields: object) -> PlanInfo:
-        core = self.server.core
-        before = json.dumps(core.scheduler.snapshot())
-        job = check_job({"command": "work", **fields}).to_job("plan", "ada")
-        made = plan(Scheduler.restore(json.loads(before)), job, self.clock.now)
-        assert json.dumps(core.scheduler.snapshot()) == before
-        return made
-
-    def plan_lines(self, **fields: object) -> list[str]:
-        return list(plan_lines(self.plan(**fields), self.clock.now))
+QUEUES = (Queue("vision", guarantee=Amount(2_000)), Queue("speech", guarantee=Amount(2_000)))
 
 
-def test_a_job_that_fits_is_told_where_it_runs(tmp_path: Path) -> None:
-    planner = Planner(tmp_path)
-    planner.submit("other", gpus=1)
-    assert planner.plan_lines(gpus=2) == ["starts now: task 0 on n1 (2 cards)", "queue default: 1 -> 3 cards in use"]
-    planned = planner.plan(gpus=2)
-    planner.submit("real", gpus=2)
-    info = planner.server.loop.job_cache.get("real")
-    assert info is not None
-    assert [[grant.uuid for grant in task.devices] for task in info.tasks] == [task.devices for task in planned.tasks]
+def full(api: Api) -> list[str]:
+    """All four cards are held for two hours, by vision and speech; two jobs of speech and one of vision wait."""
+    first = [api.submit(queue=queue, gpus=2, time_limit="2h", preemptible=False) for queue in ("vision", "speech")]
+    assert {api.job(job.id).state for job in first} == {"running"}
+    later = [api.submit(queue=queue, gpus=2, time_limit="1h") for queue in ("speech", "speech", "vision")]
+    return [job.id for job in (*first, *later)]
 
 
-@pytest.mark.parametrize(
-    ("vendor", "told"),
-    [("nvidia", ""), ("amd", "nothing does so on amd cards unless the kernel bounds their memory (dmem)")],
-)
-def test_a_part_of_a_card_that_nothing_would_keep_it_to_is_told(vendor: str, told: str, tmp_path: Path) -> None:
-    planner = Planner(tmp_path, nodes=(real_node(vendor),))
-    assert planner.plan(gpus=0.5).unenforced == told
-    assert planner.plan(gpus=1).unenforced == ""
+def ask(api: Api, **question: Any) -> WhatIfInfo:
+    before = api.loop.query(lambda core: json.dumps(core.scheduler.snapshot())).result(60)
+    answer = api.client.post(WHAT_IF, json=question)
+    assert answer.status_code == 200, answer.text
+    assert api.loop.query(lambda core: json.dumps(core.scheduler.snapshot())).result(60) == before
+    return from_json(WhatIfInfo, answer.content)
 
 
-def test_a_job_that_waits_is_told_why_and_until_when_and_what_would_help(tmp_path: Path) -> None:
-    planner = Planner(tmp_path)
-    planner.submit("other", gpus=3, time_limit="1h")
-    waits, starts, *rest = planner.plan_lines(gpus=2)
-    assert waits.startswith("waits: ")
-    assert starts.startswith("start: in ")
-    assert rest[0].startswith("would start now: ")
-    assert rest[1:] == ["queue default: 3 -> 5 cards in use"]
+def refused(api: Api, **question: Any) -> tuple[int, str, str]:
+    answer = api.client.post(WHAT_IF, json=question)
+    error = error_of(answer)
+    return answer.status_code, error.cause, error.remedy
 
 
-def test_a_job_of_a_higher_class_is_told_whom_it_would_preempt(tmp_path: Path) -> None:
-    planner = Planner(tmp_path)
-    planner.submit("low", gpus=4, priority="low")
-    made = planner.plan(gpus=4, priority="high")
-    assert (made.starts_now, [(victim.job, victim.how) for victim in made.victims]) == (False, [("low", "preempt")])
-    assert planner.plan_lines(gpus=4, priority="high") == [
-        "starts when those have left who make room for it:",
-        "  preempts low of ada",
-        "queue default: 4 -> 4 cards in use",
-    ]
+def test_another_node_starts_who_waits_at_once(api: Api) -> None:
+    _, _, *waiting = full(api)
+    answer = ask(api, add_nodes=["1x4"])
+    assert answer.changes == ["1x4 added"]
+    assert {job.job for job in answer.jobs} == set(waiting)
+    starts = sorted((job.start_before - api.clock.now, job.start_after - api.clock.now) for job in answer.jobs)
+    assert starts == [(7200.0, 0.0), (7200.0, 0.0), (10800.0, 3600.0)]
+    assert (answer.before.gpus, answer.after.gpus) == (4, 8)
 
 
-def test_all_are_told_whom_it_would_preempt_although_one_cycle_does_not_ask_them_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(suspend_instead, "ASKED_PER_CYCLE", 1)
-    planner = Planner(tmp_path, suspends=True)
-    names = [f"low{number}" for number in range(4)]
-    for name in names:
-        planner.submit(name, gpus=1, priority="low")
-    assert sorted(victim.job for victim in planner.plan(gpus=4, priority="high").victims) == names
+def test_several_changes_are_made_together(api: Api) -> None:
+    first, *_ = full(api)
+    answer = ask(
+        api,
+        set=[
+            {"queue": "speech", "field": "guarantee", "value": 0},
+            {"queue": "vision", "field": "guarantee.gpus", "value": 4},
+        ],
+        ordering="fifo",
+        cancel=[first],
+        submit=[{"command": "work", "gpus": 1, "name": "small"}],
+    )  # fmt: skip
+    assert answer.changes[:3] == ["speech.guarantee = 0", "vision.guarantee.gpus = 4", "ordering = fifo"]
+    assert answer.compared == 4
+    assert [job.effect for job in answer.jobs if job.job == "new-1"] == ["new"]
 
 
-def test_a_queue_that_takes_back_its_guarantee_is_told_from_whom_and_the_other_what_it_borrows(tmp_path: Path) -> None:
-    ours, theirs = Queue("ours", guarantee=Amount(2_000)), Queue("theirs", guarantee=Amount(2_000))
-    planner = Planner(tmp_path, ours, theirs)
-    assert planner.plan(queue="theirs", gpus=2).borrowed_gpu_milli == 0
-    made = planner.plan(queue="theirs", gpus=3)
-    assert made.borrowed_gpu_milli == 1_000
-    assert "borrows 1 card: beyond the guarantee, and the first to leave" in planner.plan_lines(queue="theirs", gpus=3)
-    planner.submit("borrower", queue="theirs", gpus=4)
-    assert [victim.job for victim in planner.plan(queue="ours", gpus=2).victims] == ["borrower"]
+def test_the_report_fits_80_columns_and_names_who_gains(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
+    full(api)
+    draw(ask(api, add_nodes=["1x4"]), everything=False)
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "mean wait" in text
+    assert "speech" in text
 
 
-def test_a_deadline_is_answered_from_the_forecast(tmp_path: Path) -> None:
-    planner = Planner(tmp_path)
-    job = replace(check_job({"command": "work"}).to_job("plan"), deadline_s=planner.clock.now + 100.0)
-    copy = json.dumps(planner.server.core.scheduler.snapshot())
-    answers = [plan(Scheduler.restore(json.loads(copy)), job, planner.clock.now, Forecast(s, s)) for s in (50.0, 150.0)]
-    assert [answer.deadline and answer.deadline.verdict for answer in answers] == ["accept", "at-risk"]
+def test_a_change_that_is_none_unknown_or_refused_is_named(api: Api) -> None:
+    full(api)
+    by = {"queue": "vision", "field": "guarantee", "value": 2}
+    assert refused(api, set=[by])[:2] == (422, "vision.guarantee is 2 already")
+    assert refused(api, set=[by | {"queue": "visoin"}]) == (404, "no queue 'visoin'", "did you mean 'vision'?")
+    assert refused(api, set=[by | {"field": "garantee"}])[1] == "no field 'garantee' of queues"
+    assert refused(api, set=[by | {"field": "weight", "value": 0}])[1] == "vision.weight: 0 is too small"
+    assert "at most 1 GPUs" in refused(api, set=[by | {"field": "limit", "value": 1}])[1]
+    assert refused(api, remove_nodes=["n9"])[:2] == (404, "no node 'n9'")
+    assert refused(api, remove_nodes=["n1"])[1] == "no node would be left"
+    assert refused(api, ordering="lifo")[1] == "unknown ordering 'lifo'"
+    assert refused(api, ordering="default")[1] == "ordering is default already"
+    assert refused(api, cancel=["never-was"])[:2] == (404, "no job 'never-was' to be cancelled")
+    assert refused(api, add_nodes=["4"])[0] == 422
+    assert refused(api, submit=[{"command": "x", "gpus": 99}])[0] == 422
+    assert refused(api)[1] == "no change is asked about"
+    assert refused(api, sets=[])[0] == 422
 
 
-@pytest.mark.end_to_end
-def test_a_plan_made_in_a_process_apart_is_the_same(tmp_path: Path) -> None:
-    planner = Planner(tmp_path)
-    planner.submit("other", gpus=1)
-    job = check_job({"command": "work", "gpus": 2}).to_job("plan", "ada")
-    snapshot = json.dumps(planner.server.core.scheduler.snapshot())
-    assert asyncio.run(plan_apart(snapshot, job, planner.clock.now)) == planner.plan(gpus=2)
+def test_the_recorded_past_comes_again_with_and_without_the_change(api: Api) -> None:
+    begin = api.clock.now
+    jobs = [api.submit(queue="vision", gpus=4, name=f"j{number}") for number in range(3)]
+    for job in jobs:
+        assert api.job(job.id).state == "running"
+        api.clock.now += 100
+        api.engine.finish(TaskId(job.id, 1, 0))
+        assert api.job(job.id).state == "succeeded"
+    past = {"since": begin - 1}
+    answer = ask(api, add_nodes=["2x4"], past=past)
+    assert answer.past
+    assert (answer.before.mean_wait_s, answer.after.mean_wait_s) == pytest.approx((100.0, 0.0))
+    assert [job.effect for job in answer.jobs] == ["earlier", "earlier"]
+    assert refused(api, add_nodes=["2x4"], past={"since": begin + 500})[0] == 404
+    assert refused(api, ordering="fifo", past={"since": 5, "until": 4})[1] == "the span ends before it begins"
+    assert refused(api, submit=[{"command": "x"}], past=past)[0] == 422
+
+
+def test_a_caller_asks_one_question_at_a_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    full(api)
+    caller = Caller("ada", admin=True)
+
+    async def both() -> None:
+        begun, wanted = asyncio.Event(), asyncio.Event()
+
+        async def slow(module: str, request: str, within_s: float, remedy: str) -> bytes:
+            begun.set()
+            await wanted.wait()
+            return play.answer(json.loads(request)).encode()
+
+        monkeypatch.setattr(service, "ask_child", slow)
+        question = WhatIfRequest(ordering="fifo")
+        first = asyncio.ensure_future(api.service.what_if.answer(question, caller))
+        await begun.wait()
+        with pytest.raises(ConflictError, match="last what-if question"):
+            await api.service.what_if.answer(question, caller)
+        wanted.set()
+        assert (await first).compared == 5
+        assert (await api.service.what_if.answer(question, caller)).compared == 5
+
+    asyncio.run(both())
+
+
+def test_a_child_process_gives_the_same_answer_or_the_refusal(api: Api) -> None:
+    full(api)
+    snapshot = api.loop.query(lambda core: json.dumps(core.scheduler.snapshot())).result(60)
+    now = api.clock.now
+    request = play.question_text(snapshot, ([QueueChanged(now, Queue("vision"))], ["x"]), (now, now + 9_000), None)
+    answered = asyncio.run(ask_child(play.__name__, request, 60.0, "wait"))
+    assert json.loads(answered) == json.loads(play.answer(json.loads(request)))
+    wrong = play.question_text(snapshot, ([QueueChanged(now, Queue("a", "b"))], ["x"]), (now, now + 9_000), None)
+    with pytest.raises((InvalidInputError, ConflictError)):
+        asyncio.run(ask_child(play.__name__, wrong, 60.0, "wait"))
+
+
+def test_a_child_that_takes_too_long_is_ended_and_says_what_to_do() -> None:
+    begun = time.monotonic()
+    with pytest.raises(UnavailableError, match="no answer within 0"):
+        asyncio.run(ask_child(play.__name__, "{}", 0.01, "ask for less"))
+    assert time.monotonic() - begun < 30

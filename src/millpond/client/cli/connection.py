@@ -36,10 +36,13 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
     return connected
 
 
-def connect(state_dir: Path | None) -> Client:
+def connect(state_dir: Path | None, timeout_s: float = 15.0) -> Client:
     """A connection to the server that is meant.
+
+    Args:
+        timeout_s: how long one answer may take.
 
     Raises:
         UnavailableError: none is running.
     """
-    return Client(state_dir=state_dir, notify=say)
+    return Client(state_dir=state_dir, timeout_s=timeout_s, notify=say)

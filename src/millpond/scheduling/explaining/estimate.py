@@ -20,6 +20,7 @@ import numpy as np
 from millpond.model.reasons import StartEstimate
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.futures import Future, PoolModel
+from millpond.scheduling.explaining.lengths import LEAST_ENDED
 from millpond.scheduling.explaining.newcomers import Newcomers
 from millpond.scheduling.explaining.pool_model import FloatArray, PoolModeller
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -39,9 +40,6 @@ the model is not the cluster."""
 
 LENGTHS_SPREAD = 0.2
 """How far, in logarithms, all forecasts of one future are off together."""
-
-LEAST_ENDED = 10
-"""With fewer ends, and no forecast, nothing is known of lengths."""
 
 _NORMAL = NormalDist()
 _DRAWS = 2048

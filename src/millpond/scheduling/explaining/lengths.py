@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from millpond.model.workloads import Kind
 from millpond.scheduling.ordering.forecasts import NEVER, debt_s
 from millpond.scheduling.ordering.survival import BINS, CLASSES, EDGES, bin_of, hazards
 from millpond.scheduling.ordering.time_left import TimeLeft
@@ -29,6 +30,10 @@ from millpond.scheduling.reclaiming.roster import (
     FloatArray,
 )
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+
+LEAST_ENDED: Final = 10
+"""With fewer ends, and no forecast, nothing is known of lengths."""
 
 OUTLIVED: Final = 0.998
 """A forecast of which a job has outlived so much says nothing any more."""
@@ -117,6 +122,44 @@ class Lengths:
             if past < OUTLIVED:
                 return Length(-1.0, median, sigma, service, past, hazard, *bounds)
         return Length(service_s=service, hazard=hazard, extra_s=bounds[0], limit_s=bounds[1])
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLengths:
+    """How long jobs run on, or run once they have started.
+
+    Attributes:
+        left_s: seconds, the middle of what may be, by job; ``NEVER`` where nothing but a request ends it.
+        guessed: of how many of them nothing is known: no forecast, no time limit, and too few jobs have ended.
+    """
+
+    left_s: dict[str, float]
+    guessed: int
+
+
+def expected_lengths(state: State) -> ExpectedLengths:
+    """Those of all jobs that have not ended. While too few have ended to learn from, a job lasts to its time limit."""
+    lengths = Lengths(state.ordering.time_left, state.roster.live, state.now)
+    has_learnt = state.ordering.time_left.survival.endings >= LEAST_ENDED
+    left_s: dict[str, float] = {}
+    guessed = 0
+    for record in state.jobs.values():
+        if record.state.ended:
+            continue
+        length = lengths.of(record)
+        if lasts(record):
+            left_s[record.id] = NEVER
+        elif has_learnt or record.expected_s is not None or length.limit_s == NEVER:
+            left_s[record.id] = length.drawn_s(0.0, 1.0)
+            guessed += not has_learnt and record.expected_s is None
+        else:
+            left_s[record.id] = length.limit_s + length.extra_s
+    return ExpectedLengths(left_s, guessed)
+
+
+def lasts(record: JobRecord) -> bool:
+    """Whether nothing but a request ends the job."""
+    return record.kept is not None or (record.job.kind is Kind.SERVICE and record.job.time_limit_s is None)
 
 
 def _outliving(slots: FloatArray, now: float) -> FloatArray:

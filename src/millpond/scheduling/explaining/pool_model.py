@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from millpond.model import windows
 from millpond.model.resources import CARD_MILLI
-from millpond.model.workloads import CheckpointMode, Kind
+from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.displacer import Preemption
 from millpond.scheduling.explaining.futures import PoolModel
-from millpond.scheduling.explaining.lengths import Length, Lengths
+from millpond.scheduling.explaining.lengths import Length, Lengths, lasts
 from millpond.scheduling.explaining.limit_accounts import LimitAccounts
 from millpond.scheduling.explaining.possible_jobs import Candidate, Demand, Entry, HeldRoom, Weighing
 from millpond.scheduling.explaining.wait_bounds import WaitBounds
@@ -200,9 +200,7 @@ class PoolModeller:
         return min((begin - state.now for begin in drains if begin > state.now), default=NEVER)
 
     def length_of(self, record: JobRecord) -> Length:
-        if record.kept is not None or (record.job.kind is Kind.SERVICE and record.job.time_limit_s is None):
-            return Length(NEVER)
-        return self._lengths.of(record)
+        return Length(NEVER) if lasts(record) else self._lengths.of(record)
 
     # ---- who waits ----------------------------------------------------------------------------------------------
 

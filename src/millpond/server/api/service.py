@@ -19,6 +19,7 @@ from millpond.server.jobs.requirements import Requirements
 from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
+from millpond.server.jobs.what_if.service import WhatIf
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.serving.front import ServiceFront
@@ -84,6 +85,7 @@ class Service:
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
         self.plans = Plans(components.accounts, queries, self.lookup, components.forecaster)
+        self.what_if = WhatIf(components, queries, self.history, time.time)
         self.delete_job = partial(delete_job, components)
 
         revisions = Revisions(RevisionStore(store.database), time.time)

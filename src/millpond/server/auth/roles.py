@@ -67,6 +67,8 @@ class Verb(StrEnum):
     """To see which secrets there are, never their values."""
     CHANGE_SECRETS = "change-secrets"
     READ_USAGE = "read-usage"
+    ASK_WHAT_IF = "ask-what-if"
+    """To ask what a change of queues or jobs would do to all who wait; an admin also of nodes and policies."""
     READ_METRICS = "read-metrics"
     """To read figures about all jobs, without names of users: what a Prometheus needs."""
     READ_DELIVERIES = "read-deliveries"
@@ -116,6 +118,7 @@ RIGHTS: dict[Verb, dict[UserRole, Scope]] = {
         Verb.READ_SECRETS: (_ALL, _GROUP, _GROUP, _NONE),
         Verb.CHANGE_SECRETS: (_ALL, _GROUP, _OWN, _NONE),
         Verb.READ_USAGE: (_ALL, _GROUP, _OWN, _OWN),
+        Verb.ASK_WHAT_IF: (_ALL, _GROUP, _NONE, _NONE),
         Verb.READ_METRICS: (_ALL, _NONE, _NONE, _NONE),
         Verb.READ_DELIVERIES: (_ALL, _NONE, _NONE, _NONE),
         Verb.READ_AUDIT: (_ALL, _GROUP, _NONE, _NONE),

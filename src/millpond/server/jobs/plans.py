@@ -12,7 +12,7 @@ from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.deadlines import check_deadline
 from millpond.server.jobs.submission import forecast_of
-from millpond.server.jobs.what_if import plan_apart
+from millpond.server.jobs.what_if.plan import plan_apart
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.core import Core

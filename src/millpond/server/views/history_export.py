@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.model.devices import Device
 from millpond.model.errors import InvalidInputError, MillpondError
@@ -31,6 +31,8 @@ _NEVER_RAN = "never ran"
 _UNREADABLE = "this version does not understand their job files"
 _UNKNOWN_CARD = "they asked for device memory of a card that is gone"
 _NOT_ENDED = "wait or run still"
+_PART = 1_000
+"""So many jobs are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,38 @@ class HistorySpan:
     limit: int
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedJob:
+    """A job that ended.
+
+    Attributes:
+        length_s: how long it runs when nothing disturbs it.
+    """
+
+    job: Job
+    submitted_at: float
+    length_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Jobs that ended, and how many are missing among them, by the reason."""
+
+    jobs: list[RecordedJob]
+    left_out: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the history; ``next`` is where it goes on."""
+
+    jobs: list[tuple[JobInfo, Job, float]]
+    left_out: Counter[str]
+    next: str
+
+
 class HistoryExport:
-    """Turns jobs that ended into rows of a trace."""
+    """Reads jobs that ended, as rows of a trace or as they are."""
 
     def __init__(self, store: Store, job_cache: JobCache, job_files: JobFiles, queries: CoreQueries) -> None:
         self._store = store
@@ -68,14 +100,50 @@ class HistoryExport:
         page = await asyncio.to_thread(self._page, span, reader, devices)
         if page.next:
             return page
-        live = sum(
-            info.array is None and reader.sees(info) and span.since <= info.submitted_at < span.until
-            for info in self._job_cache.newest_first()
-        )
+        live = self._live_between(span.since, span.until, reader)
         left_out = page.left_out | ({_NOT_ENDED: live} if live else {})
         return page.model_copy(update={"left_out": left_out, "cluster": _cluster(nodes)})
 
+    async def recorded(self, since: float, until: float, reader: Reader, most: int) -> Recorded:
+        """The jobs that were submitted between two instants and have ended, whole.
+
+        Raises:
+            InvalidInputError: there are more than ``most``.
+        """
+        jobs: list[RecordedJob] = []
+        left_out: Counter[str] = Counter()
+        after = ""
+        while True:
+            part = await asyncio.to_thread(self._ended, HistorySpan(since, until, after, _PART), reader)
+            jobs += [RecordedJob(job, info.submitted_at, length) for info, job, length in part.jobs]
+            left_out += part.left_out
+            if len(jobs) > most:
+                raise InvalidInputError(f"more than {most:,} jobs between these instants", "ask about a shorter span")
+            if not part.next:
+                break
+            after = part.next
+        live = self._live_between(since, until, reader)
+        return Recorded(jobs, dict(left_out) | ({_NOT_ENDED: live} if live else {}))
+
+    def _live_between(self, since: float, until: float, reader: Reader) -> int:
+        return sum(
+            info.array is None and reader.sees(info) and since <= info.submitted_at < until
+            for info in self._job_cache.newest_first()
+        )
+
     def _page(self, span: HistorySpan, reader: Reader, devices: dict[str, Device]) -> HistoryPage:
+        part = self._ended(span, reader)
+        rows = []
+        for info, job, length_s in part.jobs:
+            asked = _cards(info, job, devices)
+            if asked is None:
+                part.left_out[_UNKNOWN_CARD] += 1
+            else:
+                rows.append(_row(info, job, asked, length_s))
+        return HistoryPage(rows=rows, left_out=dict(part.left_out), next=part.next)
+
+    def _ended(self, span: HistorySpan, reader: Reader) -> _Part:
+        """A part of the jobs that ended, with the seconds that each runs when nothing disturbs it."""
         behind = _place(span.after) if span.after else (span.since, "")
         infos = self._store.jobs.ended_between(behind, span.until, span.limit, reader.owners)
         left_out: Counter[str] = Counter()
@@ -86,19 +154,17 @@ class HistoryExport:
                 continue
             try:
                 file = self._job_files.file_of(info.parent or info.id)
-                found.append((info, build_job(file, info.id, info.user)))
+                job = build_job(file, info.id, info.user)
+                found.append((info, replace(job, queue=info.queue, group=info.group)))
             except MillpondError:
                 left_out[_UNREADABLE] += 1
         whole = self._store.books.computed_s([info.id for info, job in found if info.attempt > 1 and _saves(job)])
-        rows = []
-        for info, job in found:
-            asked = _cards(info, job, devices)
-            if asked is None:
-                left_out[_UNKNOWN_CARD] += 1
-            else:
-                rows.append(_row(info, job, asked, whole.get(info.id)))
         last = f"{infos[-1].submitted_at!r} {infos[-1].id}" if len(infos) == span.limit else ""
-        return HistoryPage(rows=rows, left_out=dict(left_out), next=last)
+        return _Part([(info, job, _length_s(info, whole.get(info.id))) for info, job in found], left_out, last)
+
+
+def _length_s(info: JobInfo, whole_s: float | None) -> float:
+    return max(info.ran_s(info.ended_at or info.submitted_at) or 0.0, whole_s or 0.0)
 
 
 def _place(text: str) -> tuple[float, str]:
@@ -128,14 +194,13 @@ def _saves(job: Job) -> bool:
     return job.checkpoint.mode is not CheckpointMode.NONE
 
 
-def _row(info: JobInfo, job: Job, asked: tuple[int, int], whole_s: float | None) -> TraceRow:
+def _row(info: JobInfo, job: Job, asked: tuple[int, int], length_s: float) -> TraceRow:
     requests = _requests(info, job)
     alike = len(set(requests)) == 1
-    ran_s = info.ran_s(info.ended_at or info.submitted_at) or 0.0
     models = sorted({model for request in requests for model in request.models})
     return TraceRow(
         submit_s=info.submitted_at,
-        duration_s=max(ran_s, whole_s or 0.0),
+        duration_s=length_s,
         gpus=asked[0],
         gpu_milli=asked[1],
         job=info.id,

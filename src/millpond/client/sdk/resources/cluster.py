@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from millpond.client.sdk.transport.connection import RequestFunction, segment
 from millpond.specs.api.server import ServerInfo
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from millpond.specs.api.history import HistoryPage
     from millpond.specs.api.nodes import DeviceStatus, NodeInfo
     from millpond.specs.api.usage import UsageList
+    from millpond.specs.api.what_if import WhatIfInfo
 
 
 class ClusterRequests:
@@ -94,6 +95,20 @@ class ClusterRequests:
         if until is not None:
             params["until"] = until
         return self._ask(UsageList, "GET", "/usage", params=params)
+
+    def what_if(self, question: Mapping[str, Any]) -> WhatIfInfo:
+        """What changes would do to the jobs of the server; nothing is changed. It may take a minute.
+
+        Args:
+            question: the fields of a ``WhatIfRequest``.
+
+        Raises:
+            NotFoundError, InvalidInputError: a change is about what is not there, is none, or is refused.
+            ConflictError: one's last question is not answered yet.
+        """
+        from millpond.specs.api.what_if import WhatIfInfo
+
+        return self._ask(WhatIfInfo, "POST", "/what-if", json=dict(question))
 
     def deliveries(self, limit: int = 100) -> list[DeliveryInfo]:
         """Webhook deliveries, past and pending, newest first."""

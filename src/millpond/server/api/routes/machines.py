@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.description import REFUSALS, api_router
@@ -20,6 +20,7 @@ from millpond.server.api.permits import (
     open_to_all,
 )
 from millpond.server.auth.roles import AccessTarget, Verb
+from millpond.server.http.disconnects import while_connected
 from millpond.server.monitoring.telemetry.sampling import KEPT
 from millpond.server.store.audit import AuditQuery
 from millpond.server.views.history_export import HistorySpan
@@ -33,6 +34,8 @@ from millpond.specs.api.nodes import DeviceList, NodeInfo, NodeList
 from millpond.specs.api.requests import CloseRequest, OpenRequest
 from millpond.specs.api.server import HealthInfo, ServerInfo
 from millpond.specs.api.usage import Grouping, UsageList
+from millpond.specs.api.what_if import WhatIfInfo
+from millpond.specs.api.what_if_request import WhatIfRequest
 
 MostEvents = Annotated[int, Query(ge=1, le=10_000, description="How many.")]
 MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier looks to list of each.")]
@@ -134,6 +137,14 @@ async def history(
 ) -> HistoryPage:
     """Jobs that were submitted in a span and have ended, by submission, as rows of a trace that can be replayed."""
     return await service.history.page(HistorySpan(since, until, after, limit), reader_of(access.caller))
+
+
+@router.post("/what-if")
+async def what_if(
+    body: WhatIfRequest, request: Request, service: ServiceOf, access: Annotated[Access, may(Verb.ASK_WHAT_IF)]
+) -> WhatIfInfo:
+    """What changes of queues, nodes, policies and jobs would do to the jobs of this server. Nothing is changed."""
+    return await while_connected(request, service.what_if.answer(body, access.caller))
 
 
 @router.get("/usage")

@@ -1,26 +1,25 @@
 """What would become of a job if it were submitted now: the real scheduler, on a copy, in a child process.
 
 The copy is a snapshot of the core. The child submits the job, has one cycle decided and returns what concerns the job;
-nothing of it reaches the real core. Run as ``python -m millpond.server.jobs.what_if`` with a request on standard input.
+nothing of it reaches the real core.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
 from millpond.forecasting.durations import Forecast
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision, Start, Stop, Suspend
-from millpond.model.errors import UnavailableError
 from millpond.model.events import DurationPredicted, JobSubmitted
 from millpond.model.workloads import Job
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.deadlines import deadline_info
+from millpond.server.jobs.what_if.child import answer_parent, ask_child
 from millpond.server.views.nodes import reason_info
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.reasons import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
@@ -40,25 +39,8 @@ async def plan_apart(snapshot: str, job: Job, now: float, forecast: Forecast | N
     """
     told = None if forecast is None else [forecast.expected_s, forecast.cautious_s]
     rest = json.dumps({"job": to_plain(job), "forecast": told, "now": now})
-    request = f'{{"snapshot": {snapshot}, {rest[1:]}'.encode()
-    try:
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", __name__),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-    except OSError as error:
-        raise UnavailableError(f"no plan can be made ({error.strerror})", "submit the job without one") from error
-    try:
-        answer, _ = await asyncio.wait_for(child.communicate(request), PLANNED_WITHIN_S)
-    except TimeoutError as error:
-        cause = f"the plan was not ready within {PLANNED_WITHIN_S:g} s"
-        raise UnavailableError(cause, "submit the job without one") from error
-    finally:
-        if child.returncode is None:
-            child.kill()
-    if child.returncode != 0:
-        raise UnavailableError("no plan could be made", "the server's log says why; submit the job without one")
+    request = f'{{"snapshot": {snapshot}, {rest[1:]}'
+    answer = await ask_child(__name__, request, PLANNED_WITHIN_S, "submit the job without a plan")
     return from_json(PlanInfo, answer)
 
 
@@ -140,16 +122,12 @@ def _victim(scheduler: Scheduler, decision: Decision, job: str) -> PlannedVictim
     return PlannedVictim(job=decision.job, user=harmed.user, how=how, cause=decision.cause.value)
 
 
-def main() -> int:
-    """Answer one request."""
-    request = json.load(sys.stdin)
+def _answer(request: dict[str, Any]) -> str:
     job = from_plain(request["job"])
     assert isinstance(job, Job)
     forecast = None if request["forecast"] is None else Forecast(*request["forecast"])
-    made = plan(Scheduler.restore(request["snapshot"]), job, request["now"], forecast)
-    sys.stdout.write(json.dumps(asdict(made)))
-    return 0
+    return json.dumps(asdict(plan(Scheduler.restore(request["snapshot"]), job, request["now"], forecast)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer_parent(_answer))

@@ -1,0 +1,178 @@
+"""What is to be changed, read from a request: events that happen first in the play with the change.
+
+All is checked on a copy of the core, so an unknown name, a value that is refused and a change that is none are errors
+of the request, before anything is played.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from millpond.model.devices import Device, DeviceHealth
+from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.model.events import Event, NodeClosed, NodeJoined, QueueChanged
+from millpond.model.nodes import Cordon, Node
+from millpond.scheduling.scheduler import Scheduler
+from millpond.server.runtime.policies import Policies
+from millpond.simulation.clusters import uniform_cluster
+from millpond.specs.api.what_if_request import QueueSetting, WhatIfRequest
+from millpond.specs.config.queues import broken_promises, parents_first, with_field
+from millpond.specs.errors import SpecError, suggest
+
+MOST_ADDED: Final = 10_000
+"""Nodes of one question."""
+
+
+@dataclass(slots=True)
+class Change:
+    """A change that is made at an instant, as it is put together: events, and the same in words."""
+
+    at: float
+    events: list[Event] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+    def add(self, event: Event, words: str) -> None:
+        """One more event."""
+        self.events.append(event)
+        self.words.append(words)
+
+
+def settings_change(request: WhatIfRequest, scheduler: Scheduler, at: float) -> Change:
+    """What a request changes of queues, policies and nodes.
+
+    Args:
+        scheduler: a copy of the core, which is not changed.
+        at: when it is changed.
+
+    Raises:
+        NotFoundError: a queue or a node is not there.
+        InvalidInputError: a field, value or policy is none; a guarantee cannot hold; or nothing would be changed.
+    """
+    change = Change(at)
+    _change_queues(request.set, scheduler, change)
+    _change_policies(request, scheduler, change)
+    nodes = [view.node for view in scheduler.node_views()]
+    _remove_nodes(request.remove_nodes, nodes, change)
+    _add_nodes(request.add_nodes, nodes, change)
+    return change
+
+
+def _change_queues(settings: Sequence[QueueSetting], scheduler: Scheduler, change: Change) -> None:
+    queues = {status.queue.name: status.queue for status in scheduler.queue_statuses()}
+    changed: dict[str, None] = {}
+    for setting in settings:
+        queue = queues.get(setting.queue)
+        if queue is None:
+            raise NotFoundError(f"no queue {setting.queue!r}", suggest(setting.queue, queues))
+        try:
+            new = with_field(queue, setting.field, setting.value)
+        except SpecError as error:  # which the API would take for one of a job file
+            problem = error.problems[0]
+            raise InvalidInputError(f"{problem.loc}: {problem.message}", problem.hint) from error
+        if new == queue:
+            written = "nothing" if setting.value is None else repr(setting.value)
+            raise InvalidInputError(
+                f"{setting.queue}.{setting.field} is {written} already", "leave it out, or give another value"
+            )
+        queues[queue.name] = new
+        changed[queue.name] = None
+        change.words.append(f"{setting.queue}.{setting.field} = {_written(setting.value)}")
+    for short, name, message, remedy in broken_promises(parents_first(list(queues.values()))) if settings else ():
+        raise InvalidInputError(f"{short}.{name}: {message}", remedy)
+    change.events += [QueueChanged(change.at, queues[name]) for name in changed]
+
+
+def _written(value: Any) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _change_policies(request: WhatIfRequest, scheduler: Scheduler, change: Change) -> None:
+    wanted = Policies(request.ordering or "", request.placement or "", request.preempt, request.reserve)
+    asked = {
+        "ordering": request.ordering,
+        "placement": request.placement,
+        "preempt": request.preempt,
+        "reserve": request.reserve,
+    }
+    asked = {name: value for name, value in asked.items() if value is not None}
+    for name, value in asked.items():
+        wanted.over(scheduler.settings)  # refuses what is no policy
+        if getattr(scheduler.settings, name) == value:
+            raise InvalidInputError(f"{name} is {_written(value)} already", "leave it out, or give another value")
+        change.words.append(f"{name} = {_written(value)}")
+    change.events += wanted.change(scheduler.settings, change.at)
+
+
+def _remove_nodes(names: Sequence[str], nodes: Sequence[Node], change: Change) -> None:
+    known = {node.name for node in nodes}
+    for name in dict.fromkeys(names):
+        if name not in known:
+            raise NotFoundError(f"no node {name!r}", suggest(name, sorted(known)))
+        change.add(
+            NodeClosed(change.at, name, Cordon(change.at, reason="taken away", drain=True)), f"without node {name}"
+        )
+    if len(set(names)) == len(nodes):
+        raise InvalidInputError("no node would be left", "leave one, or add others")
+
+
+def _add_nodes(texts: Sequence[str], nodes: Sequence[Node], change: Change) -> None:
+    taken = {node.name for node in nodes}
+    added = 0
+    for text in texts:
+        new = uniform_cluster(text if ":" in text else f"{text}:{_only_model(nodes, text)}")
+        added += len(new)
+        if added > MOST_ADDED:
+            raise InvalidInputError(f"more than {MOST_ADDED:,} new nodes", "add fewer")
+        pattern = _like(new[0].devices[0].model, len(new[0].devices), nodes)
+        for node in new:
+            name = _free_name(taken)
+            change.events.append(NodeJoined(change.at, _renamed(pattern or node, name)))
+        change.words.append(f"{text} added")
+
+
+def _only_model(nodes: Iterable[Node], text: str) -> str:
+    models = Counter(device.model for node in nodes for device in node.devices)
+    if len(models) != 1:
+        listed = ", ".join(sorted(models)) or "such as A100"
+        raise InvalidInputError(f"--add-nodes {text}: of which model?", f"write {text}:MODEL; here are {listed}")
+    return re.sub(r"[^\w.-]+", "-", next(iter(models)))
+
+
+def _like(model: str, cards: int, nodes: Iterable[Node]) -> Node | None:
+    """A node with so many cards of that model as the cluster would have it; None where it has none of them."""
+    for node in nodes:
+        alike = [device for device in node.devices if re.sub(r"[^\w.-]+", "-", device.model) == model]
+        if len(alike) == len(node.devices) and alike:
+            part = cards / len(node.devices)
+            return replace(
+                node,
+                cpu_milli=round(node.cpu_milli * part),
+                memory_mib=round(node.memory_mib * part),
+                swap_mib=round(node.swap_mib * part),
+                devices=_cards(node.devices, cards),
+                schedulable=True,
+            )
+    return None
+
+
+def _cards(devices: Sequence[Device], count: int) -> tuple[Device, ...]:
+    """So many healthy cards like these."""
+    chosen = devices if count == len(devices) else [replace(devices[0], index=index) for index in range(count)]
+    return tuple(replace(device, health=DeviceHealth.OK, health_detail="") for device in chosen)
+
+
+def _renamed(node: Node, name: str) -> Node:
+    devices: tuple[Device, ...] = tuple(replace(device, uuid=f"{name}/{device.index}") for device in node.devices)
+    return replace(node, name=name, devices=devices)
+
+
+def _free_name(taken: set[str]) -> str:
+    number = 1
+    while f"added-{number}" in taken:
+        number += 1
+    taken.add(f"added-{number}")
+    return f"added-{number}"
