@@ -3,8 +3,9 @@
 Each world draws a tree of queues with guarantees, an ordering, whether it preempts, whether its pool suspends and lets
 equals take turns. In every other one the tree has a floor more, CPUs are scarce, and queues are guaranteed some of
 them. In every third one the tree has any shape, up to four floors, with limits, weights, queues that may not borrow,
-guarantees of CPUs and memory, and work that is not preemptible, or not for some time. A step is one outside event: jobs
-come that run until they are ended, or one ends; then time passes. Between two of them
+guarantees of CPUs and memory, and work that is not preemptible, or not for some time. In every fifth, some of the work
+is background work. A step is one outside event: jobs come that run until they are ended, or one ends; then time passes.
+Between two of them
 
 - every instant comes to rest,
 - no job is evicted for one that was evicted for it, never at one instant, and else only by time,
@@ -44,6 +45,7 @@ from reporting import Table, command_line, emit, note, program
 
 LEAVES = ("red", "blue", "guest", "free", "default")
 CLASSES = (Priority.LOW, Priority.NORMAL, Priority.NORMAL, Priority.HIGH)
+WITH_BACKGROUND = (Priority.BACKGROUND, *CLASSES)
 LATE_S = 10 * 86_400.0
 """After so long a wait nothing is evicted any more."""
 WAITS_S = (1.0, 60.0, 3_600.0, 86_400.0, 2 * LATE_S)
@@ -68,6 +70,7 @@ class Walk:
         self._jobs = 0
         self._event_at = 0.0
         self.is_deep, self._any_tree = seed % 2 == 1, any_tree
+        self._classes = WITH_BACKGROUND if seed % 5 == 4 else CLASSES
         draws = self.draws
         self.preempts, self.turns = draws.random() < 0.5, draws.random() < 0.2
         settings = Settings(
@@ -113,12 +116,12 @@ class Walk:
         self._jobs += 1
         fields = {
             "queue": draws.choice(self._queues),
-            "priority": draws.choice(CLASSES),
+            "priority": draws.choice(self._classes),
             "user": draws.choice("xyz"),
             "checkpoint": draws.choice((Checkpoint(), Checkpoint(CheckpointMode.SIGNAL))),
             "suspendable": draws.choice((Suspendable.SWAP, Suspendable.FREEZE)),
         }
-        if self._any_tree:
+        if self._any_tree and fields["priority"] is not Priority.BACKGROUND:
             fields |= {"preemptible": draws.random() < 0.9, "minimum_run_s": draws.choice((0.0, 0.0, 0.0, 600.0))}
         match draws.choice(("single", "single", "single", "gang", "elastic")):
             case "single":

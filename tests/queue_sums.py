@@ -14,7 +14,8 @@ def check_queue_sums(core: Scheduler) -> None:
     statuses = core.queue_statuses()
     by_name = {status.queue.name: status for status in statuses}
     _check_work(core, by_name)
-    idle = sum(core._state.cluster.idle_milli().values())
+    background = by_name["root"].work.background_milli
+    idle = sum(core._state.cluster.idle_milli().values()) + background  # it leaves for any other work
     for status in statuses:
         share, name = status.share, status.queue.name
         assert share.within + share.borrowed == share.used, name
@@ -33,6 +34,7 @@ def check_queue_sums(core: Scheduler) -> None:
 def _check_work(core: Scheduler, by_name: dict[str, QueueStatus]) -> None:
     """Held, running, waiting and asked of each queue, by going up from each job by the names of parents."""
     held, running, waiting, asked = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    background = Counter[str]()
     for record in core.jobs.values():
         tasks = [task for task in record.tasks if task.holding is not None]
         milli = sum(
@@ -41,15 +43,16 @@ def _check_work(core: Scheduler, by_name: dict[str, QueueStatus]) -> None:
             if task.holding is not None and task.holding.hold.name != "SWAPPED"
         )
         waits = record.state is JobState.QUEUED and not tasks and not record.is_parked and not record.scaled_to_zero
-        queue = record.queue if tasks or not record.state.ended else ""  # that of an ended job may be gone
+        queue = record.job.queue if tasks or not record.state.ended else ""  # that of an ended job may be gone
         while queue:
-            held[queue] += milli
+            (background if record.job.is_background else held)[queue] += milli
             running[queue] += record.id in core._state.running
             waiting[queue] += waits
             asked[queue] += sum(r.desired * r.request.gpu_milli for r in record.job.roles) if waits else 0
             queue = by_name[queue].queue.parent
     for name, status in by_name.items():
         assert status.share.used == status.work.held.gpu_milli == held[name], name
+        assert status.work.background_milli == background[name], name
         assert status.work.running == running[name], name
         assert (status.work.waiting, status.work.asked_milli) == (waiting[name], asked[name]), name
 

@@ -307,6 +307,15 @@ def test_queues_are_listed_below_one_another_in_80_columns(server, run_pond):
     assert len(out.splitlines()[2]) - len("  a-group-of-forty-people") + len("  vision-long") <= 80
 
 
+def test_what_background_work_holds_is_shown_beside_what_queues_hold(server, run_pond):
+    root, team = QUEUES["queues"]
+    server.will(200, {"queues": [root, {**team, "background_gpu_milli": 1500}]})
+    _, out, _ = run_pond("queue", "show")
+    head, _, last = out.splitlines()
+    assert head.split()[:3] == ["QUEUE", "USED", "BACKGROUND"]
+    assert last.split()[1:3] == ["10.5", "1.5"]
+
+
 @pytest.mark.parametrize(
     ("status", "body", "answer"),
     [(200, DETAIL, (0, "vision\n")), (404, {"error": {"cause": "no queue 'visoin'", "remedy": ""}}, (4, ""))],

@@ -20,7 +20,7 @@ from millpond.model.events import Ended, JobSubmitted
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
 from millpond.model.windows import MINUTES_A_DAY, Window
-from millpond.model.workloads import Job, Role
+from millpond.model.workloads import UNBOUNDED_PREEMPTIONS, Job, Priority, Role
 
 MODEL_TYPES = sorted(
     {
@@ -66,10 +66,15 @@ def windows() -> st.SearchStrategy[Window]:
 
 
 def jobs() -> st.SearchStrategy[Job]:
-    """Valid jobs."""
+    """Valid jobs: background work is not protected."""
+    unprotected = {"preemptible": True, "minimum_run_s": 0.0, "preemption_budget": UNBOUNDED_PREEMPTIONS}
+
+    def made(priority: Priority, **given: Any) -> Job:
+        return Job(priority=priority, **given | (unprotected if priority is Priority.BACKGROUND else {}))
+
     free = {f.name: fitting(hint) for f, hint in fields_of(Job) if f.name not in ("id", "roles", "retries")}
     some_roles = st.lists(roles(), min_size=1, max_size=2).map(tuple)
-    return st.builds(Job, id=st.text(min_size=1, max_size=120), roles=some_roles, retries=st.integers(0, 9), **free)
+    return st.builds(made, id=st.text(min_size=1, max_size=120), roles=some_roles, retries=st.integers(0, 9), **free)
 
 
 def fields_of(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:

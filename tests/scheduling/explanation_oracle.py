@@ -139,7 +139,8 @@ class Supposition:
 
     def unbounded(self) -> Supposition:
         """No quota of any kind binds."""
-        for node in list(self.state.queues.by_name.values()):
+        queues = self.state.queues
+        for node in [each for each in queues.by_name.values() if each is not queues.background]:
             self.core.handle(QueueChanged(self.now, replace(node.queue, limit=None, borrows=True)))
         for account in list(self.state.limits.by_account):
             self.core.handle(LimitChanged(self.now, Limit(*account)))

@@ -15,6 +15,7 @@ from millpond.model.tenants import Queue
 from millpond.model.topology import Level
 from millpond.model.windows import Window
 from millpond.model.workloads import (
+    UNBOUNDED_PREEMPTIONS,
     Checkpoint,
     CheckpointMode,
     FailureRule,
@@ -179,4 +180,7 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
         retry_delay=draw(st.sampled_from((RetryDelay(), RetryDelay(60.0)))),
         keep_s=draw(st.sampled_from((0.0, 100.0))),
     )
+    if draw(st.integers(0, 5)) == 0:
+        job = replace(job, preemptible=True, minimum_run_s=0.0, preemption_budget=UNBOUNDED_PREEMPTIONS)
+        job = replace(job, priority=Priority.BACKGROUND)
     return replace(job, **fixed)

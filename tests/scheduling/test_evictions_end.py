@@ -52,7 +52,7 @@ def worlds(draw: st.DrawFn, preempt: bool) -> World:
 def jobs(draw: st.DrawFn, id_: str) -> Job:
     fields = {
         "queue": draw(st.sampled_from(LEAVES)),
-        "priority": draw(st.sampled_from((Priority.LOW, Priority.NORMAL, Priority.HIGH))),
+        "priority": draw(st.sampled_from((Priority.BACKGROUND, Priority.LOW, Priority.NORMAL, Priority.HIGH))),
         "checkpoint": draw(st.sampled_from((SAVES, Checkpoint()))),
     }
     match draw(st.sampled_from(("single", "gang", "elastic"))):

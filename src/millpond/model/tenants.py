@@ -8,6 +8,8 @@ from millpond.model.resources import Amount
 
 ROOT_QUEUE = "root"
 DEFAULT_QUEUE = "default"
+BACKGROUND_QUEUE = "(background)"
+"""Outside the tree: what background work is counted for, whatever queue it was submitted to. No queue has this name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from millpond.model.nodes import DEFAULT_POOL
 from millpond.model.resources import TaskRequest
 from millpond.model.sharing import ShareClass
 from millpond.model.states import Outcome
-from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE
 from millpond.model.topology import Level
 from millpond.model.windows import Window
 
 LONGEST_JOB_ID: Final = 120
+UNBOUNDED_PREEMPTIONS: Final = 1_000_000
 _MOST_STEPS: Final = 60
 """So often a delay is made longer: beyond that, any is the longest."""
 
@@ -34,6 +35,8 @@ class Kind(StrEnum):
 class Priority(IntEnum):
     """Classes of urgency; a higher class goes first and may preempt a lower one."""
 
+    BACKGROUND = -1
+    """Outside every quota: it takes what is idle, and leaves for all other work."""
     LOW = 0
     NORMAL = 1
     HIGH = 2
@@ -195,7 +198,7 @@ class Job:
     checkpoint: Checkpoint = Checkpoint()
     preemptible: bool = True
     minimum_run_s: float = 0.0
-    preemption_budget: int = 1_000_000
+    preemption_budget: int = UNBOUNDED_PREEMPTIONS
     deadline_s: float | None = None
     group: str = ""
     windows: tuple[Window, ...] = ()
@@ -214,11 +217,27 @@ class Job:
             raise InvalidInputError(f"all roles of job {self.id!r} are daemons", "say which role does the work")
         if self.retries < 0:
             raise InvalidInputError(f"job {self.id!r} has {self.retries} retries", "use zero or more")
+        is_protected = not self.preemptible or self.minimum_run_s > 0 or self.preemption_budget < UNBOUNDED_PREEMPTIONS
+        if self.is_background and is_protected:
+            raise InvalidInputError(
+                f"job {self.id!r} is background work, and protected from preemption",
+                "leave the protection out, or use priority low",
+            )
 
     def failure_rule(self, role_index: int) -> FailureRule:
         """Which failures of a role's tasks are tried again."""
         own = self.roles[role_index].failures
         return self.failures if own is None else own
+
+    @property
+    def is_background(self) -> bool:
+        """Whether it runs outside every quota, on what is idle."""
+        return self.priority is Priority.BACKGROUND
+
+    @property
+    def charged_queue(self) -> str:
+        """The queue that it stands in, and that its usage counts for; all background work has one of its own."""
+        return BACKGROUND_QUEUE if self.is_background else self.queue
 
     @property
     def task_count(self) -> int:

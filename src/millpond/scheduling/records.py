@@ -120,6 +120,7 @@ class JobRecord:
 
     Attributes:
         demand: what it asks for, shared with all jobs that ask for the same.
+        queue: the one that its usage counts for.
         amount: what all its tasks together count for in quotas; ``count_tasks`` keeps it.
         elastic, gpu_milli: as in its demand.
         sequence: order of arrival.
@@ -217,7 +218,7 @@ class JobRecord:
 
     def __post_init__(self) -> None:
         job, demand = self.job, self.demand
-        self.id, self.queue = job.id, job.queue
+        self.id, self.queue = job.id, job.charged_queue
         self.gpu_milli, self.elastic, self.amount = demand.gpu_milli, demand.elastic, demand.amount
         self.requeued_at = self.submitted_at
         tasks = self._tasks = []

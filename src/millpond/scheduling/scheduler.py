@@ -139,7 +139,7 @@ class Scheduler:
                 self._start_work()
             # 4. Jobs that share devices in turns rotate; what has been suspended for too long ends.
             if state.suspended and not state.is_unfinished:
-                self._time_slicing.rotate(Priority.LOW, free_only=False)
+                self._time_slicing.rotate(Priority.BACKGROUND, free_only=False)
                 end_overlong(state)
             state.end_cycle()
         decisions, state.outbox = state.outbox, []
@@ -162,7 +162,7 @@ class Scheduler:
         """Step 2. Work of a higher class that waits goes first, in step 3."""
         state = self._state
         # While nothing new may start, waiting work is not in the way of suspended work.
-        ahead = Priority.LOW if state.holds else state.waiting.highest_class()
+        ahead = Priority.BACKGROUND if state.holds else state.waiting.highest_class()
         lent = bool(state.holds) or not state.waiting.count
         left = resume_suspended(state, self._claims, self._migrations, ahead, lent=lent)
         if state.is_unfinished:
@@ -189,7 +189,7 @@ class Scheduler:
                     self._overdue.promote()
                 self._walk.run()
             if state.suspended and not state.is_unfinished:
-                resume_suspended(state, self._claims, self._migrations, Priority.LOW)
+                resume_suspended(state, self._claims, self._migrations, Priority.BACKGROUND)
 
     @property
     def is_unfinished(self) -> bool:

@@ -18,7 +18,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import ROOT_QUEUE, Limit
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Priority
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
@@ -28,7 +28,7 @@ from millpond.scheduling.ordering.arrivals import ArrivalHistory
 from millpond.scheduling.ordering.base import Ordering, cards
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.idle_time import IdleTime
-from millpond.scheduling.ordering.line_table import KEY, REQUEST, BoolArray
+from millpond.scheduling.ordering.line_table import KEY, PRIORITY, REQUEST, BoolArray
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
@@ -191,7 +191,7 @@ class State:
                 if due < NEVER:
                     record.rekey_at = due
                     heapq.heappush(self.rekeys, (due, record.sequence, record.id))
-                if self.ordering.bounds_waits:
+                if self.ordering.bounds_waits and not record.job.is_background:
                     record.look_at = max(record.requeued_at + FIRST_LOOK_S, self.now)
                     heapq.heappush(self.looks, (record.look_at, record.sequence, record.id))
         self.fresh.clear()
@@ -245,7 +245,7 @@ class State:
         cluster = self.cluster
         return (
             self._may_hold_back
-            and not (record.elastic or record.overdue)
+            and not (record.elastic or record.overdue or record.job.is_background)
             and self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
         )
 
@@ -257,6 +257,7 @@ class State:
         rigid = np.array([demand is not None and not demand.elastic for demand in table.requests.items], dtype=np.bool_)
         held, soonest = self.ordering.held_lines(table, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
         held &= rigid[table.number(REQUEST)] & (table.figure(KEY) >= 0.0)
+        held &= table.figure(PRIORITY) > Priority.BACKGROUND
         return held, None if soonest < 0 else self.waiting.lines[table.keys[soonest]][0][2]
 
     @property
@@ -299,7 +300,7 @@ class State:
     def jobs_of_queue(self, queue: str) -> int:
         """How many jobs of a queue wait, or hold something."""
         return sum(
-            record.queue == queue and (not record.state.ended or record.id in self.running)
+            record.job.queue == queue and (not record.state.ended or record.id in self.running)
             for record in self.jobs.values()
         )
 

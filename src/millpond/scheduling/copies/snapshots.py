@@ -36,7 +36,7 @@ FORMAT = 3
 
 def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHandlers) -> dict[str, Any]:
     """Everything that decisions depend on."""
-    cluster = state.cluster
+    cluster, queues = state.cluster, state.queues
     claims.prune()
     return {
         "format": FORMAT,
@@ -46,7 +46,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "next_decision": state.next_decision,
         "next_sequence": state.next_sequence,
         "pools": [to_plain(pool) for pool in cluster.pools.values()],
-        "queues": [to_plain(node.queue) for node in state.queues.by_name.values()],
+        "queues": [to_plain(node.queue) for node in queues.by_name.values() if node is not queues.background],
         "limits": [to_plain(limit) for limit in state.limits.by_account.values()],
         "names": cluster.words.plain(),
         "cordons": state.cordons.snapshot(),

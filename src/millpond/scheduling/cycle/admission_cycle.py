@@ -13,6 +13,7 @@ from enum import Enum
 
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
+from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import Claims, both, charge_placed
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
@@ -89,9 +90,12 @@ class AdmissionCycle:
         """Whether the ordering may displace running work now."""
         self._bounded = False
         self._least_priority = float("inf")
+        self._has_background = False
         self._kept_out: dict[LineKey, tuple[int, int]] = {}
         self._no_room: dict[RequestClass, list[tuple[int, int]]] = {}
         """Where a request has found no room in this walk, and what kept it off nodes then; kept where that pays."""
+        self._in_vain: set[tuple[RequestClass, tuple[int, int]]] = set()
+        """For which requests background work would leave in vain in this walk, with what keeps them off nodes."""
         self._is_long = False
         self._blocked: set[str] = set()
 
@@ -148,7 +152,8 @@ class AdmissionCycle:
                 rank = standing.rank(record)
                 while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
                     self._grow(gangs.pop()[1], outcome)
-            if record.job.pool in self._blocked:
+            is_background = record.job.is_background
+            if record.job.pool in self._blocked and not is_background:
                 if state.ordering.strict:
                     continue
                 self._claims.bind(record, standing)
@@ -156,7 +161,7 @@ class AdmissionCycle:
             verdict = self._consider(record, outcome)
             if verdict is AdmissionVerdict.BLOCKED:
                 outcome.blocked.append(record)
-                if record.job.pool not in self._blocked:
+                if record.job.pool not in self._blocked and not is_background:
                     self._block(record, standing)
                     if not self._time_slicing.takes_place_in(record.job.pool):
                         lines.pass_over(record.job.pool, wholly=state.ordering.strict)
@@ -221,7 +226,10 @@ class AdmissionCycle:
         settings = state.settings
         self._bounded = state.has_bounds
         self._displaces = state.ordering.displaces and claims.displaced_at < state.now
-        self._least_priority = self._lowest_class() if settings.preempt_by_priority else float("inf")
+        lowest = self._lowest_class()
+        self._has_background = lowest == Priority.BACKGROUND
+        self._least_priority = lowest if settings.preempt_by_priority or self._has_background else float("inf")
+        self._in_vain.clear()
         self._kept_out.clear()
         self._no_room.clear()
         self._is_long = not state.waiting.are_few
@@ -303,6 +311,7 @@ class AdmissionCycle:
         """Go on with a plan that stands on the trial ledger: there is more room then, and less that could leave."""
         outcome.plans.append(plan)
         self._no_room.clear()
+        self._in_vain.clear()
         charge_placed(self._state, plan.record, plan.placed)
         outcome.placed.append((plan.record, plan.placed, plan.cause))
         return AdmissionVerdict.PLACED
@@ -331,7 +340,7 @@ class AdmissionCycle:
 
     def _might_make_room(self, record: JobRecord) -> bool:
         """A quick check whether any rule could make work leave for the job."""
-        return (
+        return not record.job.is_background and (
             self._least_priority < record.job.priority
             or is_guaranteed(self._state, record)
             or self._might_displace(record)
@@ -343,17 +352,34 @@ class AdmissionCycle:
 
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
+        if self._has_background:
+            plan = self._clear_background(record)
+            if plan is not None:
+                return plan
         if is_guaranteed(self._state, record):
             plan = self._planner.by_guarantee(record, self._claims.mask(record))
             if plan is not None:
                 return plan
-        if self._least_priority < record.job.priority:
+        if self._state.settings.preempt_by_priority and self._least_priority < record.job.priority:
             plan = self._planner.by_priority(record, self._claims.mask(record))
             if plan is not None:
                 return plan
         if self._might_displace(record):
             return self._planner.by_ordering(record, self._claims.mask(record))
         return None
+
+    def _clear_background(self, record: JobRecord) -> Plan | None:
+        """A plan by which background work alone leaves."""
+        queues, least = self._state.queues, record.demand.least_amount
+        if least.gpu_milli > self._state.cluster.free_gpu_milli + queues.background.gpu_milli:
+            return None
+        request = record.demand, self._claims.kept_off(record)
+        if request in self._in_vain:
+            return None
+        plan = self._planner.of_background(record, self._claims.mask(record))
+        if plan is None:
+            self._in_vain.add(request)
+        return plan
 
     def _reserve(self, record: JobRecord) -> None:
         """Keep room for the first blocked job of a pool, if wanted; looked for anew whenever room has appeared.

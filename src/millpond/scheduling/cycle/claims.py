@@ -281,8 +281,8 @@ class Claims:
 
     def keeps_out(self, record: JobRecord) -> bool:
         """Whether the reservation alone keeps this job off its nodes."""
-        if not self.reservations:
-            return False
+        if not self.reservations or record.job.is_background:
+            return False  # background work leaves as soon as it is in the way
         kept = self.reservations.get(record.job.pool)
         if kept is None or kept.job == record.id or record.job.pool in self._not_reached:
             return False

@@ -143,7 +143,8 @@ class TableHeads(Heads):
         number = self._table.pools.number_of(pool)
         if number is not None:
             self._passed_over.add(number)
-            self._leave_out(self._table.number(POOL) == number if wholly else self._cannot_start())
+            of_pool = (self._table.number(POOL) == number) & ~self._prospects.is_background
+            self._leave_out(of_pool if wholly else self._cannot_start())
 
     def _cannot_start(self) -> BoolArray:
         prospects = self._prospects

@@ -89,7 +89,8 @@ class Prospects:
         table, above, classes = self._table, self._table.figure(DISPLACES_ABOVE), self._classes
         displace: BoolArray = np.zeros(len(table), dtype=np.bool_)
         # Few lines pass the first bound, and fewer the next.
-        rows = np.flatnonzero(above < np.array([bounds.of_class(each) for each in Priority])[classes])
+        of_classes = np.array([bounds.of_class(each) for each in Priority])
+        rows = np.flatnonzero(above < of_classes[classes - Priority.BACKGROUND])
         if len(rows):
             firsts, of_rows = self._alike(rows, self._requests)
             least = np.full(len(firsts), np.inf)
@@ -113,6 +114,12 @@ class Prospects:
         """(lines,) what is asked for, and of which class of priority it is."""
         requests: Int64Array = self._table.number(REQUEST) * len(Priority) + self._classes
         return requests
+
+    @cached_property
+    def is_background(self) -> BoolArray:
+        """(lines,) whether what stands in it is background work, which no reservation keeps off."""
+        background: BoolArray = self._classes == Priority.BACKGROUND
+        return background
 
     @cached_property
     def _classes(self) -> Int64Array:
@@ -146,7 +153,7 @@ class Prospects:
         bound = np.array(until)[table.number(POOL)]
         kept_off: BoolArray = bound < np.inf
         if kept_off.any():
-            kept_off &= self._cautious_ends > bound
+            kept_off &= (self._cautious_ends > bound) & ~self.is_background
         return kept_off
 
     @cached_property

@@ -77,6 +77,7 @@ class Replanner:
             return
         active = [*state.waiting, *(r for r in state.running.values() if r.state is JobState.RUNNING)]
         active = state.ordering.arrange(active, state.now)
+        active.sort(key=lambda record: record.job.is_background)
         if state.settings.preemption_cost.is_free:
             self._repack([record for record in active if not self._is_protected(record)])
         else:

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.nodes.topology_groups import required_groups
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import SLOT_SEQUENCE, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_PRIORITY, SLOT_SEQUENCE, FloatArray
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -154,6 +155,8 @@ class Reserver:
         roster, arrays = state.roster, state.cluster.arrays
         count = arrays.node_count
         ends = state.ordering.time_left.ends(roster.live, state.now)
+        if roster.least_priority() == Priority.BACKGROUND:
+            ends = np.where(roster.live[SLOT_PRIORITY] == Priority.BACKGROUND, state.now, ends)  # it leaves when asked
         if kept:
             stay, soonest = roster.slots_on(np.array(kept, dtype=np.int64)), ends
             ends = state.ordering.time_left.cautious_ends(roster.live, state.now)

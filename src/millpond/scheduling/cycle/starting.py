@@ -66,7 +66,7 @@ class Starter:
                 continue
             if self._take_again(record, placed):
                 self.start(record, placed, cause)
-            elif not grows:  # a gang that grows has another turn in the next cycle
+            elif not (grows or record.job.is_background):  # these have another turn in the next cycle
                 claims.put(record.id, Claim(placed, _victims(record, placed, plans), cause, record.id in asking))
         for plan in plans:
             for moved, placed in plan.moved:

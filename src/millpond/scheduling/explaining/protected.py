@@ -89,7 +89,8 @@ def _those_below(state: State, record: JobRecord, by: Entitlement) -> tuple[list
             continue
         if len(may_leave) + len(protected) == MOST_BELOW:
             break
-        is_lower = state.settings.preempt_by_priority and other.job.priority < record.job.priority
+        is_lower = other.job.priority < record.job.priority
+        is_lower &= state.settings.preempt_by_priority or other.job.is_background
         by_guarantee = by is Entitlement.GUARANTEE and rule.is_open(record, other, by)
         if not is_lower and not by_guarantee:
             continue

@@ -33,12 +33,14 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
         return _limited(exceeded, held, amount, claimed=bool(claims.by_job))
     if not state.lends(record, amount):
         hours = state.cluster.pools[record.job.pool].lending
+        why = f"{gpus_text(amount.gpu_milli)} more would exceed the guarantee of queue {record.queue}"
+        if record.job.is_background:
+            why = "background work has no guarantee"
         return Reason(
             Cause.LENDING_OVER,
-            f"{gpus_text(amount.gpu_milli)} more would exceed the guarantee of queue {record.queue}, and pool "
-            f"{record.job.pool} lends only in its hours ({' and '.join(map(str, hours))})",
+            f"{why}, and pool {record.job.pool} lends only in its hours ({' and '.join(map(str, hours))})",
             (("asked_milli", amount.gpu_milli),),
-            blocked_by=record.queue,
+            blocked_by=record.job.queue,
             opens_at=windows.opens_at(hours, state.now),
         )
     if limiting is not None:

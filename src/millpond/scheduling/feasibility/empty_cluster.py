@@ -163,7 +163,7 @@ def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
         sum(role.minimum * role.request.cpu_milli for role in job.roles),
         sum(role.minimum * role.request.memory_mib for role in job.roles),
     )
-    for node in state.queues.by_name[job.queue].path:
+    for node in state.queues.by_name[job.charged_queue].path:
         limit = node.queue.limit
         beyond = None if limit is None else QueueNode(node.queue, None).first_beyond(limit, asked)
         if beyond is not None:
@@ -173,7 +173,7 @@ def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
 
 def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
     """A queue that may not borrow, and lives on a guarantee of less than the job asks for."""
-    leaf = state.queues.by_name[job.queue]
+    leaf = state.queues.by_name[job.charged_queue]
     bounds = leaf.confined_to
     if leaf.is_confined and not any(node.unused().within_guarantee(asked) for node in leaf.guarantors):
         bounds = (*bounds, max(leaf.path, key=lambda node: node.queue.guarantee.gpu_milli))

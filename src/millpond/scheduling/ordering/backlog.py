@@ -20,8 +20,8 @@ class Backlog:
     __slots__ = ("_jobs", "_work")
 
     def __init__(self) -> None:
-        self._work: dict[str, list[int]] = {}
-        self._jobs: dict[str, list[int]] = {}
+        self._work: dict[str, dict[Priority, int]] = {}
+        self._jobs: dict[str, dict[Priority, int]] = {}
         """By pool, for each class of priority: the work, and of how many jobs."""
 
     def add(self, record: JobRecord, sign: int) -> None:
@@ -29,8 +29,8 @@ class Backlog:
         pool, priority = record.job.pool, record.job.priority
         work = self._work.get(pool)
         if work is None:
-            work = self._work[pool] = [0] * len(Priority)
-            self._jobs[pool] = [0] * len(Priority)
+            work = self._work[pool] = dict.fromkeys(Priority, 0)
+            self._jobs[pool] = dict.fromkeys(Priority, 0)
         work[priority] += sign * record.work
         self._jobs[pool][priority] += sign
 
@@ -41,14 +41,17 @@ class Backlog:
 
     def copy_from(self, other: Backlog) -> None:
         """Let the same work wait."""
-        self._work = {pool: list(work) for pool, work in other._work.items()}
-        self._jobs = {pool: list(jobs) for pool, jobs in other._jobs.items()}
+        self._work = {pool: dict(work) for pool, work in other._work.items()}
+        self._jobs = {pool: dict(jobs) for pool, jobs in other._jobs.items()}
 
     def of(self, pool: str) -> Iterator[tuple[int, int, int]]:
         """For each class of priority of a pool: the class, the work, and how many jobs."""
-        return zip(Priority, self._work.get(pool, ()), self._jobs.get(pool, ()), strict=False)
+        jobs = self._jobs.get(pool, {})
+        return ((level, work, jobs[level]) for level, work in self._work.get(pool, {}).items())
 
     def beside(self, record: JobRecord) -> tuple[int, int]:
         """What else waits in the pool of a waiting job, in its class and above: the work, and how many jobs."""
         pool, priority = record.job.pool, record.job.priority
-        return sum(self._work[pool][priority:]) - record.work, sum(self._jobs[pool][priority:]) - 1
+        levels = [level for level in Priority if level >= priority]
+        work, jobs = self._work[pool], self._jobs[pool]
+        return sum(work[level] for level in levels) - record.work, sum(jobs[level] for level in levels) - 1

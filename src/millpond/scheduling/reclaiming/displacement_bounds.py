@@ -7,6 +7,7 @@ is one: on some node all those must leave without whom there is no room, and it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -113,7 +114,7 @@ class FreedRoom:
     """
 
     nodes: Int64Array
-    highest: tuple[float, ...]
+    highest: Mapping[Priority, float]
     leaving: int
     change_head: int
 
@@ -238,14 +239,14 @@ class DisplacementBounds:
         """See which nodes have changed since work was asked to leave."""
         arrays, leaving = self._state.cluster.arrays, len(self._running.leaving)
         if not self._freed_rooms:  # nothing was looked up before
-            self._freed_rooms.append(FreedRoom(_NO_NODES, (), leaving, arrays.change_head))
+            self._freed_rooms.append(FreedRoom(_NO_NODES, {}, leaving, arrays.change_head))
         last = self._freed_rooms[-1]
         if leaving == last.leaving:
             return
         nodes = arrays.changed_since(last.change_head)
         slots = self._state.roster.slots_on(nodes)
-        highest = [float(self._running.bounds(each)[slots].max(initial=-np.inf)) for each in Priority]
-        self._freed_rooms.append(FreedRoom(nodes, tuple(highest), leaving, arrays.change_head))
+        highest = {each: float(self._running.bounds(each)[slots].max(initial=-np.inf)) for each in Priority}
+        self._freed_rooms.append(FreedRoom(nodes, highest, leaving, arrays.change_head))
 
     def _bound(self, record: JobRecord, above: float, nodes: Int64Array | None) -> float:
         """See ``room_below``; for all nodes if they are None."""

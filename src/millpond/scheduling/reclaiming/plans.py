@@ -1,9 +1,9 @@
 """Plans: whom to ask to leave so that one waiting job gets its whole placement, proved before anyone is asked.
 
-``tenancy.displacement`` says who may be asked, by one of three entitlements. *Guarantee*: a queue within its guarantee
+``tenancy.displacement`` says who may be asked, by one of four entitlements. *Guarantee*: a queue within its guarantee
 takes back what others borrowed. *Priority*: a higher class ends lower work. *Ordering*: a selective ordering lets a
-waiting job displace running work whose key is enough worse to pay for the preemption. An elastic job asks for its least
-size only.
+waiting job displace running work whose key is enough worse to pay for the preemption. Before all of these, any job but
+background work itself has background work leave. An elastic job asks for its least size only.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_admitted, is_covered_alike, limit_in_the_way
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 from millpond.scheduling.tenancy.queue_rank import QueueRank
+
+BACKGROUND_HARM = 1e-9
+"""So little what background work loses counts beside what other work does."""
 
 
 class Planner:
@@ -95,7 +98,7 @@ class Planner:
         parts, limiting = self._parts(is_open), limit_in_the_way(state, record)
         if not parts and limiting is None and not any(map(is_open, self._in_the_way(record))):
             return None
-        allowed = self._displaceable(slots, (Priority.LOW, Priority.CRITICAL), Entitlement.GUARANTEE, is_open)
+        allowed = self._displaceable(slots, (Priority.BACKGROUND, Priority.CRITICAL), Entitlement.GUARANTEE, is_open)
         if not parts and not allowed.any():
             return None
         harm, preference = self._lost_work(slots)
@@ -118,9 +121,16 @@ class Planner:
 
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
+        return self._of_lower_classes(record, mask, Entitlement.PRIORITY, record.job.priority - 1)
+
+    def of_background(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+        """Have background work leave, and no other."""
+        return self._of_lower_classes(record, mask, Entitlement.OUTSIDE_QUOTAS, Priority.BACKGROUND)
+
+    def _of_lower_classes(self, record: JobRecord, mask: NodeMask | None, by: Entitlement, highest: int) -> Plan | None:
         slots = self.state.roster.live
-        is_open, still = self._entitled(record, Entitlement.PRIORITY)
-        allowed = self._displaceable(slots, (Priority.LOW, record.job.priority - 1), Entitlement.PRIORITY, is_open)
+        is_open, still = self._entitled(record, by)
+        allowed = self._displaceable(slots, (Priority.BACKGROUND, highest), by, is_open)
         parts = self._parts(is_open)
         if not parts and not allowed.any():
             return None
@@ -229,6 +239,11 @@ class Planner:
         return self._shrink.candidates(may_ask, self._running.leaving)
 
     def _lost_work(self, slots: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Harm: GPU-seconds of the present run, at least one. Preference: the youngest run leaves first."""
+        """Harm: GPU-seconds of the present run, at least one; hardly any for background work, which leaves first.
+
+        Preference: the youngest run leaves first.
+        """
         run = np.maximum(self.state.now - slots[SLOT_STARTED], 0.0) + 1.0
-        return run * slots[SLOT_CARDS], slots[SLOT_STARTED].copy()
+        harm = run * slots[SLOT_CARDS]
+        harm[slots[SLOT_PRIORITY] == Priority.BACKGROUND] *= BACKGROUND_HARM
+        return harm, slots[SLOT_STARTED].copy()

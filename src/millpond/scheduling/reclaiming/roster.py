@@ -102,7 +102,7 @@ class Roster:
         self.records: list[JobRecord | None] = [None] * 64
         self.version = 0
         """Rises with every change."""
-        self._by_priority = [0] * len(Priority)
+        self._by_priority = dict.fromkeys(Priority, 0)
         self._owner_numbers: dict[tuple[str, bool], int] = {}
         self._slot_rows: list[tuple[int, ...]] = [()] * 64
         self._rows_used = 0
@@ -120,7 +120,7 @@ class Roster:
             setattr(self, name, getattr(other, name))
         self.records = [None] * len(other.records)
         self.records[: other.width] = [record and jobs[record.id] for record in other.records[: other.width]]
-        self._by_priority, self._slot_rows = list(other._by_priority), list(other._slot_rows)
+        self._by_priority, self._slot_rows = dict(other._by_priority), list(other._slot_rows)
         self._owner_numbers = dict(other._owner_numbers)
         self._rows_used = other._rows_used
         self._free_rows, self._free_slots = list(other._free_rows), list(other._free_slots)
@@ -259,7 +259,7 @@ class Roster:
 
     def least_priority(self) -> float:
         """The lowest class among the jobs on the roster; infinite when it is empty."""
-        for priority, count in enumerate(self._by_priority):
+        for priority, count in self._by_priority.items():
             if count:
                 return float(priority)
         return float("inf")

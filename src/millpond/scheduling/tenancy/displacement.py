@@ -12,7 +12,9 @@ from there up are common to both.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
    (``tenancy.queue_rank``), then by their keys. Behind the first job of a pool that found no room no later queue takes
    room from others, or the weights would give way to whichever queue has the lower keys.
-4. What leaves stays borrowed: no eviction lets a job that it ends be covered by a guarantee of its own side, nor one
+4. Background work (``Priority.BACKGROUND``) lives on no guarantee and displaces nothing: it leaves for all other work,
+   before any of that leaves.
+5. What leaves stays borrowed: no eviction lets a job that it ends be covered by a guarantee of its own side, nor one
    that has left for others by any; nor, where the newcomer borrows and would have to give the room back, one that waits
    by a guarantee of the side of what leaves.
 
@@ -49,6 +51,8 @@ class Entitlement(Enum):
     """Asked only for a job that is within the guarantee of its queue."""
     PRIORITY = "priority"
     ORDERING = "ordering"
+    OUTSIDE_QUOTAS = "outside quotas"
+    """What leaves is background work, and the job is not."""
 
 
 class GuaranteeHolders:
@@ -134,6 +138,8 @@ class Displacement:
         if by is Entitlement.GUARANTEE:
             amount, with_cards = record.demand.least_amount, victim.gpu_milli > 0
             return self._state.queues.may_take_back(record.queue, amount, victim.queue, with_cards=with_cards)
+        if by is Entitlement.OUTSIDE_QUOTAS:
+            return victim.job.is_background and not record.job.is_background
         newcomer, holder = record.job.priority, victim.job.priority
         if by is Entitlement.PRIORITY:
             return holder < newcomer
@@ -173,7 +179,7 @@ class Displacement:
         return by is Entitlement.GUARANTEE or self._would_be_owed(record, victim, guarantor)
 
     def _stays_borrowed(self, record: JobRecord, victim: JobRecord, beside: Sequence[JobRecord]) -> bool:
-        """Rule 4: for guarantees of the side of running work, and for common ones of those that left for others."""
+        """Rule 5: for guarantees of the side of running work, and for common ones of those that left for others."""
         queues, amount = self._state.queues, record.demand.least_amount
         path, covers = queues.by_name[record.queue].path, queues.guarantor(record.queue, amount)
         borrows = covers is None or covers in queues.by_name[victim.queue].path

@@ -1,7 +1,7 @@
 """Limits of users and groups: how many jobs may run at once, and how much they may hold together.
 
 A user's limit counts their work in all queues; a queue's counts the work of all its users, beside what the queue tree
-itself bounds. Nothing is counted while there is no limit.
+itself bounds. Background work counts for neither. Nothing is counted while there is no limit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 
 from millpond.model.resources import Amount
-from millpond.model.tenants import Limit
+from millpond.model.tenants import BACKGROUND_QUEUE, Limit
 from millpond.model.workloads import Job
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.records import JobRecord
@@ -109,6 +109,8 @@ class AccountLimitUsage:
     def room(self, user: str, queue: str) -> tuple[float, float]:
         """The most compute and CPU, in milli, that ``exceeded`` may allow one more job; below 0 where none may run."""
         milli = cpu = math.inf
+        if queue == BACKGROUND_QUEUE:
+            return milli, cpu
         for account in ((user, ""), ("", queue)):
             limit = self.by_account.get(account)
             if limit is not None:
@@ -159,5 +161,5 @@ def _left(most: int | None, held: int) -> float:
     return math.inf if most is None else max(most - held, 0)
 
 
-def _accounts(job: Job) -> tuple[Account, Account]:
-    return (job.user, ""), ("", job.queue)
+def _accounts(job: Job) -> tuple[Account, ...]:
+    return () if job.is_background else ((job.user, ""), ("", job.queue))

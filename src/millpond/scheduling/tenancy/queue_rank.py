@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from millpond.model.resources import Amount
-from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE
+from millpond.model.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT_QUEUE
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.ordering.line_table import (
     ACCOUNT,
@@ -57,7 +57,8 @@ class QueueRank:
     def __init__(self, state: State) -> None:
         self._state = state
         self.by_share = state.ordering.needs_usage and _has_accounts(state)
-        self.has_rounds = self.by_share and len(state.queues.by_name) > len((ROOT_QUEUE, DEFAULT_QUEUE))
+        built_in = (ROOT_QUEUE, DEFAULT_QUEUE, BACKGROUND_QUEUE)
+        self.has_rounds = self.by_share and len(state.queues.by_name) > len(built_in)
         self._strict = state.ordering.share_decides
         self._capacity = state.cluster.capacity if self.by_share else Amount()
         self._rounds: dict[str, Rank] = {}

@@ -23,12 +23,13 @@ class QueueWork:
         waiting: jobs that wait for room, for the end of a pause or for their hours.
         asked_milli: the cards that these ask for.
         held: what the others hold.
+        background_milli: the cards that background work holds, which counts for no queue.
     """
 
-    __slots__ = ("asked_milli", "held", "running", "waiting")
+    __slots__ = ("asked_milli", "background_milli", "held", "running", "waiting")
 
     def __init__(self) -> None:
-        self.running = self.waiting = self.asked_milli = 0
+        self.running = self.waiting = self.asked_milli = self.background_milli = 0
         self.held = Amount()
 
     def add(self, record: JobRecord, held: Amount | None) -> None:
@@ -36,8 +37,11 @@ class QueueWork:
         if held is None:
             self.waiting += 1
             self.asked_milli += record.demand.amount.gpu_milli
+            return
+        self.running += 1
+        if record.job.is_background:
+            self.background_milli += held.gpu_milli
         else:
-            self.running += 1
             self.held += held
 
 
@@ -81,7 +85,7 @@ def queue_statuses(state: State, changed: Sequence[Queue] = ()) -> list[QueueSta
     shares = queue_shares(tree, _idle_milli(state))
     works = {name: QueueWork() for name in tree.by_name}
     for record, held in _unended(state):
-        for node in tree.by_name[record.queue].path:
+        for node in tree.by_name[record.job.queue].path:
             works[node.queue.name].add(record, held)
     has_guarantee = any(node.queue.guarantee.gpu_milli for node in tree.by_name.values())
     found: list[QueueStatus] = []
@@ -99,7 +103,7 @@ def queue_detail(state: State, name: str) -> QueueDetail:
     tree, users = state.queues, dict[str, QueueWork]()
     largest: JobRecord | None = None
     for record, held in _unended(state):
-        if tree.is_below(record.queue, name):
+        if tree.is_below(record.job.queue, name):
             users.setdefault(record.job.user, QueueWork()).add(record, held)
             asked = record.demand.amount.gpu_milli
             if held is None and (largest is None or asked > largest.demand.amount.gpu_milli):
@@ -140,4 +144,5 @@ def _changed_tree(state: State, changed: Sequence[Queue]) -> QueueTree:
 
 
 def _idle_milli(state: State) -> int:
-    return sum(state.cluster.idle_milli().values())
+    """What is free for the queues: background work leaves for any of them."""
+    return sum(state.cluster.idle_milli().values()) + state.queues.background.gpu_milli

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from millpond.model.errors import ConflictError, InconsistentStateError, InvalidInputError, NotFoundError
 from millpond.model.resources import Amount
-from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.model.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.tenancy.promises import keeps_promises
 
@@ -164,6 +164,8 @@ class QueueNode:
 def _require_sound(queue: Queue) -> None:
     """Refuse what no queue can be."""
     limit = queue.limit or Amount()
+    if BACKGROUND_QUEUE in (queue.name, queue.parent):
+        raise InvalidInputError(f"a queue called {BACKGROUND_QUEUE}, or below it", "choose another name")
     if not 0 < queue.weight < math.inf:
         raise InvalidInputError(f"queue {queue.name!r} has a weight of {queue.weight}", "use a number above 0")
     for each in (queue.guarantee, limit):
@@ -177,7 +179,10 @@ def _require_sound(queue: Queue) -> None:
 
 
 class QueueTree:
-    """All queues. There is always a root and, under it, the leaf that takes jobs naming no other."""
+    """All queues. There is always a root and, under it, the leaf that takes jobs naming no other.
+
+    Beside the tree stands the queue that all background work is counted for: it is guaranteed nothing and has no limit.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -192,11 +197,13 @@ class QueueTree:
         """Queues from the deepest one up to the root, without that."""
         self.set_queue(Queue(ROOT_QUEUE, parent=""))
         self.set_queue(Queue(DEFAULT_QUEUE))
+        self.background = self.by_name[BACKGROUND_QUEUE] = QueueNode(Queue(BACKGROUND_QUEUE, parent=""), None)
 
     def copy_from(self, other: QueueTree) -> None:
         """Become like another tree, with the same usage."""
         for node in other.by_name.values():
-            self.set_queue(node.queue)
+            if node is not other.background:
+                self.set_queue(node.queue)
             own = self.by_name[node.queue.name]
             own.gpu_milli, own.cpu_milli, own.memory_mib = node.gpu_milli, node.cpu_milli, node.memory_mib
 
@@ -274,7 +281,7 @@ class QueueTree:
     def is_leaf(self, name: str) -> bool:
         """Whether the queue exists and takes jobs."""
         node = self.by_name.get(name)
-        return node is not None and not node.children and name != ROOT_QUEUE
+        return node is not None and not node.children and name not in (ROOT_QUEUE, BACKGROUND_QUEUE)
 
     def leaves(self) -> Iterator[QueueNode]:
         """Queues that take jobs, in order of definition."""

@@ -114,6 +114,7 @@ class Queues:
             borrowed_gpu_milli=share.borrowed if status.has_guarantee else None,
             lent_gpu_milli=share.lent if status.has_guarantee else None,
             free_gpu_milli=share.free if status.has_guarantee else None,
+            background_gpu_milli=work.background_milli,
             running=work.running,
             waiting=work.waiting,
             waiting_gpu_milli=work.asked_milli,

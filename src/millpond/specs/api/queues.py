@@ -25,6 +25,7 @@ class QueueInfo:
         borrowed_gpu_milli: the other cards that it holds.
         lent_gpu_milli: what others hold of its guarantee.
         free_gpu_milli: what it would get of its guarantee without anything having to leave.
+        background_gpu_milli: what background work of the queue holds beside that.
         running: its jobs that hold something.
         waiting: its jobs that wait to start; not those that wait for other jobs or for data.
         waiting_gpu_milli: what these ask for.
@@ -51,6 +52,7 @@ class QueueInfo:
     borrowed_gpu_milli: int | None = None
     lent_gpu_milli: int | None = None
     free_gpu_milli: int | None = None
+    background_gpu_milli: int = 0
     running: int = 0
     waiting: int = 0
     waiting_gpu_milli: int = 0

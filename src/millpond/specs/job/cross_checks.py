@@ -24,7 +24,10 @@ class _Fault(NamedTuple):
 
 def cross_faults(file: JobFile, located: Located, written: Callable[[Path], Path]) -> list[Problem]:
     """All such faults; ``written`` gives the place in the file of a field."""
-    checks = (_of_alternatives, _of_roles, _of_data, _of_serving, _of_replicas, _of_hours, _of_input, _of_places)
+    checks = (
+        _of_alternatives, _of_roles, _of_data, _of_serving, _of_replicas, _of_hours, _of_input, _of_places,
+        _of_background,
+    )  # fmt: skip
     found = [fault for check in checks for fault in check(file)]
     return [located.problem(written(fault.path), fault.message, fault.hint, at_key=fault.at_key) for fault in found]
 
@@ -120,6 +123,17 @@ def _of_input(file: JobFile) -> Iterator[_Fault]:
     elif file.retries:
         message = "retries of a job that reads standard input, which comes once only"
         yield _Fault(("retries",), message, "leave one of them out")
+
+
+def _of_background(file: JobFile) -> Iterator[_Fault]:
+    """Protection of work that leaves for all other work."""
+    if file.priority != "background":
+        return
+    hint = "leave it out, or use priority: low"
+    if not file.preemptible:
+        yield _Fault(("preemptible",), "background work leaves for all other work", hint)
+    if file.min_run_time > 0:
+        yield _Fault(("min_run_time",), "background work leaves at once for all other work", hint)
 
 
 def _of_places(file: JobFile) -> Iterator[_Fault]:

@@ -79,7 +79,7 @@ def _share_class(file: JobFile) -> ShareClass:
         return ShareClass(file.share_class)
     if file.kind == "service":
         return ShareClass.ONLINE
-    return ShareClass.BACKFILL if file.priority == "low" else ShareClass.NORMAL
+    return ShareClass.BACKFILL if file.priority in ("background", "low") else ShareClass.NORMAL
 
 
 def _role(role: RoleFile, file: JobFile) -> Role:

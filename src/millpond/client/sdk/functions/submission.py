@@ -42,7 +42,7 @@ class JobFields(TypedDict, total=False):
     name: str
     queue: str
     pool: str
-    priority: Literal["low", "normal", "high", "critical"]
+    priority: Literal["background", "low", "normal", "high", "critical"]
     gpus: float | str | Mapping[str, Any]
     gpu_models: list[str]
     cpus: float | str

@@ -55,7 +55,7 @@ def plan(scheduler: Scheduler, job: Job, now: float, forecast: Forecast | None =
         decisions += scheduler.decide(now)
     start = next((item for item in decisions if isinstance(item, Start) and item.job == job.id), None)
     victims = [victim for item in decisions if (victim := _victim(scheduler, item, job.id)) is not None]
-    asked_milli = job.gpu_milli
+    counted_milli = 0 if job.is_background else job.gpu_milli
     outlook = scheduler.deadline_outlook(job.id, now)
     record = scheduler.jobs[job.id]
     return PlanInfo(
@@ -63,13 +63,13 @@ def plan(scheduler: Scheduler, job: Job, now: float, forecast: Forecast | None =
         tasks=_tasks(start),
         victims=victims,
         reason=None if start is not None else reason_info("", record.state, scheduler.explain(job.id, now)),
-        borrowed_gpu_milli=_borrowed(before.unpromised_milli, asked_milli),
+        borrowed_gpu_milli=_borrowed(before.unpromised_milli, counted_milli),
         unenforced=_unenforced(scheduler, start),
         deadline=None if outlook is None else deadline_info(outlook),
         quota=QuotaInfo(
             queue=job.queue,
             gpu_milli_now=before.used_milli,
-            gpu_milli_after=before.used_milli + asked_milli - _given_back(scheduler, victims, job.queue),
+            gpu_milli_after=before.used_milli + counted_milli - _given_back(scheduler, victims, job.queue),
             limit_gpu_milli=before.limit_milli,
         ),
     )

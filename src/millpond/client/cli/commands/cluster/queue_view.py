@@ -45,6 +45,9 @@ _COLUMNS = (
     Column("GROUP", lambda queue: queue.group, wide=True),
 )
 
+_BACKGROUND = Column("BACKGROUND", lambda queue: _milli(queue.background_gpu_milli or None), right=True)
+"""Beside USED, where there is such work."""
+
 _USERS: ListTable[QueueUserInfo] = ListTable(
     (
         Column("USER", lambda each: each.user or "-", gives_way=True),
@@ -70,7 +73,8 @@ def draw_queues(found: list[QueueInfo], wide: bool) -> None:
     for each in found:
         depths[each.name] = depths.get(each.parent, -1) + 1
     name = Column("QUEUE", lambda queue: "  " * depths[queue.name] + queue.name, gives_way=True)
-    table: ListTable[QueueInfo] = ListTable((name, *_COLUMNS))
+    beside = (_BACKGROUND,) if any(each.background_gpu_milli for each in found) else ()
+    table: ListTable[QueueInfo] = ListTable((name, _COLUMNS[0], *beside, *_COLUMNS[1:]))
     table.show(found, wide, empty="no queues: one is in no group")
 
 
@@ -115,6 +119,8 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
 
 def _cards(queue: QueueInfo) -> str:
     text = _use(milli_text, queue.gpu_milli, queue.promised_gpu_milli, queue.limit_gpu_milli)
+    if queue.background_gpu_milli:
+        text += f", {milli_text(queue.background_gpu_milli)} by background work"
     if queue.within_gpu_milli is None:
         return text
     parts = (

@@ -23,6 +23,7 @@ from millpond.client.cli.terminal.interrupts import held_back, silence
 from millpond.client.sdk import Client
 from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.model.workloads import Priority
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_ids import name_of_program
 from millpond.specs.job.mounts import DATASET_PREFIX
@@ -49,7 +50,7 @@ _ONE_TASK = {"tasks": 1, "kind": "train", "roles": None, "array": None, "sweep":
 @click.option("--gpu-model", "gpu_models", multiple=True, help="Allowed card model; may be repeated.")
 @click.option("--name", help="Name of the job [default: the program's].")
 @click.option("--queue", help="Queue to join.")
-@click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), help="Class of urgency.")
+@click.option("--priority", type=click.Choice([each.name.lower() for each in Priority]), help="Class of urgency.")
 @click.option("--retries", type=click.IntRange(min=0), help="How often a failed run is tried again.")
 @click.option("--time-limit", help="End it after this long, such as 2h.")
 @click.option("--keep", help="If it fails, keep its place this long for a look inside, such as 30m.")
