@@ -11,9 +11,11 @@ workload, ordering and knowledge of lengths it prints
   that of one number: the job's place in line x mean work of a job (card-seconds) / cards,
 - *ms*: mean CPU time of a question, and the longest.
 
-Lengths are exact, rough (the real length times a log-normal error of sigma 0.5, told with its spread), or unknown.
+Lengths are exact, rough (the real length times a log-normal error of sigma 0.5, told with its spread), vague (of sigma
+1.0), or unknown. Of the workloads, *tenants* is the synthetic one in a tree of queues on two floors that are guaranteed
+half of the cluster and lend it, with three classes of priority, so that work is taken back and displaced.
 
-    python benchmarks/estimate_quality.py --traces DIR [--samples 600] [--only synthetic|philly] [--json FILE]
+    python benchmarks/estimate_quality.py --traces DIR [--samples 600] [--only synthetic|tenants|philly] [--json FILE]
 """
 
 from __future__ import annotations
@@ -31,19 +33,25 @@ from cases import PHILLY, Policy, arguments_of, find, scenario
 from millpond.model.decisions import Decision, Start
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import DurationPredicted, Event
+from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.tenants import Queue
+from millpond.model.workloads import Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
-from millpond.simulation.clusters import uniform_cluster
+from millpond.simulation.clusters import capacity_milli, uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.scenario import read_world
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from reporting import Table, command_line, emit, note, program
 
-KNOWLEDGE = {"exact": 0.0, "rough": 0.5, "none": math.inf}
+KNOWLEDGE = {"exact": 0.0, "rough": 0.5, "vague": 1.0, "none": math.inf}
 """Standard deviation of the natural logarithm of what is known of a length."""
 
+WORKLOADS = ("synthetic", "tenants", "philly")
 SYNTHETIC_CLUSTER, SYNTHETIC_JOBS, SYNTHETIC_LOAD, SEED = "16x8", 6000, 0.9, 1
+GUARANTEED = 0.5
+"""Of the cluster, to all queues of *tenants* together."""
 SHORTEST_WAIT_S = 600.0
 QUANTILES = (0.05, 0.5, 0.95)
 NINE_IN_TEN = 1.2816
@@ -141,24 +149,47 @@ class Row:
 
 def rows(only: str | None) -> Iterator[Row]:
     """Everything that is measured."""
-    for workload in ("synthetic", "philly"):
+    for workload in WORKLOADS:
         for ordering, preempt in (("fifo", False), ("default", False), ("default", True)):
             for durations in KNOWLEDGE:
-                if only in (None, workload):
+                # Who knows no lengths knows no queues either; under a strict order those within a guarantee go first.
+                has_rows = workload != "tenants" or (ordering != "fifo" and durations != "none")
+                if only in (None, workload) and has_rows:
                     yield Row(workload, ordering, preempt, durations)
 
 
 def world_of(row: Row, traces: Path | None) -> World:
     """The jobs and the cluster; with exact durations, which the questioner spoils."""
     durations = "none" if row.durations == "none" else "exact"
-    if row.workload == "synthetic":
+    if row.workload in ("synthetic", "tenants"):
         nodes = uniform_cluster(SYNTHETIC_CLUSTER)
         workload = synthesise(SyntheticOptions(jobs=SYNTHETIC_JOBS, load=SYNTHETIC_LOAD), 8 * len(nodes), 8, SEED)
-        return World(nodes, workload, durations)
+        world = World(nodes, workload, durations)
+        return world if row.workload == "synthetic" else with_tenants(world)
     if traces is None:
         raise InvalidInputError("the Philly trace is needed", "name the folder of the traces with --traces")
     played = scenario(arguments_of(PHILLY, Policy(row.ordering, durations, row.preempt), find(traces, PHILLY.file)))
     return read_world(played)
+
+
+def with_tenants(world: World) -> World:
+    """The same jobs, each in the queue of its user and of a class of priority, in two groups of two queues."""
+    draw = random.Random(SEED)
+    cards = capacity_milli(world.nodes) // CARD_MILLI
+    queues, leaves = [], []
+    for group in ("left", "right"):
+        queues.append(Queue(group, guarantee=Amount(int(GUARANTEED * cards / 2) * CARD_MILLI)))
+        for name in (f"{group}-one", f"{group}-two"):
+            queues.append(Queue(name, group, guarantee=Amount(int(GUARANTEED * cards / 4) * CARD_MILLI)))
+            leaves.append(name)
+    users = sorted({entry.job.user for entry in world.workload.jobs})
+    queue_of = {user: leaves[number % len(leaves)] for number, user in enumerate(users)}
+    classes = (Priority.LOW, Priority.NORMAL, Priority.NORMAL, Priority.NORMAL, Priority.HIGH)
+    jobs = tuple(
+        replace(entry, job=replace(entry.job, queue=queue_of[entry.job.user], priority=draw.choice(classes)))
+        for entry in world.workload.jobs
+    )
+    return replace(world, workload=replace(world.workload, jobs=jobs), queues=tuple(queues))
 
 
 def samples_of(world: World, row: Row, count: int) -> list[Sample]:
@@ -214,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run it."""
     parser = command_line(__doc__)
     parser.add_argument("--traces", type=Path, help="folder with the traces, at any depth")
-    parser.add_argument("--only", choices=["synthetic", "philly"], help="one workload")
+    parser.add_argument("--only", choices=WORKLOADS, help="one workload")
     parser.add_argument("--samples", type=int, default=600, help="questions of each row")
     parser.add_argument("--details", action="store_true", help="every sample in the JSON")
     options = parser.parse_args(arguments)
