@@ -72,7 +72,11 @@ def jobs() -> st.SearchStrategy[Job]:
     def made(priority: Priority, **given: Any) -> Job:
         return Job(priority=priority, **given | (unprotected if priority is Priority.BACKGROUND else {}))
 
-    free = {f.name: fitting(hint) for f, hint in fields_of(Job) if f.name not in ("id", "roles", "retries")}
+    free = {
+        f.name: fitting(hint)
+        for f, hint in fields_of(Job)
+        if f.name not in ("id", "roles", "retries", "rest_preemptible")
+    }
     some_roles = st.lists(roles(), min_size=1, max_size=2).map(tuple)
     return st.builds(made, id=st.text(min_size=1, max_size=120), roles=some_roles, retries=st.integers(0, 9), **free)
 

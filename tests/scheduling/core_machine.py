@@ -140,12 +140,12 @@ class CoreMachine(RuleBasedStateMachine):
                 assert self.core._state.cluster.pools[record.job.pool].suspends
             case Stop(cause=Cause.DRAINED):
                 places = [run[task].node for task in decision.tasks or run]
-                assert record.job.preemptible
+                assert record.job.preemptible or (record.job.rest_preemptible and decision.tasks)
                 assert not places or not self._emptied.isdisjoint(places), "none of its tasks was on such a node"
             case Stop(cause=Cause.SHRUNK, for_job=successor) if successor:
                 left = [task for task in record.tasks if task.state in (TaskState.STARTING, TaskState.RUNNING)]
                 assert is_enough(record.job, left), "a gang gives up more than it can do without"
-                assert record.job.preemptible
+                assert record.job.preemptible or record.job.rest_preemptible
 
     def _check_move(self, record: JobRecord, placed: Placement, run: dict[int, Placement]) -> None:
         """One task of one, on its node, onto cards of the same kind that its engine can bring memory back on."""

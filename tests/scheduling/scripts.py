@@ -180,7 +180,11 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
         retry_delay=draw(st.sampled_from((RetryDelay(), RetryDelay(60.0)))),
         keep_s=draw(st.sampled_from((0.0, 100.0))),
     )
+    if job.elastic and not job.preemptible and draw(st.booleans()):
+        job = replace(job, rest_preemptible=True)
     if draw(st.integers(0, 5)) == 0:
-        job = replace(job, preemptible=True, minimum_run_s=0.0, preemption_budget=UNBOUNDED_PREEMPTIONS)
+        job = replace(
+            job, preemptible=True, rest_preemptible=False, minimum_run_s=0.0, preemption_budget=UNBOUNDED_PREEMPTIONS
+        )
         job = replace(job, priority=Priority.BACKGROUND)
     return replace(job, **fixed)

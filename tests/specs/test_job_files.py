@@ -195,6 +195,7 @@ def test_a_word_that_is_not_allowed_gets_the_allowed_ones_and_the_nearest() -> N
         ("command: x\ncommand: y\n", "written twice"),
         ("command: x\ntime_limit: 0s\n", "too small"),
         ("command: x\npriority: background\npreemptible: false\n", "leaves for all other work"),
+        ("command: x\npreemptible: beyond-min\ntasks: 4\n", "no role has tasks beyond a minimum"),
         ("command: x\npriority: background\nmin_run_time: 5m\n", "leaves at once for all other work"),
     ],
 )

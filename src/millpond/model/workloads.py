@@ -179,6 +179,8 @@ class Job:
         suspendable: how it may leave its cards for others without ending.
         failures: which failures are tried again.
         retry_delay: how long it waits before that.
+        rest_preemptible: of an elastic job that is not preemptible, the tasks beyond the minimum may be taken all the
+            same, and may be borrowed.
         keep_s: the place of a task with which it fails for good is kept this long for a look inside; 0: it is not.
     """
 
@@ -207,6 +209,7 @@ class Job:
     failures: FailureRule = FailureRule()
     retry_delay: RetryDelay = RetryDelay()
     keep_s: float = 0.0
+    rest_preemptible: bool = False
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > LONGEST_JOB_ID:
@@ -217,6 +220,10 @@ class Job:
             raise InvalidInputError(f"all roles of job {self.id!r} are daemons", "say which role does the work")
         if self.retries < 0:
             raise InvalidInputError(f"job {self.id!r} has {self.retries} retries", "use zero or more")
+        if self.rest_preemptible and self.preemptible:
+            raise InvalidInputError(
+                f"job {self.id!r} is preemptible as a whole, and beyond its minimum alone", "say one of the two"
+            )
         is_protected = not self.preemptible or self.minimum_run_s > 0 or self.preemption_budget < UNBOUNDED_PREEMPTIONS
         if self.is_background and is_protected:
             raise InvalidInputError(

@@ -19,6 +19,7 @@ from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import ROOT_QUEUE, Limit
 from millpond.model.workloads import Job, Priority
+from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
@@ -274,10 +275,19 @@ class State:
     def admits(self, record: JobRecord, amount: Amount) -> bool:
         """Whether a job may hold ``amount`` more, by its queue, all queues above, its user, and what its pool lends.
 
-        Work that is not preemptible could not give back what it borrows: it borrows nothing.
+        Work that is not preemptible could not give back what it borrows: it borrows nothing, but for tasks beyond its
+        minimum that may be taken from it.
         """
-        is_free = record.job.preemptible or not self.queues.blocks_guarantees(record.queue, amount)
+        kept = amount if not record.job.rest_preemptible else self._beyond_recall(record, amount)
+        is_free = record.job.preemptible or not self.queues.blocks_guarantees(record.queue, kept)
         return is_free and self.keeps_limits(record, amount)
+
+    def _beyond_recall(self, record: JobRecord, amount: Amount) -> Amount:
+        """What of ``amount`` more a job would not give back whose tasks beyond the minimum may be taken."""
+        if record.id not in self.running:
+            return record.demand.least_amount
+        has_minimum = is_enough(record.job, [task for task in record.tasks if task.holding is not None])
+        return Amount() if has_minimum else amount
 
     def keeps_limits(self, record: JobRecord, amount: Amount) -> bool:
         """The same for a job whose room is claimed: which guarantee covers it was asked when the claim was made."""

@@ -13,7 +13,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import GangRule
 from millpond.scheduling import runs
-from millpond.scheduling.elastic.gang_sizes import is_enough
+from millpond.scheduling.elastic.gang_sizes import is_enough, spare_tasks
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -63,13 +63,24 @@ def follow_cordons(state: State) -> None:
     index = state.cluster.node_index
     nodes = {index[name] for name in drained if name in index}
     for record in list(state.running.values()):
-        if record.is_ending or not (record.job.preemptible or record.kept is not None):
+        job = record.job
+        if record.is_ending or not (job.preemptible or job.rest_preemptible or record.kept is not None):
             continue
         there = [task for task in record.tasks if task.holding is not None and task.holding.node in nodes]
         there = [task for task in there if task.state is not TaskState.STOPPING]
+        if job.rest_preemptible and record.kept is None:
+            there = _spare_there(record, there)
         if there:
             part = there if _goes_on_without(record, there) else ()
             runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.DRAINED, tasks=part)
+
+
+def _spare_there(record: JobRecord, there: list[TaskRecord]) -> list[TaskRecord]:
+    """As many of a gang's tasks on drained nodes as it has beyond its minimum; none until all of them run."""
+    running = [task for task in record.tasks if task.state is TaskState.RUNNING]
+    last = [task for task in running if task in there]
+    spare = spare_tasks(record.job, [*(task for task in running if task not in there), *last])
+    return [task for task in spare if task in there]
 
 
 def _goes_on_without(record: JobRecord, leaving: list[TaskRecord]) -> bool:

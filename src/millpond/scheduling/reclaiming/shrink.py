@@ -76,6 +76,8 @@ class Shrink:
         job, state = record.job, self._state
         if record.kept is not None:
             return record.state is JobState.RUNNING  # else its mates are being ended still
+        if job.rest_preemptible and record.started_at is not None:
+            return record.state is JobState.RUNNING and record.started_at + job.minimum_run_s <= state.now
         if record.state is JobState.RUNNING and record.slot >= 0:
             return bool(state.roster.slots[SLOT_PROTECTED_UNTIL, record.slot] <= state.now)
         return (

@@ -6,8 +6,8 @@ it allows; else it is ended, with notice and grace, and lines up again when they
 no promise stands against it.
 
 While a pool does not lend, no job starts or goes on there beyond the guarantee of its queue (``State.admits``). When
-its hours end, the youngest borrowed work leaves in the same way, but for what is not preemptible. Neither is a failure
-or a preemption.
+its hours end, elastic gangs give up borrowed tasks beyond their minimum, and then the youngest borrowed work leaves in
+the same way, but for what is not preemptible. Neither is a failure or a preemption.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from collections.abc import Callable
 from millpond.model import windows
 from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
-from millpond.model.states import JobState
+from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Suspendable
 from millpond.scheduling import runs
+from millpond.scheduling.elastic.gang_sizes import spare_tasks
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.records import BY_REQUEST, JobRecord
+from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
     BY_LENDING,
@@ -115,25 +116,46 @@ def _follow_lending(state: State, leave: Leave) -> None:
     if opening:
         state.cluster.releases += 1
     for pool in closing:
-        for record in _borrowed(state, pool):
+        spared, whole = _borrowed(state, pool)
+        for record, tasks in spared:
+            runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks)
+        for record in whole:
             leave(state, record, Cause.LENDING_OVER)
 
 
-def _borrowed(state: State, pool: str) -> list[JobRecord]:
-    """The youngest work on a pool that has to leave so that no queue there has more than is guaranteed."""
+def _borrowed(state: State, pool: str) -> tuple[list[tuple[JobRecord, list[TaskRecord]]], list[JobRecord]]:
+    """The youngest work on a pool that has to leave so that no queue there has more than is guaranteed.
+
+    Tasks that elastic gangs can spare, the last of them first; then whole jobs, which may be of those gangs too.
+    """
     candidates = [
         record
         for record in state.running.values()
-        if record.job.pool == pool and record.gpu_milli and record.job.preemptible and not record.is_ending
-        and record.id not in state.suspended
-    ]  # fmt: skip
-    found = []
-    mark = state.journal.begin()
+        if record.job.pool == pool and record.gpu_milli and not record.is_ending and record.id not in state.suspended
+    ]
     began = {record.id: state.now if record.started_at is None else record.started_at for record in candidates}
-    for record in sorted(candidates, key=lambda each: (-began[each.id], -each.sequence)):
-        if not state.queues.covers_all(record.queue):
-            held = record.held_by([task for task in record.tasks if task.holding is not None])
+    candidates.sort(key=lambda each: (-began[each.id], -each.sequence))
+    mark = state.journal.begin()
+    spared = {record.id: _spared(state, record) for record in candidates if record.elastic}
+    whole = []
+    for record in candidates:
+        if record.job.preemptible and not state.queues.covers_all(record.queue):
+            gone = spared.pop(record.id, [])
+            held = record.held_by([task for task in record.tasks if task.holding is not None and task not in gone])
             state.queues.charge(record.queue, held, -1)
-            found.append(record)
+            whole.append(record)
     state.journal.rollback(mark)
+    return [(state.jobs[job], tasks) for job, tasks in spared.items() if tasks], whole
+
+
+def _spared(state: State, record: JobRecord) -> list[TaskRecord]:
+    """The tasks that a gang gives up, and no longer counts for, until its queue is within its guarantee."""
+    job, found = record.job, list[TaskRecord]()
+    if record.state is not JobState.RUNNING or not (job.preemptible or job.rest_preemptible):
+        return found
+    for task in reversed(spare_tasks(job, [task for task in record.tasks if task.state is TaskState.RUNNING])):
+        if state.queues.covers_all(record.queue):
+            break
+        state.queues.charge(record.queue, record.held_by([task]), -1)
+        found.append(task)
     return found

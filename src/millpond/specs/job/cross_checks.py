@@ -26,7 +26,7 @@ def cross_faults(file: JobFile, located: Located, written: Callable[[Path], Path
     """All such faults; ``written`` gives the place in the file of a field."""
     checks = (
         _of_alternatives, _of_roles, _of_data, _of_serving, _of_replicas, _of_hours, _of_input, _of_places,
-        _of_background,
+        _of_preemption, _of_background,
     )  # fmt: skip
     found = [fault for check in checks for fault in check(file)]
     return [located.problem(written(fault.path), fault.message, fault.hint, at_key=fault.at_key) for fault in found]
@@ -125,12 +125,19 @@ def _of_input(file: JobFile) -> Iterator[_Fault]:
         yield _Fault(("retries",), message, "leave one of them out")
 
 
+def _of_preemption(file: JobFile) -> Iterator[_Fault]:
+    tasks = [role.tasks for role in file.all_roles() if role.tasks is not None]
+    if file.preemptible == "beyond-min" and all(each.min == each.max for each in tasks):
+        hint = "write tasks: {min: 2, max: 8}"
+        yield _Fault(("preemptible",), "no role has tasks beyond a minimum", hint, at_key=False)
+
+
 def _of_background(file: JobFile) -> Iterator[_Fault]:
     """Protection of work that leaves for all other work."""
     if file.priority != "background":
         return
     hint = "leave it out, or use priority: low"
-    if not file.preemptible:
+    if file.preemptible is not True:
         yield _Fault(("preemptible",), "background work leaves for all other work", hint)
     if file.min_run_time > 0:
         yield _Fault(("min_run_time",), "background work leaves at once for all other work", hint)

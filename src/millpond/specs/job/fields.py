@@ -74,6 +74,20 @@ Name = Annotated[str, Field(pattern=PLAIN_NAME, max_length=100)]
 
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 """A name of an environment variable."""
+
+
+def _preemptible(value: Any) -> Any:
+    if isinstance(value, bool) or value == "beyond-min":
+        return value
+    hint = "write true or false, or beyond-min for the tasks beyond the minimum alone"
+    raise BadValueError(f"{value!r} is neither true nor false", hint)
+
+
+Preemptible = Annotated[
+    bool | Literal["beyond-min"],
+    BeforeValidator(_preemptible),
+    WithJsonSchema({"oneOf": [{"type": "boolean"}, {"const": "beyond-min"}]}),
+]
 SecretName = Annotated[str, Field(pattern=VARIABLE, max_length=100)]
 
 Extras = dict[Name, Annotated[int, Field(ge=0, le=2**40)]]

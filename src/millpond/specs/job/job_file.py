@@ -22,6 +22,7 @@ from millpond.specs.job.fields import (
     Gpus,
     Memory,
     Name,
+    Preemptible,
     RetryDelayFile,
     SecretName,
     Tasks,
@@ -122,7 +123,8 @@ class JobFile(Strict):
         env: variables of its tasks.
         checkpoint: how it saves its work when it has to leave.
         preemptible: whether it may be ended for others and run again later; if not, it borrows nothing: where
-            queues have guarantees, one of them has to cover it.
+            queues have guarantees, one of them has to cover it. With ``beyond-min`` that holds for the minimum of
+            ``tasks`` alone: the others may be borrowed, and are given back when others want them.
         extras: named extra resources of one task, such as RDMA cards and licences.
         name: what people call it; ``after`` and commands find it by this. Its id is made of it.
         gpu_models: any of these; empty is any.
@@ -194,7 +196,7 @@ class JobFile(Strict):
     keep: Annotated[Duration, Field(gt=0, le=86_400)] | None = None
     checkpoint: CheckpointFile = CheckpointFile()
     min_run_time: Duration = 0.0
-    preemptible: bool = True
+    preemptible: Preemptible = True
     window: Windows | None = None
     suspend: Literal["never", "freeze", "swap"] | None = None
     share_class: Literal["online", "normal", "backfill"] | None = None

@@ -56,7 +56,7 @@ class JobFields(TypedDict, total=False):
     keep: str
     checkpoint: str | Mapping[str, Any]
     min_run_time: float | str
-    preemptible: bool
+    preemptible: bool | Literal["beyond-min"]
     extras: Mapping[str, int]
     ship: bool
     data: Mapping[str, str]
