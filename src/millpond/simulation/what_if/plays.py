@@ -138,7 +138,6 @@ def past_world(snapshot: dict[str, Any], entries: tuple[TraceJob, ...], changes:
     """
     queues = {queue.name: queue for queue in map(from_plain, snapshot["queues"])}
     queues.update({change.queue.name: change.queue for change in changes if isinstance(change, QueueChanged)})
-    queues.pop("", None)
     return World(
         _changed_nodes(_nodes(snapshot), changes),
         Workload(entries, "the recorded past"),

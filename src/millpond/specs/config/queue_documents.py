@@ -11,7 +11,7 @@ from typing import Any
 
 from millpond.model.tenants import Queue
 from millpond.specs.config.cluster import check_cluster
-from millpond.specs.config.queues import QueueFile, QueuePaths
+from millpond.specs.config.queues import AmountFile, QueueFile, QueuePaths
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.source_positions import Located
 from millpond.specs.validation import STORED, validate
@@ -54,6 +54,17 @@ def read_paths(documents: Mapping[str, QueueDocument]) -> dict[str, QueuePaths]:
         name: validate(QueueFile, Located({"name": name, **document}), context=STORED).paths()
         for name, document in documents.items()
     }
+
+
+def with_field(document: QueueDocument, field: str, value: Any) -> dict[str, Any]:
+    """A queue's document with another value of a field, or of a part of one: ``limit.gpus``; None takes it away."""
+    top, _, part = field.partition(".")
+    if not part:
+        return {**document, top: value}
+    whole = document.get(top, {})
+    parts = whole if isinstance(whole, Mapping) else AmountFile.from_short(whole)
+    parts = {**parts, part: value} if isinstance(parts, Mapping) else {part: value}
+    return {**document, top: {name: each for name, each in parts.items() if each is not None} or None}
 
 
 def _of_its_queue(problem: Problem, names: list[str]) -> Problem:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from millpond.model.amounts import memory_text, milli_text
-from millpond.model.errors import InvalidInputError
 from millpond.model.resources import Amount
 from millpond.model.tenants import ROOT_QUEUE, Queue
 from millpond.specs.config.pools import Registries
-from millpond.specs.errors import suggest
 from millpond.specs.job.fields import Cpus, Memory, Name
 from millpond.specs.job.mounts import HostPath
-from millpond.specs.source_positions import Located
-from millpond.specs.validation import Shortened, Strict, or_short, validate
+from millpond.specs.validation import Shortened, Strict, or_short
 
 UNLIMITED = 2**50
 """In a limit: of what it does not name."""
@@ -98,48 +95,6 @@ class QueueFile(Strict):
         """Where its jobs may read and write, and take images from."""
         images = None if self.images is None else tuple(self.images)
         return QueuePaths(self.parent, _paths(self.data), _paths(self.output), images)
-
-
-SETTABLE: Final = ("guarantee", "limit", "weight", "borrows")
-"""Fields that decide how a queue is served."""
-
-
-def with_field(queue: Queue, field: str, value: Any) -> Queue:
-    """The queue with another value for a field.
-
-    Args:
-        field: as in the configuration, or a part of it: ``guarantee.gpus``.
-        value: as in the configuration; None is what holds where the field is left out.
-
-    Raises:
-        InvalidInputError: there is no such field, or the value is none of it.
-    """
-    top, _, part = field.partition(".")
-    if top not in SETTABLE:
-        raise InvalidInputError(f"no field {field!r} of queues", suggest(top, SETTABLE))
-    document: dict[str, Any] = {"name": queue.name}
-    if part:
-        document[top] = {**_amount_written(getattr(queue, top, None)), part: value}
-        document[top] = {name: amount for name, amount in document[top].items() if amount is not None}
-    elif value is not None:
-        document[top] = value
-    checked = validate(QueueFile, Located(document), lambda path: (queue.name, *path)).queue()
-    return replace(queue, **{top: getattr(checked, top)})
-
-
-def _amount_written(amount: object) -> dict[str, Any]:
-    """An amount as the configuration has it; what is no amount has no parts."""
-    if not isinstance(amount, Amount):
-        return {}
-    written: dict[str, Any] = {}
-    for name, number, text in (
-        ("gpus", amount.gpu_milli, None),
-        ("cpus", amount.cpu_milli, milli_text),
-        ("memory", amount.memory_mib, memory_text),
-    ):
-        if 0 < number < UNLIMITED:
-            written[name] = number / 1000 if text is None else text(number)
-    return written
 
 
 @dataclass(frozen=True, slots=True)

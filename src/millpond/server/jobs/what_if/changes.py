@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import InvalidInputError, NotFoundError
-from millpond.model.events import Event, NodeClosed, NodeJoined, QueueChanged
+from millpond.model.events import Event, NodeClosed, NodeJoined
 from millpond.model.nodes import Cordon, Node
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.runtime.policies import Policies
+from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.specs.api.what_if_request import QueueSetting, WhatIfRequest
-from millpond.specs.config.queues import broken_promises, parents_first, with_field
-from millpond.specs.errors import SpecError, suggest
+from millpond.specs.errors import suggest
 
 MOST_ADDED: Final = 10_000
 """Nodes of one question."""
@@ -41,11 +41,12 @@ class Change:
         self.words.append(words)
 
 
-def settings_change(request: WhatIfRequest, scheduler: Scheduler, at: float) -> Change:
+def settings_change(request: WhatIfRequest, scheduler: Scheduler, queues: QueueSettings, at: float) -> Change:
     """What a request changes of queues, policies and nodes.
 
     Args:
         scheduler: a copy of the core, which is not changed.
+        queues: what queues say; not changed either.
         at: when it is changed.
 
     Raises:
@@ -53,7 +54,7 @@ def settings_change(request: WhatIfRequest, scheduler: Scheduler, at: float) -> 
         InvalidInputError: a field, value or policy is none; a guarantee cannot hold; or nothing would be changed.
     """
     change = Change(at)
-    _change_queues(request.set, scheduler, change)
+    _change_queues(request.set, queues, change)
     _change_policies(request, scheduler, change)
     nodes = [view.node for view in scheduler.node_views()]
     _remove_nodes(request.remove_nodes, nodes, change)
@@ -61,29 +62,10 @@ def settings_change(request: WhatIfRequest, scheduler: Scheduler, at: float) -> 
     return change
 
 
-def _change_queues(settings: Sequence[QueueSetting], scheduler: Scheduler, change: Change) -> None:
-    queues = {status.queue.name: status.queue for status in scheduler.queue_statuses()}
-    changed: dict[str, None] = {}
-    for setting in settings:
-        queue = queues.get(setting.queue)
-        if queue is None:
-            raise NotFoundError(f"no queue {setting.queue!r}", suggest(setting.queue, queues))
-        try:
-            new = with_field(queue, setting.field, setting.value)
-        except SpecError as error:  # which the API would take for one of a job file
-            problem = error.problems[0]
-            raise InvalidInputError(f"{problem.loc}: {problem.message}", problem.hint) from error
-        if new == queue:
-            written = "nothing" if setting.value is None else repr(setting.value)
-            raise InvalidInputError(
-                f"{setting.queue}.{setting.field} is {written} already", "leave it out, or give another value"
-            )
-        queues[queue.name] = new
-        changed[queue.name] = None
-        change.words.append(f"{setting.queue}.{setting.field} = {_written(setting.value)}")
-    for short, name, message, remedy in broken_promises(parents_first(list(queues.values()))) if settings else ():
-        raise InvalidInputError(f"{short}.{name}: {message}", remedy)
-    change.events += [QueueChanged(change.at, queues[name]) for name in changed]
+def _change_queues(settings: Sequence[QueueSetting], queues: QueueSettings, change: Change) -> None:
+    if settings:
+        change.events += queues.tried([(setting.queue, setting.field, setting.value) for setting in settings])
+        change.words += [f"{setting.queue}.{setting.field} = {_written(setting.value)}" for setting in settings]
 
 
 def _written(value: Any) -> str:

@@ -49,6 +49,7 @@ class WhatIf:
         clock: Callable[[], float],
     ) -> None:
         self._accounts, self._forecaster = components.accounts, components.forecaster
+        self._queue_settings = components.queue_settings
         self._queries = queries
         self._history = history
         self._clock = clock
@@ -134,7 +135,7 @@ class WhatIf:
     def _change(
         self, request: WhatIfRequest, caller: Caller, copy: Scheduler, at: float, recorded: Recorded | None
     ) -> Change:
-        change = settings_change(request, copy, at)
+        change = settings_change(request, copy, self._queue_settings, at)
         known = copy.jobs if recorded is None else {each.job.id: each for each in recorded.jobs}
         for name in dict.fromkeys(request.cancel):
             found = known.get(name)

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError, UnavailableError
 from millpond.model.events import Event, QueueChanged
-from millpond.model.tenants import ROOT_QUEUE
+from millpond.model.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
 from millpond.server.runtime.core import Core
@@ -29,7 +29,7 @@ from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.effects import effects_of
 from millpond.server.store.queue_settings import QueueRow, QueueSettingsStore
-from millpond.specs.config.queue_documents import QueueDocument, read_paths, read_queues
+from millpond.specs.config.queue_documents import QueueDocument, read_paths, read_queues, with_field
 from millpond.specs.config.queues import QueuePaths
 from millpond.specs.errors import suggest
 
@@ -191,6 +191,29 @@ class QueueSettings:
             self._commit(QueueRow(name, None, row.applied, row.version + 1, edit.by, self._clock()), facts)
             return replace(edited, version=row.version + 1)
 
+    def tried(self, edits: Sequence[tuple[str, str, Any]]) -> list[Event]:
+        """What leads to queues with other values of fields, all together; nothing is changed.
+
+        Args:
+            edits: queue, field or part of one (``limit.gpus``), and value; None leaves it out.
+
+        Raises:
+            NotFoundError: there is no such queue.
+            InvalidInputError: a field is wrong, does not go together with the other queues, or changes nothing.
+        """
+        facts, book = self._ask(self._facts), self._book
+        for name, field, value in edits:
+            row = book.row(name, facts) or self._seen(name, QueueEdit(""), facts)
+            document = _without_null(with_field(row.document or {}, field, value))
+            book = book.with_row(replace(row, document=document))
+        changes: list[Event] = self._ask(lambda core: self._changes(core, book, facts))
+        changed = {queue.name for queue in _queues_of(changes)}
+        for name, field, value in edits:
+            if name not in changed:
+                written = "left out" if value is None else value
+                raise InvalidInputError(f"{name}.{field} is {written} already", "leave it out, or give another value")
+        return changes
+
     def _change(self, name: str, document: QueueDocument, edit: QueueEdit, facts: QueueFacts) -> QueueEdited:
         if "name" in document:
             raise InvalidInputError("the name of a queue cannot be changed", "add a queue of the other name")
@@ -264,7 +287,7 @@ class QueueSettings:
             yield self._ask(self._facts)
 
     def _facts(self, core: Core) -> QueueFacts:
-        known = {queue.name: queue for queue in core.scheduler.queues()}
+        known = {queue.name: queue for queue in core.scheduler.queues() if queue.name != BACKGROUND_QUEUE}
         owners = {group.queue: group.name for group in self._accounts.groups()}
         jobs = Counter(info.queue for info in self._loop.job_cache.newest_first() if info.parent == "")
         return QueueFacts(known, jobs, owners)

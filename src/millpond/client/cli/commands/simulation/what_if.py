@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from millpond.client.cli.commands.cluster.queue_edits import value_in
 from millpond.client.cli.commands.simulation.what_if_report import draw
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
@@ -22,7 +23,9 @@ ANSWER_WITHIN_S: Final = 90.0
 
 
 @click.command("what-if")
-@click.option("--set", "settings", multiple=True, metavar="QUEUE.FIELD=VALUE", help="As in the configuration.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="QUEUE.FIELD=VALUE", help="As in the configuration; empty: its default."
+)
 @click.option("--add-nodes", multiple=True, metavar="NxG:MODEL", help="Machines more, such as 4x8:A100.")
 @click.option("--remove-node", "remove_nodes", multiple=True, metavar="NODE", help="Drain a machine.")
 @click.option("--ordering", metavar="NAME", help="Who is next, as for `pond up`.")
@@ -96,17 +99,16 @@ def _past(options: dict[str, Any], now: float) -> dict[str, float] | None:
 
 def _setting(text: str) -> dict[str, Any]:
     """``QUEUE.FIELD=VALUE``, where the name of a queue may have points of its own."""
-    from millpond.specs.config.queues import SETTABLE
-    from millpond.specs.job.changes import FieldEdit
+    from millpond.specs.config.queues import QueueFile
 
-    if "." not in text.partition("=")[0] or "=" not in text:
+    place, equals, value = text.partition("=")
+    parts = place.split(".")
+    if not equals or len(parts) < 2:
         raise InvalidInputError(f"--set {text!r} is no change", "write QUEUE.FIELD=VALUE, as vision.guarantee=8")
-    edit = FieldEdit.parse(text)
-    parts = edit.field.split(".")
-    fields = [place for place, part in enumerate(parts) if part in SETTABLE and place]
-    place = fields[-1] if fields else 1
-    value = None if edit.value.value == "none" else edit.value.value
-    return {"queue": ".".join(parts[:place]), "field": ".".join(parts[place:]), "value": value}
+    fields = [number for number, part in enumerate(parts) if number and part in QueueFile.model_fields]
+    first = fields[-1] if fields else 1
+    queue, field = ".".join(parts[:first]), ".".join(parts[first:])
+    return {"queue": queue, "field": field, "value": value_in(field, value)}
 
 
 def _jobs_of(option: str, texts: Sequence[str], client: Client, *, past: bool) -> list[Any]:
