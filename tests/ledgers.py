@@ -222,7 +222,7 @@ def check_states(core: Scheduler) -> None:
             assert record.id in {each.id for _, _, each in state.window_changes}, (
                 f"nobody watches the window of {record.id}"
             )
-        shut = record.id not in waiting and bool(record.job.windows)
+        shut = record.id not in waiting and bool(record.job.windows or record.job.reservation)
         paused = record.id in {each.id for _, _, each in state.paused} and record.id not in waiting
         shut = shut or bool(record.scaled_to_zero) or record.is_parked
         in_line = record.state is JobState.QUEUED and not active and not paused and not shut

@@ -17,6 +17,7 @@ from millpond.model import codec
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Ended, JobSubmitted
+from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
 from millpond.model.windows import MINUTES_A_DAY, Window
@@ -81,6 +82,16 @@ def jobs() -> st.SearchStrategy[Job]:
     return st.builds(made, id=st.text(min_size=1, max_size=120), roles=some_roles, retries=st.integers(0, 9), **free)
 
 
+def reservations() -> st.SearchStrategy[AdvanceReservation]:
+    """Valid reservations."""
+    name, some = st.text(min_size=1, max_size=8), st.integers(1, 1 << 50)
+    return st.builds(
+        lambda begin, length, **rest: AdvanceReservation(begin=begin, until=begin + length, **rest),
+        begin=st.floats(0, 1e10), length=st.floats(1, 1e8), name=name, queue=name, cards=some, pool=name, by=name,
+        models=st.lists(name, max_size=2).map(tuple), whole_nodes=st.booleans(), beyond_guarantee=st.booleans(),
+    )  # fmt: skip
+
+
 def fields_of(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
     """Fields of a dataclass with their resolved types."""
     hints = typing.get_type_hints(cls)
@@ -90,6 +101,7 @@ def fields_of(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
 def fitting(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a field's type."""
     validated = {SliceRequest: slices, TaskRequest: requests, Role: roles, Job: jobs, Window: windows}
+    validated[AdvanceReservation] = reservations
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*[st.none() if part is type(None) else fitting(part) for part in parts])

@@ -27,6 +27,7 @@ from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Cordon, Node
 from millpond.model.reasons import Cause, Remedy
+from millpond.model.reservations import AdvanceReservation
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.tenants import Limit
 from millpond.model.windows import is_open
@@ -282,6 +283,32 @@ class CoreMachine(RuleBasedStateMachine):
         if not seldom:
             change = (chosen.ordering, chosen.placement, chosen.preempt, chosen.reserve)
             self.tell(events.PolicyChanged(self.now, *change))
+
+    @rule(which=PICK, of=PICK, cards=st.integers(1, 6), ahead=st.sampled_from((0.0, 50.0, 500.0, 90_000.0)), last=STEPS)
+    def reserve(self, which: int, of: int, cards: int, ahead: float, last: float) -> None:
+        """Cards for a queue, within its guarantee or not; some of that is refused."""
+        assert self.setting is not None
+        leaves = [each.name for each in self.setting.queues if self.core.takes_jobs(each.name)] or ["default"]
+        wanted = AdvanceReservation(
+            f"r{which % 3}", pick(leaves, of), cards, self.now + ahead, self.now + ahead + last + 100.0,
+            pool=pick(sorted({node.pool for node in self.nodes.values()}), of), beyond_guarantee=bool(which % 2),
+            whole_nodes=cards > 4,
+        )  # fmt: skip
+        self.tell(events.ReservationMade(self.now, wanted))
+
+    @rule(which=PICK)
+    def give_up_reservation(self, which: int) -> None:
+        self.tell(events.ReservationCancelled(self.now, f"r{which % 3}"))
+
+    @precondition(lambda self: self.core.reservations())
+    @rule(data=st.data(), which=PICK)
+    def submit_to_reservation(self, data: Any, which: int) -> None:
+        """A job that starts on reserved cards alone; it may be refused."""
+        wanted = pick(self.core.reservations(), which).reservation
+        job = data.draw(jobs(f"j{len(self.submitted)}"))
+        job = replace(job, queue=wanted.queue, pool=wanted.pool, reservation=wanted.name)
+        if self.tell(events.JobSubmitted(self.now, job)):
+            self.submitted.append(job.id)
 
     @rule(number=PICK, most=st.sampled_from((None, 0, 1, 3)), seldom=st.integers(0, 3))
     def change_limit(self, number: int, most: int | None, seldom: int) -> None:
@@ -601,6 +628,8 @@ class CoreMachine(RuleBasedStateMachine):
             self._open(name, planned=True)
         for cause in self.core.holds:
             self.tell(events.SchedulingResumed(self.now, cause))
+        for each in self.core.reservations():
+            self.tell(events.ReservationCancelled(self.now, each.reservation.name))
         self._drain()
         for record in self._waiting_by_their_own_fault():
             reason = self.core.explain(record.id, self.now)
@@ -660,6 +689,9 @@ _MAY_BE_REFUSED = (
     events.NodeClosed,
     events.NodeOpened,
     events.QueueRemoved,
+    events.ReservationMade,
+    events.ReservationCancelled,
+    events.JobSubmitted,
 )
 
 

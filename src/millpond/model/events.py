@@ -11,6 +11,7 @@ from millpond.model.confinement import Confinement
 from millpond.model.devices import DeviceHealth
 from millpond.model.nodes import Cordon, Node, Pool
 from millpond.model.reasons import Cause
+from millpond.model.reservations import AdvanceReservation
 from millpond.model.states import Outcome
 from millpond.model.tenants import Limit, Queue
 from millpond.model.workloads import Job
@@ -109,6 +110,21 @@ class NodeOpened(Event):
 
     node: str
     planned: bool = False
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationMade(Event):
+    """An advance reservation was made, or the one of the same name was changed."""
+
+    reservation: AdvanceReservation
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationCancelled(Event):
+    """An advance reservation is given up; work on it goes on as any other."""
+
+    name: str
     by: str = ""
 
 

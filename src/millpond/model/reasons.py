@@ -41,6 +41,8 @@ class Cause(StrEnum):
     """It runs on borrowed room, and the hours in which its pool lends are over; also why it waits."""
     MIGRATED = "migrated"
     """It was asked to go on with other cards."""
+    RESERVATION = "reservation"
+    """Its cards are kept for an advance reservation; of one that waits also: its own has not begun, or is full."""
     WORK_DONE = "work-done"
     """All tasks that keep its job running have ended."""
     SUSPENDED_TOO_LONG = "suspended-too-long"

@@ -181,6 +181,7 @@ class Job:
         retry_delay: how long it waits before that.
         rest_preemptible: of an elastic job that is not preemptible, the tasks beyond the minimum may be taken all the
             same, and may be borrowed.
+        reservation: name of the advance reservation on whose cards alone it starts, while that is to come or holds.
         keep_s: the place of a task with which it fails for good is kept this long for a look inside; 0: it is not.
     """
 
@@ -210,6 +211,7 @@ class Job:
     retry_delay: RetryDelay = RetryDelay()
     keep_s: float = 0.0
     rest_preemptible: bool = False
+    reservation: str = ""
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > LONGEST_JOB_ID:

@@ -16,6 +16,7 @@ import numpy as np
 from millpond.model.decisions import Decision, Migrate
 from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, StartEstimate
+from millpond.model.reservations import AdvanceReservation
 from millpond.model.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling import runs
@@ -39,6 +40,9 @@ from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.restore_room import bring_back
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
+from millpond.scheduling.reserving.agreement import Misfit, misfit
+from millpond.scheduling.reserving.upkeep import follow_reservations, next_due, require_usable
+from millpond.scheduling.reserving.views import ReservationView, reservation_views
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
@@ -82,7 +86,7 @@ class Scheduler:
         self._replanner = Replanner(self._state, self._placer)
         self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing, self._walk, starter)
         self.jobs = self._state.jobs
-        self._claims_seen = 0
+        self._claims_seen = (0, 0)
         self._change_stamp: tuple[float, ...] = ()
         self._change_at: float | None = None
 
@@ -124,7 +128,8 @@ class Scheduler:
         with state.journal:
             state.now = max(state.now, now)
             state.begin_cycle()
-            # 1. What is due: cordons, windows and lending hours, stale claims, time limits, pauses.
+            # 1. What is due: reservations, cordons, windows and lending hours, stale claims, time limits, pauses.
+            follow_reservations(state)
             follow_cordons(state)
             follow_hours(state, leave)
             self._claims.prune()
@@ -202,6 +207,8 @@ class Scheduler:
         if state.is_unfinished:
             return now
         changes = [state.cordons.next_change(), next_change(state, now), self._time_slicing.next_due()]
+        if state.reserved.by_name:
+            changes.append(next_due(state))
         if state.deadlines:
             changes.append(state.deadlines[0][0])
         if state.paused:
@@ -265,27 +272,46 @@ class Scheduler:
         Raises:
             InconsistentStateError: a decision is about what is not there.
         """
+        if claims is not None:
+            snapshots.give_nodes(claims, self._state)
         self._redo.cycle(now, decided)
         if claims is not None:
             snapshots.give_claims(claims, self._state, self._claims)
-        self._claims_seen = self._claims.version
+        self._claims_seen = self._kept_version
         self._migrations.decided = {}
 
     def changed_claims(self) -> list[Any] | None:
-        """The places that are kept for jobs until others have left, as plain data; None: as when this was last asked.
+        """The places that are kept for jobs until others have left, and the nodes that are kept for reservations, as
+        plain data; None: as when this was last asked.
 
         What comes from a snapshot or a log has not changed.
         """
-        if self._claims_seen == self._claims.version:
+        if self._claims_seen == self._kept_version:
             return None
-        self._claims_seen = self._claims.version
-        return snapshots.take_claims(self._state, self._claims)
+        self._claims_seen = self._kept_version
+        return snapshots.take_kept(self._state, self._claims)
+
+    @property
+    def _kept_version(self) -> tuple[int, int]:
+        """Differs when another place or node is kept for anyone."""
+        return self._claims.version, self._state.reserved.version
 
     # ---- questions ----------------------------------------------------------------------------------------------
 
     def check(self, job: Job) -> Reason | None:
         """Why the cluster could never take the job, were it empty and all healthy; None if it could."""
         return self._explainer.impossible(job)
+
+    def check_reservation(self, job: Job) -> None:
+        """Refuse a job that requires a reservation which it could not use.
+
+        Once it is submitted it is never refused for that: as soon as its reservation is over, it may start anywhere.
+
+        Raises:
+            NotFoundError: there is none of that name, or none any more.
+            InvalidInputError: it is another queue's, or in another pool, or too small.
+        """
+        require_usable(self._state, job)
 
     def explain(self, job_id: str, now: float) -> Reason:
         """Why a job waits (or why it does not), with numbers, remedy, position and estimated start.
@@ -357,6 +383,19 @@ class Scheduler:
         """Every node with what is free and who holds what, for display."""
         return node_views(self._state)
 
+    def reservations(self) -> list[ReservationView]:
+        """The advance reservations that are not over, for display."""
+        return reservation_views(self._state)
+
+    def misfit(self, wanted: AdvanceReservation, now: float) -> Misfit | None:
+        """Why a reservation could not be agreed upon now, and from when on it could; None if it can.
+
+        Raises:
+            NotFoundError, InvalidInputError, ConflictError: it could at no time.
+        """
+        self._state.now = max(self._state.now, now)
+        return misfit(self._state, wanted)
+
     def queue_view(self, name: str) -> QueueView:
         """A queue's cards, for display."""
         return queue_view(self._state, name)
@@ -404,7 +443,7 @@ class Scheduler:
         """A scheduler that goes on exactly where the one that gave ``snapshot`` was."""
         scheduler = cls(snapshots.settings_of(plain))
         snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims, scheduler._event_handlers)
-        scheduler._claims_seen = scheduler._claims.version
+        scheduler._claims_seen = scheduler._kept_version
         if known := plain.get("next_change"):
             scheduler._change_stamp, (scheduler._change_at,) = scheduler._work_stamp(), known
         return scheduler
@@ -414,7 +453,7 @@ class Scheduler:
         twin = Scheduler(self.settings)
         twin.use_kernels(self._placer.kernels)
         forking.fork(self._parts, twin._parts)
-        twin._claims_seen = twin._claims.version
+        twin._claims_seen = twin._kept_version
         if self._change_stamp == self._work_stamp():
             twin._change_stamp, twin._change_at = twin._work_stamp(), self._change_at
         return twin

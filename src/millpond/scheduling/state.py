@@ -36,6 +36,7 @@ from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.reserved_rooms import ReservedRooms
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.fairness import DecayedUsage
 from millpond.scheduling.tenancy.limits import AccountLimitUsage
@@ -72,6 +73,7 @@ class State:
         deadlines: heap of (instant, job, attempt): time limits of running jobs.
         paused: heap of (instant, sequence, job): when jobs whose start was refused, or that wait before another try,
             line up again.
+        reserved: what is kept for advance reservations.
         fresh: jobs that joined a waiting line since the last cycle.
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
@@ -89,6 +91,7 @@ class State:
         self.journal = Journal()
         self.cluster = Cluster(self.journal)
         self.cordons = Cordons(self.cluster)
+        self.reserved = ReservedRooms(self.cordons)
         self.queues = QueueTree(self.journal)
         self.limits = AccountLimitUsage(self.journal)
         self.usage = DecayedUsage(settings.fair_half_life_s)
@@ -138,7 +141,7 @@ class State:
         self.ordering.submitted(record, self.now)
         self.arrivals.add(record)
         self.enqueue(record)
-        if job.windows:
+        if job.windows or job.reservation:
             self.watch_window(record)
         return record
 
@@ -152,10 +155,11 @@ class State:
     def enqueue(self, record: JobRecord) -> None:
         """Put a job whose tasks are queued into its line, with its key as of now.
 
-        A job outside its windows joins none, nor does one that lost its run while users kept it suspended.
+        A job outside its windows joins none, nor does one whose reservation has not begun, or that lost its run while
+        users kept it suspended.
         """
         self.journal.require_no_trial()
-        if record.is_parked or (record.job.windows and not self.is_in_window(record)):
+        if record.is_parked or not self.is_in_window(record):
             return
         record.key, record.displaces_above, _ = self.line_up(record)
         left_s = 0.0 if record.overdue else self.ordering.time_left.needed_s(record, self.now)[0]
@@ -175,12 +179,18 @@ class State:
         return ((record.submitted_at - OVERDUE_LEAD,) if is_first else key), displaces_above, due
 
     def is_in_window(self, record: JobRecord) -> bool:
-        """Whether a window of the job is open now."""
-        return not record.job.windows or windows.is_open(record.job.windows, self.now)
+        """Whether a window of the job is open now, and the reservation that it requires has begun, or is over."""
+        job = record.job
+        if job.reservation and (self.reserved.begins_at(job.reservation) or 0.0) > self.now:
+            return False
+        return not job.windows or windows.is_open(job.windows, self.now)
 
     def watch_window(self, record: JobRecord) -> None:
-        """Remember when the windows of a job open or close next."""
-        change = windows.next_change(record.job.windows, self.now) if record.job.windows else None
+        """Remember when the windows of a job open or close next, or its reservation begins."""
+        job = record.job
+        changes = [windows.next_change(job.windows, self.now)] if job.windows else []
+        changes.append(self.reserved.begins_at(job.reservation) if job.reservation else None)
+        change = min((at for at in changes if at is not None and at > self.now), default=None)
         if change is not None:
             heapq.heappush(self.window_changes, (change, record.sequence, record))
 

@@ -98,6 +98,7 @@ def _copy_places(source: Parts, twin: Parts) -> None:
     state.holds, state.unlent = dict(before.holds), set(before.unlent)
     state.cluster.copy_from(before.cluster)
     state.cordons.copy_from(before.cordons)
+    state.reserved.copy_from(before.reserved)
     state.queues.copy_from(before.queues)
     state.limits.copy_from(before.limits)
     state.usage.restore(before.usage.snapshot())

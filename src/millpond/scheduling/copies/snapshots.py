@@ -49,6 +49,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "queues": [to_plain(node.queue) for node in queues.by_name.values() if node is not queues.background],
         "limits": [to_plain(limit) for limit in state.limits.by_account.values()],
         "names": cluster.words.plain(),
+        "reserved": state.reserved.snapshot(),
         "cordons": state.cordons.snapshot(),
         "holds": {cause.value: text for cause, text in state.holds.items()},
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
@@ -83,6 +84,12 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
             for pool, kept in claims.reservations.items()
         ],
     }
+
+
+def take_kept(state: State, claims: Claims) -> list[Any]:
+    """The claims, and behind them the nodes of reservations where there are any."""
+    kept = state.reserved.kept_plain()
+    return [*take_claims(state, claims), *([{"reserved": kept}] if kept else ())]
 
 
 def take_claims(state: State, claims: Claims) -> list[Any]:
@@ -155,6 +162,7 @@ def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandl
     for limit in plain["limits"]:
         state.set_limit(from_plain(limit))
     cluster.words.restore(plain["names"])
+    state.reserved.restore(plain.get("reserved", ()))  # not written at first
     state.cordons.restore(plain["cordons"])
     state.unlent = set(plain["unlent"])
     state.holds = {Cause(cause): text for cause, text in plain["holds"].items()}
@@ -212,11 +220,17 @@ def _give_claims(plain: dict[str, Any], state: State, claims: Claims) -> None:
         claims.keep(pool, Reservation(job, indices, at), is_fresh=is_fresh)
 
 
+def give_nodes(plain: Sequence[Any], state: State) -> None:
+    """Let these be the nodes that are kept for reservations, as ``take_kept`` wrote them."""
+    for kept in (each for each in plain if isinstance(each, dict)):
+        state.reserved.keep_again(kept["reserved"])
+
+
 def give_claims(plain: Sequence[Any], state: State, claims: Claims) -> None:
-    """Let these be the claims, as ``take_claims`` wrote them."""
+    """Let these be the claims, as ``take_kept`` wrote them."""
     for job in list(claims.by_job):
         claims.drop(job)
-    for job, places, victims, cause, *asks in plain:
+    for job, places, victims, cause, *asks in (each for each in plain if not isinstance(each, dict)):
         placed = [_place(state, state.jobs[job], *place) for place in places]
         leaving = tuple((victim, attempt, tuple(tasks)) for victim, attempt, tasks in victims)
         claims.put(job, Claim(placed, leaving, Cause(cause), any(asks)))  # not written at first

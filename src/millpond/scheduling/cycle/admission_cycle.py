@@ -14,11 +14,12 @@ from enum import Enum
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
 from millpond.model.workloads import Priority
-from millpond.scheduling.cycle.claims import Claims, both, charge_placed
+from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
+from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import grow, in_order
 from millpond.scheduling.feasibility.request_classes import RequestClass
@@ -86,15 +87,16 @@ class AdmissionCycle:
         self._reserver = reserver
         self._time_slicing = time_slicing
         self._starter = starter
+        self._reserved = ReservedPlaces(state)
         self._displaces = False
         """Whether the ordering may displace running work now."""
         self._bounded = False
         self._least_priority = float("inf")
         self._has_background = False
-        self._kept_out: dict[LineKey, tuple[int, int]] = {}
-        self._no_room: dict[RequestClass, list[tuple[int, int]]] = {}
+        self._kept_out: dict[LineKey, KeptOff] = {}
+        self._no_room: dict[RequestClass, list[KeptOff]] = {}
         """Where a request has found no room in this walk, and what kept it off nodes then; kept where that pays."""
-        self._in_vain: set[tuple[RequestClass, tuple[int, int]]] = set()
+        self._in_vain: set[tuple[RequestClass, KeptOff]] = set()
         """For which requests background work would leave in vain in this walk, with what keeps them off nodes."""
         self._is_long = False
         self._blocked: set[str] = set()
@@ -111,6 +113,7 @@ class AdmissionCycle:
         mark = journal.begin()
         outcome = CycleOutcome([], [], [], [])
         self._claims.charge(1)
+        self._reserved.begin_walk()
         self._walk(outcome)
         self._claims.end_walk()
         for record in outcome.held_back:
@@ -118,6 +121,7 @@ class AdmissionCycle:
         # 8. Without plans the trial is kept; else it is rolled back, and carried out as far as no departure is needed.
         if not outcome.plans:
             self._claims.charge(-1)
+            self._reserved.end_walk()
             journal.commit()
             for record, placed, cause in outcome.placed:
                 self._starter.start(record, placed, cause)
@@ -133,6 +137,7 @@ class AdmissionCycle:
         mark = self._state.journal.begin()
         with self._claims.rehearsal():
             self._claims.charge(1)
+            self._reserved.begin_walk()
             self._walk(outcome)
         self._state.journal.rollback(mark)
         return not outcome.plans and any(placed is record for placed, _, _ in outcome.placed)
@@ -154,9 +159,10 @@ class AdmissionCycle:
                     self._grow(gangs.pop()[1], outcome)
             is_background = record.job.is_background
             if record.job.pool in self._blocked and not is_background:
-                if state.ordering.strict:
+                if not state.ordering.strict:
+                    self._claims.bind(record, standing)
+                elif not self._reserved.open_to(record):
                     continue
-                self._claims.bind(record, standing)
             before = self._displacing(outcome) if self._is_long else ()
             verdict = self._consider(record, outcome)
             if verdict is AdmissionVerdict.BLOCKED:
@@ -164,12 +170,12 @@ class AdmissionCycle:
                 if record.job.pool not in self._blocked and not is_background:
                     self._block(record, standing)
                     if not self._time_slicing.takes_place_in(record.job.pool):
-                        lines.pass_over(record.job.pool, wholly=state.ordering.strict)
-                kept_off = self._claims.kept_off(record) if self._may_have_room(record) else (0, 0)
+                        lines.pass_over(record.job.pool, wholly=state.ordering.strict and not self._reserved.is_used)
+                kept_off = self._claims.kept_off(record) if self._may_have_room(record) else (0, 0, 0)
                 if any(kept_off) and depth:
                     self._kept_out[record.line] = kept_off
                     verdict = AdmissionVerdict.KEPT_OUT
-                elif not kept_off[1] and not record.elastic:
+                elif not any(kept_off[1:]) and not record.elastic:
                     lines.found_no_room(record, is_kept_off=bool(kept_off[0]))
             if verdict is AdmissionVerdict.KEPT_OUT and depth:
                 depth -= 1
@@ -186,6 +192,11 @@ class AdmissionCycle:
         self._claims.bind_all(self._blocked)
         while gangs:
             self._grow(gangs.pop()[1], outcome)
+
+    def _waits_behind_first(self, record: JobRecord) -> bool:
+        """Whether the ordering is strict, and the first job of the pool is blocked."""
+        is_behind = record.job.pool in self._blocked and not record.job.is_background
+        return self._state.ordering.strict and is_behind
 
     def _displacing(self, outcome: CycleOutcome) -> tuple[int, ...]:
         """Differs when others than before may be displaced."""
@@ -250,12 +261,16 @@ class AdmissionCycle:
         claims = self._claims
         if record.id in claims.by_job:
             return AdmissionVerdict.KEPT_OUT
+        if self._reserved.is_used and (verdict := self._consider_reserved(record, outcome)) is not None:
+            return verdict
         # 3. Admit: as many tasks as the limits of its queue and its user allow.
         tasks = None
         if record.elastic or self._bounded or not record.job.preemptible:
             tasks = admitted_tasks(self._state, record)
             if not tasks:
                 return self._make_room_under_limit(record, outcome)
+            if self._reserved.lacks_guarantee_ahead(record, tasks):
+                return AdmissionVerdict.KEPT_OUT
         has_room = self._may_have_room(record)
         if not has_room and not self._might_make_room(record):
             return AdmissionVerdict.BLOCKED  # most of those who head a line, in most walks
@@ -280,18 +295,32 @@ class AdmissionCycle:
         outcome.placed.append((record, placed, cause))
         return AdmissionVerdict.PLACED
 
+    def _consider_reserved(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict | None:
+        """Place one job on cards that are reserved for its queue; None where it may start on others."""
+        for room in self._reserved.open_to(record):
+            placed = self._reserved.place(self._placer, record, room, self._claims.mask_on_reserved(record))
+            if placed is not None:
+                charge_placed(self._state, record, placed)
+                outcome.placed.append((record, placed, Cause.FITS))
+                return AdmissionVerdict.PLACED
+        is_confined = self._state.reserved.requires(record) or self._waits_behind_first(record)
+        return AdmissionVerdict.NOT_ADMITTED if is_confined else None
+
     def _place(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
         """Take holdings for a job, unless its like has found no room in this walk, and was kept off no more nodes."""
         claims = self._claims
         if before := self._no_room.get(record.demand):
             kept_off = claims.kept_off(record)
-            if any(kept_off[0] >= then[0] and kept_off[1] >= then[1] for then in before):
+            if any(is_as_much(kept_off, then) for then in before):
                 return None
         placed = self._placer.place(record, claims.mask(record), tasks=tasks)
         if placed is None and claims.keeps_out(record):
             kept = claims.reservations[record.job.pool]
             mask = both(claims.mask_without(record, [kept.job]), claims.mask_of_closings(record))
             placed = self._reserver.place_beside(record, kept, mask, tasks)
+        if placed is None and self._reserved.is_used:
+            masks = claims.mask(record), claims.mask_without_reservations(record)
+            placed = self._reserved.place_beside(self._placer, record, *masks, tasks)
         if placed is None and self._is_long and not record.elastic:
             self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
         return placed
@@ -332,7 +361,7 @@ class AdmissionCycle:
         if before is None:
             return False
         now = self._claims.kept_off(record)
-        return now[0] >= before[0] and now[1] >= before[1]
+        return is_as_much(now, before)
 
     def _may_have_room(self, record: JobRecord) -> bool:
         """Whether, counting free compute alone, the job might fit."""
@@ -405,3 +434,8 @@ class AdmissionCycle:
             found = self._reserver.reserve(record)
             # Room that is there by count, and yet does not do, comes no nearer by being kept.
             claims.keep(pool, found if found is not None and found.at > state.now else None)
+
+
+def is_as_much(kept_off: KeptOff, before: KeptOff) -> bool:
+    """Whether a job is kept off all nodes that another was."""
+    return all(now >= then for now, then in zip(kept_off, before, strict=True))

@@ -28,6 +28,10 @@ Victims = tuple[tuple[str, int, tuple[int, ...]], ...]
 """Ids and runs of jobs that are leaving, each with the numbers of its tasks that do; none: all."""
 
 
+KeptOff = tuple[int, int, int]
+"""See ``Claims.kept_off``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The place a job gets once others have left it.
@@ -128,7 +132,9 @@ class Claims:
                     charge_placed(state, record, claim.placed, sign)
 
     def are_on_nodes_of(self, record: JobRecord) -> bool:
-        """Whether a node on which the job holds something is claimed for others."""
+        """Whether a node on which the job holds something is claimed or reserved for others."""
+        if self._state.cordons.kept and self._is_on_reserved(record):
+            return True
         if not self.by_job:
             return False
         if self._claimants is None:
@@ -140,6 +146,13 @@ class Claims:
         return any(
             task.holding is not None and not self._claimants.get(task.holding.node, own) <= own for task in record.tasks
         )
+
+    def _is_on_reserved(self, record: JobRecord) -> bool:
+        state = self._state
+        if any(room.has_user(record) for room in state.reserved.by_name.values()):
+            return False
+        nodes = {task.holding.node for task in record.tasks if task.holding is not None}
+        return any(state.cordons.is_kept(state.cluster.node_name(node), state.now) for node in nodes)
 
     def have_asked(self, record: JobRecord) -> bool:
         """Whether a claim waits for this run of a job to leave, or for others with it."""
@@ -271,13 +284,18 @@ class Claims:
             self.end_walk()
             self._masks.clear()
 
-    def kept_off(self, record: JobRecord) -> tuple[int, int]:
+    def kept_off(self, record: JobRecord) -> KeptOff:
         """What keeps this job off nodes that others of its line may use; the higher each number, the more nodes.
 
-        Whether the reservation does, and how many of the closings of nodes ahead it would run into.
+        Whether the reservation does, how many of the closings of nodes ahead it would run into, and how many of the
+        spans in which queues have reserved cards.
         """
+        return int(self.keeps_out(record)), *self._reaches(record)
+
+    def _reaches(self, record: JobRecord) -> tuple[int, int]:
         state = self._state
-        return int(self.keeps_out(record)), state.cordons.reach(record, state.ordering.time_left, state.now)
+        seen = (record, state.ordering.time_left, state.now)
+        return state.cordons.reach(*seen), state.cordons.kept_reach(*seen)
 
     def keeps_out(self, record: JobRecord) -> bool:
         """Whether the reservation alone keeps this job off its nodes."""
@@ -318,10 +336,20 @@ class Claims:
         return both(self.mask_of_others(record), self.mask_of_closings(record))
 
     def mask_of_closings(self, record: JobRecord) -> NodeMask | None:
-        """(nodes,), 0 where a node closes before the job would leave it; None when none does."""
-        state = self._state
-        reach = state.cordons.reach(record, state.ordering.time_left, state.now)
-        return state.cordons.mask(reach) if reach else None
+        """(nodes,), 0 where a node closes, or is wanted for a queue, before the job would leave it; None: nowhere."""
+        reaches = self._reaches(record)
+        return self._state.cordons.mask(*reaches) if any(reaches) else None
+
+    def mask_without_reservations(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), as ``mask``, if no cards were reserved for queues."""
+        reach, _ = self._reaches(record)
+        return both(self.mask_of_others(record), self._state.cordons.mask(reach) if reach else None)
+
+    def mask_on_reserved(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where a job keeps off cards that are reserved for it: they are claimed, or the node closes."""
+        reach, _ = self._reaches(record)
+        closing = self._state.cordons.mask(reach) if reach else None
+        return both(self._mask_without((record.id,), None), closing) if self.by_job else closing
 
     def closes_too_soon(self, record: JobRecord, placed: Placed) -> bool:
         """Whether a node of this place closes before the job would leave it."""

@@ -75,6 +75,9 @@ class Prospects:
         """
         table = self._table
         self.admitted, self.makes_room = _admitted(self._state, table), np.zeros(len(table), dtype=np.bool_)
+        if served := self._state.reserved.queues_served(self._state.now):
+            numbers = [number for number, queue in enumerate(table.queues.items) if queue in served]
+            self.admitted |= np.isin(table.number(QUEUE), numbers)
         if departures is not None:
             guaranteed = self._standing.covered(table)
             self.admitted |= guaranteed

@@ -21,6 +21,7 @@ from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.upkeep import follow_ends
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import given_up, goes_on, suspend, suspended_tasks
 from millpond.scheduling.tenancy.windows import follow_hours
@@ -49,6 +50,7 @@ class Redo:
         with state.journal:
             state.now = max(state.now, now)
             state.begin_cycle()
+            follow_ends(state)
             state.cordons.follow_clock(state.now)
             follow_hours(state, _is_decided)
             self._claims.prune()

@@ -163,7 +163,7 @@ class Reserver:
             ends[stay] = soonest[stay]
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
-        is_single = len(tasks) == 1 and not (kept or job.together_required or state.cordons.by_node)
+        is_single = len(tasks) == 1 and not (kept or job.together_required or state.cordons.has_spans)
         found = []
         for index in range(len(job.roles)):
             wanted = sum(1 for task in tasks if task.role_index == index)
@@ -185,7 +185,7 @@ class Reserver:
             found.append((wanted, times))
         if closed:
             arrays.node_usable[closed] = 0
-        if state.cordons.by_node:
+        if state.cordons.has_spans:
             self._postpone(record, [times for _, times in found])
         return found
 
@@ -208,7 +208,7 @@ class Reserver:
         state = self.state
         cordons = state.cordons
         length = stays_until(record, state.ordering.time_left, state.now) - state.now
-        for name in cordons.by_node:
+        for name in cordons.concerned:
             index = state.cluster.node_index.get(name)
             for by_node in times if index is not None else ():
                 by_node[index] = [cordons.earliest(name, float(instant), length) for instant in by_node[index]]

@@ -14,6 +14,7 @@ from millpond.model.states import TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims, Victims, charge_placed
 from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.reserved_places import note_start
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
@@ -45,6 +46,8 @@ class Starter:
         if self._placer.affinities is not None:
             self._placer.affinities.mark(record, placed)
         self._state.outbox.append(runs.start(self._state, record, placed, cause))
+        if self._state.reserved.by_name:
+            note_start(self._state, record)
 
     def start_again(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
         """Start tasks where a cycle started them before."""

@@ -24,6 +24,7 @@ from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import close_node, open_node
 from millpond.scheduling.nodes.nodes import Nodes
 from millpond.scheduling.records import BY_REQUEST, JobRecord, refuse_kept
+from millpond.scheduling.reserving import upkeep
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension import suspension
 
@@ -50,6 +51,8 @@ class EventHandlers:
             events.NodeLost: self.nodes.node_lost,
             events.NodeClosed: self._node_closed,
             events.NodeOpened: self._node_opened,
+            events.ReservationMade: self._reservation_made,
+            events.ReservationCancelled: self._reservation_cancelled,
             events.SchedulingPaused: self._scheduling_paused,
             events.SchedulingResumed: self._scheduling_resumed,
             events.ClockJumped: self._clock_jumped,
@@ -107,6 +110,11 @@ class EventHandlers:
             them = "a job that has" if jobs == 1 else f"{jobs} jobs that have"
             cause = f"queue {queue!r} has {them} not ended: {why}"
             raise ConflictError(cause, f"wait, or stop them: `pond stop --queue {queue}`")
+        for name, room in self.state.reserved.by_name.items():
+            if room.wanted.queue == queue:
+                raise ConflictError(
+                    f"queue {queue!r} has a reservation: {name}", f"cancel it: `pond reservations cancel {name}`"
+                )
 
     def _limit_changed(self, event: events.LimitChanged) -> None:
         self.state.set_limit(event.limit)
@@ -117,6 +125,12 @@ class EventHandlers:
 
     def _node_opened(self, event: events.NodeOpened) -> None:
         open_node(self.state, event.node, planned=event.planned)
+
+    def _reservation_made(self, event: events.ReservationMade) -> None:
+        upkeep.make(self.state, event.reservation)
+
+    def _reservation_cancelled(self, event: events.ReservationCancelled) -> None:
+        upkeep.cancel(self.state, event.name)
 
     def _scheduling_paused(self, event: events.SchedulingPaused) -> None:
         self.state.holds[event.cause] = event.text

@@ -26,6 +26,12 @@ from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.protected import protected_in_the_way
 from millpond.scheduling.explaining.quota import quota_in_the_way
+from millpond.scheduling.explaining.reserved import (
+    kept_for_reservation,
+    sooner_by_reservation,
+    why_not_begun,
+    why_reservation_full,
+)
 from millpond.scheduling.explaining.suspended import behind_frozen, frozen_in_the_way, why_parked, why_suspended
 from millpond.scheduling.explaining.turn import first_in_the_way, turn_of
 from millpond.scheduling.explaining.what_if_trial import WhatIfTrial
@@ -112,7 +118,8 @@ class Explainer:
         rounds = selector.rounds
         fits_now = bool(self._what_if.finds_room(record, self._claims.mask(record)))
         selector.rounds = rounds
-        return estimate.start_of(self._state, self._placer, record, fits_now=fits_now)
+        found = estimate.start_of(self._state, self._placer, record, fits_now=fits_now)
+        return sooner_by_reservation(self._state, record, found) if self._state.reserved.by_name else found
 
     def _known(self, job_id: str) -> JobRecord:
         record = self._state.jobs.get(job_id)
@@ -154,7 +161,7 @@ class Explainer:
         if infeasibility is not None:
             return _impossible(infeasibility)
         if not self._state.is_in_window(record):
-            return self._out_of_hours(record)
+            return why_not_begun(self._state, record) or self._out_of_hours(record)
         if self._state.holds:
             cause, text = next(iter(self._state.holds.items()))
             return Reason(cause, f"nothing new starts: {text}")
@@ -208,12 +215,18 @@ class Explainer:
     def _explain_waiting(self, record: JobRecord) -> Reason:
         """Asked in the turn of the job."""
         state, claims = self._state, self._claims
-        reason = quota_in_the_way(state, claims, record)
+        reason = why_reservation_full(state, record) or quota_in_the_way(state, claims, record)
         if reason is not None:
             return reason
         mask = claims.mask(record)
         if not self._what_if.finds_room(record, mask):
-            return self._kept_for_others(record) or self._closed_for(record) or self._no_room(record, mask)
+            fits = partial(self._what_if.finds_room, record)
+            return (
+                self._kept_for_others(record)
+                or kept_for_reservation(state, claims, record, fits)
+                or self._closed_for(record)
+                or self._no_room(record, mask)
+            )
         if state.holds_back(record):
             text = "there is room, but it is left for a while to shorter work that is expected"
             return Reason(Cause.HELD_BACK, text)

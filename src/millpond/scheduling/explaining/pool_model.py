@@ -107,7 +107,7 @@ class PoolModeller:
         state = self._state
         arrays = state.cluster.arrays
         free = [
-            amount if arrays.node_usable[node] else amount - _CLOSED
+            amount if arrays.node_usable[node] and not self._is_reserved(node) else amount - _CLOSED
             for node, amount in zip(self._nodes, self._resource.free.tolist(), strict=True)
         ]
         first = arrays.first_device
@@ -133,6 +133,11 @@ class PoolModeller:
             short_work=[] if self._guard is None else self._guard.running_milli,
             fits_now=fits_now,
         )  # fmt: skip
+
+    def _is_reserved(self, node: int) -> bool:
+        """Whether cards of a node are reserved for others now."""
+        state = self._state
+        return bool(state.cordons.kept) and state.cordons.is_kept(state.cluster.node_name(node), state.now)
 
     # ---- nodes --------------------------------------------------------------------------------------------------
 
@@ -193,10 +198,11 @@ class PoolModeller:
             return (kept.kept_until or NEVER) - state.now
         if record.job.windows and state.is_in_window(record):
             return (windows.closes_at(record.job.windows, state.now) or NEVER) - state.now
-        if not record.job.preemptible or not state.cordons.by_node:
+        if not record.job.preemptible or not state.cordons.has_spans:
             return NEVER
         nodes = {task.placement.node for task in record.tasks if task.placement is not None}
         drains = [each.begin for node in nodes for each in state.cordons.by_node.get(node, ()) if each.drain]
+        drains += [begin for node in nodes for begin, _ in state.cordons.kept.get(node, ())]
         return min((begin - state.now for begin in drains if begin > state.now), default=NEVER)
 
     def length_of(self, record: JobRecord) -> Length:
@@ -245,7 +251,7 @@ class PoolModeller:
             line, demand, rank, length,
             expected_s=time_left.expected_end(record, now) - now,
             cautious_s=time_left.cautious_end(record, now) - now,
-            stays_s=stays_until(record, time_left, now) - now if state.cordons.by_node else 0.0,
+            stays_s=stays_until(record, time_left, now) - now if state.cordons.has_spans else 0.0,
             work=cards(record) * length_s,
             length_s=length_s,
             requeued_s=record.requeued_at - record.submitted_at,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.reserved_places import charge_reserved
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks
@@ -20,6 +21,8 @@ def turn_of(state: State, claims: Claims, record: JobRecord) -> Iterator[None]:
     """
     mark = state.journal.begin()
     claims.charge(1, but=record.id)
+    if state.reserved.by_name:
+        charge_reserved(state, record)
     claims.begin_walk()
     claims.bind(record, QueueRank(state))
     try:

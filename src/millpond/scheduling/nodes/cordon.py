@@ -13,6 +13,7 @@ reservations (https://slurm.schedmd.com/reservations.html), but for those who le
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ from millpond.scheduling.ordering.time_left import TimeLeft
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
 
+MARGIN_S = 30.0
+"""So long before reserved cards are wanted work on them should have gone, by its grace: its end takes time too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Flip:
@@ -40,26 +44,37 @@ class Flip:
     closed: bool
 
 
+Spans = dict[str, tuple[tuple[float, float], ...]]
+"""By name of a node: spans (begin, end) in order of their begin."""
+
+
 class Cordons:
-    """All closures of a cluster's nodes.
+    """All closures of a cluster's nodes, and the spans in which cards of them are reserved.
+
+    A node with reserved cards is not closed: their owners start there. All others keep off it by the rule for a node
+    that is to be closed, and are gone when the span begins, not asked to go.
 
     Attributes:
         by_node: by name of the node, in order of their begin; none that is over once ``follow_clock`` has run.
+        kept: the reserved spans; set by ``keep``.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.by_node: dict[str, tuple[Cordon, ...]] = {}
+        self.kept: Spans = {}
         self._drained: set[str] = set()
         self._as_of = -NEVER
         self._due = NEVER
         self._ahead: list[tuple[float, str]] = []
-        self._masks: dict[tuple[int, int], NodeMask] = {}
+        self._kept_ahead: list[tuple[float, str]] = []
+        self._masks: dict[tuple[int, int, int], NodeMask] = {}
 
     def copy_from(self, other: Cordons) -> None:
         """Have the same closures, on a copy of the same cluster."""
         self.by_node, self._drained = dict(other.by_node), set(other._drained)
         self._as_of, self._due, self._ahead = other._as_of, other._due, list(other._ahead)
+        self.kept, self._kept_ahead = dict(other.kept), list(other._kept_ahead)
 
     # ---- on request ---------------------------------------------------------------------------------------------
 
@@ -89,6 +104,11 @@ class Cordons:
         self.by_node[node] = kept
         self._due = -NEVER
 
+    def keep(self, spans: Spans) -> None:
+        """Let these be the spans in which cards of nodes are reserved, from the next ``follow_clock`` on."""
+        self.kept = spans
+        self._due = -NEVER
+
     # ---- time passes --------------------------------------------------------------------------------------------
 
     def follow_clock(self, now: float) -> list[str]:
@@ -114,11 +134,18 @@ class Cordons:
     def _look_ahead(self, now: float) -> None:
         self._as_of = now
         changes = [flip for found in self.by_node.values() for each in found for flip in (each.begin, each.until)]
+        changes += [flip for spans in self.kept.values() for span in spans for flip in span]
         self._due = min((flip for flip in changes if flip is not None and flip > now), default=NEVER)
         self._ahead = sorted(
             (begin, node) for node in self.by_node if (begin := self._next_begin(node, now)) is not None
         )
+        left = ((node, *span) for node, spans in self.kept.items() for span in spans if span[1] > now)
+        self._kept_ahead = sorted((begin if begin > now else -NEVER, node) for node, begin, _ in left)
         self._masks.clear()
+
+    def is_kept(self, node: str, instant: float) -> bool:
+        """Whether cards of a node are reserved at an instant."""
+        return any(begin <= instant < until for begin, until in self.kept.get(node, ()))
 
     def _next_begin(self, node: str, now: float) -> float | None:
         """When a node that is open closes."""
@@ -141,33 +168,49 @@ class Cordons:
         """Whether preemptible work there has been asked to leave."""
         return node in self._drained
 
+    @property
+    def has_spans(self) -> bool:
+        """Whether there are such nodes."""
+        return bool(self.by_node or self.kept)
+
+    @property
+    def concerned(self) -> tuple[str, ...]:
+        """The nodes that are closed or to be closed, or of which cards are reserved."""
+        return tuple(dict.fromkeys((*self.by_node, *self.kept)))
+
     def opens_at(self, node: str, instant: float) -> float:
-        """The first instant from the given one on at which the node is open; ``NEVER`` when it stays closed."""
-        while (closure := self.at(node, instant)) is not None:
-            if closure.until is None:
-                return NEVER
-            instant = closure.until
-        return instant
+        """The first instant from the given one on at which the node is open to all; ``NEVER`` when it stays closed."""
+        while True:
+            if (closure := self.at(node, instant)) is not None:
+                if closure.until is None:
+                    return NEVER
+                instant = closure.until
+            elif until := max((end for begin, end in self.kept.get(node, ()) if begin <= instant < end), default=0.0):
+                instant = until
+            else:
+                return instant
 
     def earliest(self, node: str, instant: float, length_s: float) -> float:
         """The first instant from the given one on at which so long a span without a closure begins."""
+        begins = [each.begin for each in self.by_node.get(node, ())]
+        begins += [begin for begin, _ in self.kept.get(node, ())]
         while True:
             instant = self.opens_at(node, instant)
-            ahead = [each.begin for each in self.by_node.get(node, ()) if each.begin > instant]
-            begin = min(ahead, default=NEVER)
+            begin = min((begin for begin in begins if begin > instant), default=NEVER)
             if instant == NEVER or begin >= instant + length_s:
                 return instant
             instant = begin
 
     def flips(self, now: float) -> list[Flip]:
-        """Every closing and opening to come, in order."""
-        return list(heapq.merge(*(self._flips_of(node, now) for node in self.by_node), key=lambda flip: flip.at))
+        """Every closing and opening to come, in order; to those who have none of its reserved cards."""
+        return list(heapq.merge(*(self._flips_of(node, now) for node in self.concerned), key=lambda flip: flip.at))
 
     def _flips_of(self, node: str, now: float) -> Iterator[Flip]:
-        closed = node in self._cluster.closed
-        instants = {flip for each in self.by_node[node] for flip in (each.begin, each.until)}
+        closed = node in self._cluster.closed or self.is_kept(node, now)
+        instants = {flip for each in self.by_node.get(node, ()) for flip in (each.begin, each.until)}
+        instants |= {flip for span in self.kept.get(node, ()) for flip in span}
         for instant in sorted(flip for flip in instants if flip is not None and flip > now):
-            if (self.at(node, instant) is not None) != closed:
+            if (self.at(node, instant) is not None or self.is_kept(node, instant)) != closed:
                 closed = not closed
                 yield Flip(instant, node, closed)
 
@@ -175,8 +218,8 @@ class Cordons:
 
     @property
     def has_closings_ahead(self) -> bool:
-        """Whether a node that is open is to be closed."""
-        return bool(self._ahead)
+        """Whether a node that is open is to be closed, or cards of one are reserved."""
+        return bool(self._ahead or self._kept_ahead)
 
     def reach(self, record: JobRecord, time_left: TimeLeft, now: float) -> int:
         """How many of the closings ahead a job would run into if it started now; 0: it may start on any open node."""
@@ -184,13 +227,22 @@ class Cordons:
             return 0
         return bisect_left(self._ahead, (stays_until(record, time_left, now), ""))
 
-    def mask(self, reach: int) -> NodeMask:
-        """(nodes,), 0 for the nodes of the first so many closings ahead."""
-        key = (reach, self._cluster.arrays.node_count)
+    def kept_reach(self, record: JobRecord, time_left: TimeLeft, now: float) -> int:
+        """How many of the reserved spans, those that have begun first; from these it has to be gone in time."""
+        if not self._kept_ahead:
+            return 0
+        stays = stays_until(record, time_left, now)
+        if stays == now:  # it leaves when it is asked to, which takes its grace
+            stays = math.nextafter(now + record.job.checkpoint.grace_s + MARGIN_S, math.inf)
+        return bisect_left(self._kept_ahead, (stays, ""))
+
+    def mask(self, reach: int, kept_reach: int = 0) -> NodeMask:
+        """(nodes,), 0 for the nodes of the first so many closings ahead, and of the first so many reserved spans."""
+        key = (reach, kept_reach, self._cluster.arrays.node_count)
         mask = self._masks.get(key)
         if mask is None:
             mask = np.ones(self._cluster.arrays.node_count, dtype=np.uint8)
-            for _, node in self._ahead[:reach]:
+            for _, node in (*self._ahead[:reach], *self._kept_ahead[:kept_reach]):
                 index = self._cluster.node_index.get(node)
                 if index is not None:
                     mask[index] = 0
@@ -210,10 +262,10 @@ class Cordons:
             "closed": sorted(self._cluster.closed),
             "drained": sorted(self._drained),
             "as_of": None if self._as_of == -NEVER else self._as_of,
-        }
+        }  # what is reserved follows from the reservations
 
     def restore(self, plain: dict[str, Any]) -> None:
-        """Take over what ``snapshot`` returned, before any node is added."""
+        """Take over what ``snapshot`` returned, before any node is added, and after ``keep``."""
         self.by_node = {node: tuple(map(from_plain, found)) for node, found in plain["nodes"].items()}
         self._cluster.closed = set(plain["closed"])
         self._drained = set(plain["drained"])

@@ -71,7 +71,7 @@ def follow_cordons(state: State) -> None:
         if job.rest_preemptible and record.kept is None:
             there = _spare_there(record, there)
         if there:
-            part = there if _goes_on_without(record, there) else ()
+            part = there if goes_on_without(record, there) else ()
             runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.DRAINED, tasks=part)
 
 
@@ -83,7 +83,7 @@ def _spare_there(record: JobRecord, there: list[TaskRecord]) -> list[TaskRecord]
     return [task for task in spare if task in there]
 
 
-def _goes_on_without(record: JobRecord, leaving: list[TaskRecord]) -> bool:
+def goes_on_without(record: JobRecord, leaving: list[TaskRecord]) -> bool:
     """Whether those of the gang that stay are enough to go on, by its bounds or by its rule for lost tasks."""
     if record.state not in (JobState.RUNNING, JobState.STOPPING):
         return False

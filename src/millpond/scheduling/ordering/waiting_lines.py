@@ -63,7 +63,7 @@ class WaitingLines:
         job = record.job
         line = record.line
         if not line:
-            line = record.line = (job.queue, job.user, job.priority, job.preemptible, record.demand)
+            line = record.line = (job.queue, job.user, job.priority, job.preemptible, job.reservation, record.demand)
         waiting = self.lines.get(line)
         entry = (record.key, record.sequence, record)
         if waiting is None:

@@ -262,6 +262,7 @@ class Batch:
         reason = self._core.scheduler.check(job)
         if reason is not None:
             raise refusal(reason)
+        self._core.scheduler.check_reservation(job)
         if known and "after" in submission.document:
             after = After.model_validate(submission.document["after"]).renamed(known)
             submission.document = {**submission.document, "after": after.model_dump(exclude_defaults=True)}

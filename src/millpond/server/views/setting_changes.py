@@ -9,7 +9,7 @@ from millpond.model.nodes import Pool
 from millpond.model.resources import Amount
 from millpond.model.tenants import Limit, Queue
 from millpond.scheduling.explaining.wording import cpus_text, gpus_text
-from millpond.server.wording import counted, lasting
+from millpond.server.wording import counted, lasting, local_time
 from millpond.specs.config.queues import UNLIMITED
 
 
@@ -28,6 +28,12 @@ def settings_text(event: events.Event) -> str:
             return f"queue {name} was deleted"
         case events.LimitChanged(limit=limit):
             return f"{_limited(limit)} may run {_limit_text(limit)}"
+        case events.ReservationMade(reservation=made):
+            span = f"from {local_time(made.begin)} to {local_time(made.until)}"
+            who, what = made.by or "somebody", counted(made.cards, "card")
+            return f"{who} reserved {what} for queue {made.queue} {span} ({made.name})"
+        case events.ReservationCancelled(name=name, by=by):
+            return f"{by or 'somebody'} gave reservation {name} up"
         case events.ClockJumped(seconds=seconds):
             return f"the clock was set forward by {lasting(round(seconds))}; time limits and usage do not count them"
         case events.LoadSampled(node=node, load_milli=load):

@@ -1,0 +1,99 @@
+"""Why a job waits because of an advance reservation: its own, or one that keeps cards from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millpond.model.reasons import Cause, Reason, StartEstimate
+from millpond.model.resources import CARD_MILLI
+from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.job_placement import NodeMask
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.state import State
+
+
+def why_not_begun(state: State, record: JobRecord) -> Reason | None:
+    """Why a job waits that requires a reservation which has not begun; None for all others."""
+    room = state.reserved.by_name.get(record.job.reservation)
+    if room is None or room.wanted.begin <= state.now:
+        return None
+    begin = room.wanted.begin
+    start = StartEstimate(begin, None, "its reservation begins then", likely_at=begin)
+    text = f"it waits for its reservation {room.wanted.name}, which has not begun"
+    return Reason(Cause.RESERVATION, text, start=start, opens_at=begin)
+
+
+def why_reservation_full(state: State, record: JobRecord) -> Reason | None:
+    """Why a job waits that starts on the cards of its reservation alone; None for all others."""
+    room = state.reserved.by_name.get(record.job.reservation)
+    if room is None:
+        return None
+    kept = sum(room.cards_on.values())
+    left = sum(state.reserved.unused(room, state.running, state.cluster).values()) // CARD_MILLI
+    short = "" if kept >= room.wanted.cards else f"; {room.wanted.cards - kept} cannot be had now"
+    return Reason(
+        Cause.RESERVATION,
+        f"it starts on the cards of its reservation {room.wanted.name} alone: {left} of {kept} are left{short}",
+        (("reserved", kept), ("left", left)),
+        opens_at=room.wanted.until,
+    )
+
+
+def kept_for_reservation(
+    state: State, claims: Claims, record: JobRecord, fits: Callable[[NodeMask | None], list[int]]
+) -> Reason | None:
+    """The reason of a job that would have room if no cards were reserved; None if it would not.
+
+    Args:
+        fits: the nodes on which the job has room, of those of a mask.
+    """
+    if not state.cordons.kept:
+        return None
+    nodes = fits(claims.mask_without_reservations(record))
+    if not nodes:
+        return None
+    names = {state.cluster.node_name(node) for node in nodes}
+    rooms = [room for room in state.reserved.by_name.values() if names & room.cards_on.keys()]
+    if not rooms:
+        return None
+    room = min(rooms, key=lambda each: each.wanted.begin)
+    return Reason(
+        Cause.RESERVATION, _kept_text(state, room), (("reserved", room.wanted.cards),), opens_at=room.wanted.until
+    )
+
+
+def _kept_text(state: State, room: ReservedRoom) -> str:
+    wanted = room.wanted
+    kept = f"{wanted.cards} cards are kept for reservation {wanted.name} of queue {wanted.queue}"
+    if wanted.begin <= state.now:
+        return f"there is room, but {kept}"
+    return f"there is room, but {kept}, which begins before the job would have ended"
+
+
+def sooner_by_reservation(state: State, record: JobRecord, found: StartEstimate) -> StartEstimate:
+    """When a job should start that may use a reservation to come, if that is sooner than without it.
+
+    It counts for the first of its queue, as many as the reservation has cards for.
+    """
+    ahead = [
+        other
+        for other in state.waiting
+        if other.queue == record.queue and other.job.pool == record.job.pool and other is not record
+        and (other.key, other.sequence) < (record.key, record.sequence)
+    ]  # fmt: skip
+    needed = record.gpu_milli + sum(other.gpu_milli for other in ahead)
+    begins = [
+        room.wanted.begin
+        for room in state.reserved.by_name.values()
+        if room.wanted.queue == record.queue and room.wanted.pool == record.job.pool
+        and room.wanted.begin > state.now and record.gpu_milli and needed <= room.wanted.gpu_milli
+    ]  # fmt: skip
+    begin = min(begins, default=None)
+    if begin is None or (found.latest_at is not None and found.latest_at <= begin and not found.unknown):
+        return found
+    earliest = min(found.earliest_at, begin)
+    if found.unknown or found.likely_at is None:
+        return StartEstimate(earliest, begin, "a reservation of its queue begins then", likely_at=begin)
+    basis = f"{found.basis}; a reservation of its queue begins by the end of that"
+    return StartEstimate(earliest, begin, basis, likely_at=min(found.likely_at, begin))

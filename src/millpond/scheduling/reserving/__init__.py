@@ -1,0 +1,1 @@
+"""Advance reservations: cards that a queue has from one instant to another."""

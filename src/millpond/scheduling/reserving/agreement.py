@@ -1,0 +1,226 @@
+"""Whether a reservation can be agreed upon, or from when on: by amounts and by nodes, against all that was promised.
+
+By amounts: at each instant of the span, all reservations together stay within the limits of their queues, and within
+what these are guaranteed beside their work that cannot be asked to leave. So they leave every other queue its own. Only
+what may go beyond the guarantee is held against what no queue is guaranteed instead.
+
+By nodes: the cards can be had at the begin, whole nodes as such, beside what other reservations have and beside work
+that cannot have left by then. Nodes of reservations far ahead are not chosen yet; for this they are, and forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.reservations import AdvanceReservation
+from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.tenants import ROOT_QUEUE
+from millpond.scheduling.ledger.journal import Journal
+from millpond.scheduling.nodes.cordon import stays_until
+from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.reserving.choosing import choose, leaves_at, taken_by_others, usable_cards
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.queues import QueueTree
+
+MOST_TRIES = 200
+"""So many later begins are tried: a bound on work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a reservation does not fit.
+
+    Attributes:
+        why: a clause.
+        fits_from: the nearest later begin at which one of its length fits; None where none was found.
+    """
+
+    why: str
+    fits_from: float | None = None
+
+
+def misfit(state: State, wanted: AdvanceReservation) -> Misfit | None:
+    """Why a reservation cannot be agreed upon, and from when on it could; None if it can.
+
+    Raises:
+        NotFoundError, InvalidInputError, ConflictError: it could at no time: as ``require_sound``.
+    """
+    require_sound(state, wanted)
+    why = _why_not(state, wanted)
+    if not why:
+        return None
+    length_s = wanted.until - wanted.begin
+    for begin in _later_begins(state, wanted)[:MOST_TRIES]:
+        if not _why_not(state, replace(wanted, begin=begin, until=begin + length_s)):
+            return Misfit(why, begin)
+    return Misfit(why)
+
+
+def require_sound(state: State, wanted: AdvanceReservation) -> None:
+    """Refuse what could be agreed upon at no time.
+
+    Raises:
+        NotFoundError: there is no such queue or pool.
+        InvalidInputError: its span is past, or has begun; no card is of its models; its nodes have other numbers of
+            cards; the queue takes no jobs.
+        ConflictError: the ordering keeps no room.
+    """
+    if wanted.queue not in state.queues.by_name:
+        raise NotFoundError(f"no queue {wanted.queue!r}", "`pond queue show` lists them")
+    if not state.queues.is_leaf(wanted.queue):
+        raise InvalidInputError(f"queue {wanted.queue!r} takes no jobs", "name a leaf of the queue tree")
+    if wanted.pool not in state.cluster.pools:
+        raise NotFoundError(f"no pool {wanted.pool!r}", f"there are {', '.join(state.cluster.pools)}")
+    before = state.reserved.by_name.get(wanted.name)
+    has_begun = before is not None and before.wanted.begin == wanted.begin
+    if wanted.until <= state.now or (wanted.begin < state.now and not has_begun):
+        raise InvalidInputError(f"reservation {wanted.name!r} is to begin in the past", "name a later begin")
+    if before is not None and (before.wanted.queue, before.wanted.pool) != (wanted.queue, wanted.pool):
+        raise ConflictError(
+            f"reservation {wanted.name!r} is one of queue {before.wanted.queue!r} in pool {before.wanted.pool!r}",
+            "choose another name, or cancel it first",
+        )
+    if state.ordering.replans and state.settings.preempt:
+        raise ConflictError(f"the ordering {state.settings.ordering!r} keeps no room for anyone", "use another")
+    _require_cards(state, wanted)
+
+
+def _require_cards(state: State, wanted: AdvanceReservation) -> None:
+    nodes = [node for node in state.cluster.nodes if node is not None and node.pool == wanted.pool]
+    known = sorted({device.model for node in nodes for device in node.devices})
+    unknown = [model for model in wanted.models if model not in known]
+    if unknown:
+        raise InvalidInputError(
+            f"pool {wanted.pool!r} has no card of model {unknown[0]!r}", f"its models are {', '.join(known) or 'none'}"
+        )
+    counts = [count for node in nodes if (count := usable_cards(node, wanted))]
+    if wanted.cards > sum(counts):
+        raise InvalidInputError(
+            f"{wanted.cards} cards of {sum(counts)} in pool {wanted.pool!r}"
+            + (f" of model {' or '.join(wanted.models)}" if wanted.models else ""),
+            "reserve fewer, or wait until more are usable",
+        )
+    sizes = {len(node.devices) for node in nodes if usable_cards(node, wanted)}
+    if wanted.whole_nodes and len(sizes) == 1 and wanted.cards % (size := next(iter(sizes))):
+        more = wanted.cards + size - wanted.cards % size
+        raise InvalidInputError(
+            f"{wanted.cards} cards are no whole nodes: each has {size}", f"reserve {more}, or leave whole nodes out"
+        )
+
+
+def refuse_misfit(state: State, wanted: AdvanceReservation) -> None:
+    """Refuse what cannot be agreed upon.
+
+    Raises:
+        NotFoundError, InvalidInputError, ConflictError: see ``misfit``.
+    """
+    found = misfit(state, wanted)
+    if found is not None:
+        remedy = "reserve fewer cards, or a shorter time"
+        if found.fits_from is not None:
+            remedy = f"it fits {found.fits_from - wanted.begin:.0f} s later"
+        raise ConflictError(f"reservation {wanted.name!r} does not fit: {found.why}", remedy)
+
+
+def _why_not(state: State, wanted: AdvanceReservation) -> str:
+    """Why a reservation does not fit into its span; empty if it does."""
+    return _beyond_amounts(state, wanted) or _beyond_nodes(state, wanted)
+
+
+def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
+    others = [
+        room.wanted
+        for room in state.reserved.by_name.values()
+        if room.wanted.name != wanted.name and room.wanted.overlaps(wanted.begin, wanted.until)
+    ]
+    for instant in sorted({wanted.begin, *(each.begin for each in others if each.begin > wanted.begin)}):
+        tree = QueueTree(Journal())
+        tree.copy_from(state.queues)
+        for node in tree.by_name.values():
+            node.gpu_milli = node.cpu_milli = node.memory_mib = 0
+        with tree.journal:
+            for other in others:
+                if other.covers(instant):
+                    tree.charge(other.queue, Amount(other.gpu_milli), 1)
+            if why := _beyond_limit(tree, wanted) or _beyond_guarantee(state, tree, wanted, instant):
+                return why
+    return ""
+
+
+def _beyond_limit(tree: QueueTree, wanted: AdvanceReservation) -> str:
+    limiting = tree.limiting(wanted.queue, Amount(wanted.gpu_milli))
+    if limiting is None:
+        return ""
+    if limiting.queue.limit is None:
+        return f"queue {wanted.queue} may not borrow beyond what {limiting.queue.name} is guaranteed"
+    reserved, most = limiting.gpu_milli // CARD_MILLI, limiting.queue.limit.gpu_milli // CARD_MILLI
+    return f"queue {limiting.queue.name} may have {most} cards, of which {reserved} are reserved then"
+
+
+def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation, instant: float) -> str:
+    """Why the guarantee of the queue does not cover it beside what is reserved and cannot leave; empty if it does."""
+    asked = Amount(wanted.gpu_milli)
+    if wanted.beyond_guarantee:
+        tree.charge(wanted.queue, asked, 1)
+        free = state.cluster.gpu_capacity_milli - sum(
+            max(_guaranteed(tree, child), tree.by_name[child].gpu_milli) for child in tree.by_name[ROOT_QUEUE].children
+        )
+        short = -(free // CARD_MILLI)
+        return f"{short} of its cards are guaranteed to other queues, or reserved then" if free < 0 else ""
+    for record in state.running.values():
+        if not record.job.preemptible and stays_until(record, state.ordering.time_left, state.now) > instant:
+            tree.charge(record.queue, record.held_by([task for task in record.tasks if task.holding is not None]), 1)
+    if tree.has_guarantees and not tree.blocks_guarantees(wanted.queue, asked):
+        return ""
+    held = [(node, node.queue.guarantee.gpu_milli - node.gpu_milli) for node in tree.by_name[wanted.queue].guarantors]
+    if not held:
+        how = "an admin may reserve beyond the guarantee (--beyond-guarantee)"
+        return f"queue {wanted.queue} is guaranteed no cards; {how}"
+    node, left = max(held, key=lambda pair: pair[1])
+    given = node.queue.guarantee.gpu_milli // CARD_MILLI
+    return (
+        f"of the {given} cards that queue {node.queue.name} is guaranteed, {max(left, 0) // CARD_MILLI} are neither "
+        "reserved then nor held by work that cannot be asked to leave"
+    )
+
+
+def _guaranteed(tree: QueueTree, name: str) -> int:
+    """What a queue or those below it are guaranteed, in milli."""
+    node = tree.by_name[name]
+    return max(node.queue.guarantee.gpu_milli, sum(_guaranteed(tree, child) for child in node.children))
+
+
+def _beyond_nodes(state: State, wanted: AdvanceReservation) -> str:
+    taken = taken_by_others(state, wanted.name, wanted.begin, wanted.until)
+    for other in state.reserved.by_name.values():
+        is_other = other.wanted.name != wanted.name and other.wanted.overlaps(wanted.begin, wanted.until)
+        if is_other and not other.cards_on:
+            among = taken_by_others(state, wanted.name, other.wanted.begin, other.wanted.until)
+            among = {node: max(among.get(node, 0), taken.get(node, 0)) for node in {**among, **taken}}
+            for node, cards in choose(state, ReservedRoom(other.wanted), among).items():
+                taken[node] = taken.get(node, 0) + cards
+    before = state.reserved.by_name.get(wanted.name)
+    room = ReservedRoom(wanted, users={} if before is None else before.users)
+    found = sum(choose(state, room, taken, patient=wanted.begin < state.now).values())
+    if found >= wanted.cards:
+        return ""
+    shape = " as whole nodes" if wanted.whole_nodes else ""
+    return f"{found} of {wanted.cards} cards can be had then{shape}, beside other reservations and work that stays"
+
+
+def _later_begins(state: State, wanted: AdvanceReservation) -> list[float]:
+    """The instants after its begin at which something ends that is in the way."""
+    return sorted({instant for instant in _ends(state) if wanted.begin < instant < NEVER})
+
+
+def _ends(state: State) -> Iterator[float]:
+    yield state.now
+    for room in state.reserved.by_name.values():
+        yield room.wanted.until
+    for closures in state.cordons.by_node.values():
+        yield from (each.until for each in closures if each.until is not None)
+    for record in state.running.values():
+        yield leaves_at(state, record)

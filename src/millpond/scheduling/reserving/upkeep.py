@@ -1,0 +1,292 @@
+"""Reservations follow the clock: their nodes are chosen and replaced, others are asked to leave in time, they end.
+
+Nodes are chosen a day before the begin (``CHOSEN_AHEAD_S``): early enough that hardly any work runs so long, late
+enough that it is known which nodes there are. They are chosen for the last time when the first of their work has to be
+asked, ``cordon.MARGIN_S`` and its grace before the begin: by then it is known who is really in the way. Nodes that
+fail, close or go are replaced at any time.
+
+As before a planned drain, neither the minimum run time of work nor its budget of preemptions stands against that: both
+protect it from work that comes, and a reservation was there before. No failure and no preemption is counted. What is
+borrowed is asked first, the youngest of it before the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.reasons import Cause
+from millpond.model.reservations import AdvanceReservation
+from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.states import JobState, TaskState
+from millpond.model.workloads import Job
+from millpond.scheduling import runs
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.nodes.cordon import MARGIN_S
+from millpond.scheduling.nodes.drain import follow_cordons, goes_on_without
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.reserving.agreement import refuse_misfit
+from millpond.scheduling.reserving.choosing import choose, taken_by_others, usable_cards
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.state import State
+
+CHOSEN_AHEAD_S = 86_400.0
+
+
+def make(state: State, wanted: AdvanceReservation) -> None:
+    """Agree upon a reservation, or upon a change of one.
+
+    Raises:
+        NotFoundError, InvalidInputError, ConflictError: see ``agreement.misfit``.
+    """
+    refuse_misfit(state, wanted)
+    state.reserved.put(wanted)
+    _turn_waiting(state, wanted.name)
+
+
+def cancel(state: State, name: str) -> None:
+    """Give a reservation up.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    state.reserved.require(name)
+    _end(state, name)
+
+
+def require_usable(state: State, job: Job) -> None:
+    """Refuse a job that requires a reservation that it could not use.
+
+    Raises:
+        NotFoundError: there is none of that name.
+        InvalidInputError: it is another queue's, or in another pool, or too small.
+    """
+    if not job.reservation:
+        return
+    wanted = state.reserved.require(job.reservation).wanted
+    if (wanted.queue, wanted.pool) != (job.queue, job.pool):
+        raise InvalidInputError(
+            f"reservation {wanted.name!r} is for queue {wanted.queue!r} in pool {wanted.pool!r}",
+            f"submit the job there, or leave reservation out: its queue is {job.queue!r}, its pool {job.pool!r}",
+        )
+    least = sum(role.minimum * role.request.gpu_milli for role in job.roles)
+    if not 0 < least <= wanted.gpu_milli:
+        raise InvalidInputError(
+            f"the job needs {least / CARD_MILLI:g} cards, and reservation {wanted.name!r} has {wanted.cards}",
+            "leave reservation out, or ask for 1 card to as many as it has",
+        )
+
+
+def follow_ends(state: State) -> None:
+    """End the reservations that are over: work on them is as any other from now on."""
+    for name, room in list(state.reserved.by_name.items()):
+        if room.wanted.until <= state.now:
+            _end(state, name)
+        else:
+            room.users = {job: run for job, run in room.users.items() if _runs(state, job, run)}
+
+
+def _end(state: State, name: str) -> None:
+    for job, run in state.reserved.by_name[name].users.items():
+        if _runs(state, job, run):
+            state.running[job].took_back = False
+    state.reserved.drop(name)
+    state.cluster.releases += 1
+    _turn_waiting(state, name)
+
+
+def _runs(state: State, job: str, run: int) -> bool:
+    record = state.running.get(job)
+    return record is not None and record.attempt == run
+
+
+def _turn_waiting(state: State, name: str) -> None:
+    """Jobs that require a reservation wait for its begin in no line, and join one if it is over."""
+    for record in state.jobs.values():
+        if record.job.reservation != name or record.state is not JobState.QUEUED:
+            continue
+        if record.line and not state.is_in_window(record):
+            state.waiting.remove(record)
+            record.line = ()
+        elif not record.line and not record.scaled_to_zero and record.retry_at <= state.now:
+            state.enqueue(record)
+        state.watch_window(record)
+
+
+def follow_reservations(state: State) -> None:
+    """What is due by now: ends, nodes, and who has to leave them."""
+    reserved = state.reserved
+    if not reserved.by_name:
+        return
+    follow_ends(state)
+    version = reserved.version
+    for room in reserved.by_name.values():
+        _choose_nodes(state, room)
+    if reserved.version != version:
+        follow_cordons(state)
+    for room in reserved.by_name.values():
+        if room.is_settled:
+            for record, tasks, asked_at in list(_in_the_way(state, room)):
+                if asked_at <= state.now:
+                    part = tasks if goes_on_without(record, tasks) else ()
+                    runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.RESERVATION, tasks=part)
+
+
+def next_due(state: State) -> float | None:
+    """When nodes have to be chosen, or work to be asked, next; None when there are no reservations."""
+    instants = []
+    for room in state.reserved.by_name.values():
+        instants.append(room.wanted.until)
+        if room.wanted.begin > state.now:
+            instants.append(room.wanted.begin)
+        if not room.cards_on and room.wanted.begin - CHOSEN_AHEAD_S > state.now:
+            instants.append(room.wanted.begin - CHOSEN_AHEAD_S)
+        elif not room.is_settled:
+            instants.append(_last_choice_at(state, room))
+        else:
+            instants += [asked_at for _, _, asked_at in _in_the_way(state, room)]
+    return min(instants, default=None)
+
+
+def _choose_nodes(state: State, room: ReservedRoom) -> None:
+    """Choose nodes if that is due, or if those that are kept do not do any more."""
+    wanted = room.wanted
+    if wanted.begin - state.now > CHOSEN_AHEAD_S:
+        return
+    is_last = not room.is_settled and _last_choice_at(state, room) <= state.now
+    if not (is_last or _falls_short(state, room)):
+        return
+    taken = taken_by_others(state, wanted.name, wanted.begin, wanted.until)
+    is_settled = room.is_settled or is_last
+    chosen = choose(state, room, taken, patient=is_settled)
+    if chosen != room.cards_on or is_settled != room.is_settled:
+        state.reserved.keep(room, chosen, is_settled=is_settled)
+
+
+def _falls_short(state: State, room: ReservedRoom) -> bool:
+    """Whether fewer cards are kept than were agreed, or any on a node that cannot give them."""
+    if sum(room.cards_on.values()) < room.wanted.cards:
+        return True
+    cluster, closed = state.cluster, state.cordons.by_node
+    for name, cards in room.cards_on.items():
+        node = cluster.node_named(name)
+        if node is None or not node.schedulable or usable_cards(node, room.wanted) < cards:
+            return True
+        if any(each.begin < room.wanted.until and not each.is_over(state.now) for each in closed.get(name, ())):
+            return True
+    return False
+
+
+def _last_choice_at(state: State, room: ReservedRoom) -> float:
+    """When the first of the work on its nodes has to be asked to leave."""
+    there = {state.cluster.node_index[name] for name in room.cards_on if name in state.cluster.node_index}
+    graces = [
+        record.job.checkpoint.grace_s
+        for record in state.running.values()
+        if record.job.preemptible and any(task.holding and task.holding.node in there for task in record.tasks)
+    ]
+    return room.wanted.begin - MARGIN_S - max(graces, default=0.0)
+
+
+# ---- who is in the way ------------------------------------------------------------------------------------------
+
+
+def _in_the_way(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord, list[TaskRecord], float]]:
+    """Who has to leave for a reservation, with the tasks that do, and when each is asked: an instant."""
+    begin = room.wanted.begin
+    for record, tasks in (*_on_its_cards(state, room), *_beyond_limits(state, room)):
+        yield record, tasks, begin - MARGIN_S - record.job.checkpoint.grace_s
+
+
+def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord, list[TaskRecord]]]:
+    cluster = state.cluster
+    names = {cluster.node_index[name]: name for name in room.cards_on if name in cluster.node_index}
+    spare: dict[int, int] = {}
+    for index, name in names.items():
+        node = cluster.nodes[index]
+        cards = 0 if node is None else usable_cards(node, room.wanted)
+        others = sum(
+            other.cards_on.get(name, 0)
+            for other in state.reserved.by_name.values()
+            if other is not room and other.wanted.overlaps(room.wanted.begin, room.wanted.until)
+        )
+        spare[index] = cards - room.cards_on[name] - others
+    there = [record for record in state.running.values() if _is_on(record, names) and not _has_reserved(state, record)]
+    # Who stays is found first: what cannot leave, then what is guaranteed; the oldest before the youngest.
+    covered = {each.id for each in there if not each.job.is_background and state.queues.covers_all(each.queue)}
+    order = sorted(
+        there, key=lambda each: (_may_be_asked(each), each.id not in covered, _began(state, each), each.sequence)
+    )
+    for record in order:
+        on_it = [task for task in record.tasks if task.holding is not None and task.holding.node in names]
+        staying = [task for task in on_it if task.state is not TaskState.STOPPING]
+        if _is_gone_by(state, record, room.wanted.begin):
+            continue
+        counts: dict[int, int] = {}
+        for task in staying:
+            if task.holding is not None:
+                counts[task.holding.node] = counts.get(task.holding.node, 0) + len(task.holding.devices)
+        fits = all(
+            spare[node] >= count and (count or not _is_whole(state, room, node)) for node, count in counts.items()
+        )
+        if fits or not _may_be_asked(record):
+            for index, count in counts.items():
+                spare[index] -= count
+        elif staying:
+            yield record, staying
+
+
+def _is_on(record: JobRecord, nodes: dict[int, str]) -> bool:
+    return any(task.holding is not None and task.holding.node in nodes for task in record.tasks)
+
+
+def _has_reserved(state: State, record: JobRecord) -> bool:
+    return any(room.has_user(record) for room in state.reserved.by_name.values())
+
+
+def _may_be_asked(record: JobRecord) -> bool:
+    return not record.is_ending and (record.job.preemptible or record.kept is not None)
+
+
+def _began(state: State, record: JobRecord) -> float:
+    return state.now if record.started_at is None else record.started_at
+
+
+def _is_gone_by(state: State, record: JobRecord, begin: float) -> bool:
+    """Whether work will almost surely have ended by itself when a reservation begins that has not begun yet."""
+    return begin > state.now and state.ordering.time_left.cautious_end(record, state.now) <= begin
+
+
+def _is_whole(state: State, room: ReservedRoom, index: int) -> bool:
+    """Whether all cards of a node are kept: then work without cards leaves it too."""
+    node = state.cluster.nodes[index]
+    return node is not None and room.cards_on.get(node.name, 0) >= len(node.devices)
+
+
+def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, list[TaskRecord]]]:
+    """The youngest work that holds what its limits do not leave to the queue beside the reservation."""
+    amount, queues = Amount(_unused_milli(state, room)), state.queues
+    if not queues.has_bounds or not amount.gpu_milli:
+        return []
+    found: list[tuple[JobRecord, list[TaskRecord]]] = []
+    mark = state.journal.begin()
+    while (in_the_way := queues.limiting(room.wanted.queue, amount)) is not None:
+        below = [
+            record
+            for record in state.running.values()
+            if record.gpu_milli and _may_be_asked(record) and not _has_reserved(state, record)
+            and queues.is_below(record.queue, in_the_way.queue.name)
+            and not any(record is other for other, _ in found)
+        ]  # fmt: skip
+        if not below:
+            break
+        last = max(below, key=lambda each: (_began(state, each), each.sequence))
+        holders = [task for task in last.tasks if task.holding is not None]
+        queues.charge(last.queue, last.held_by(holders), -1)
+        found.append((last, holders))
+    state.journal.rollback(mark)
+    return found
+
+
+def _unused_milli(state: State, room: ReservedRoom) -> int:
+    return sum(state.reserved.unused(room, state.running, state.cluster).values())

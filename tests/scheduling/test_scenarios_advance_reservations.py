@@ -1,0 +1,376 @@
+"""Queues reserve cards for a span of time: what is agreed, what is kept for them, and who leaves for them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from worlds import World, asks, elastic, gang, machine, queue, single
+
+from millpond.model.decisions import Stop
+from millpond.model.devices import DeviceHealth
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
+from millpond.model.events import (
+    DeviceHealthChanged,
+    NodeClosed,
+    NodeLost,
+    QueueChanged,
+    ReservationCancelled,
+    ReservationMade,
+    StopRequested,
+)
+from millpond.model.nodes import Cordon
+from millpond.model.reasons import Cause
+from millpond.model.reservations import AdvanceReservation
+from millpond.model.states import JobState
+from millpond.model.workloads import Checkpoint
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+
+BEGIN, UNTIL = 1_000.0, 2_000.0
+
+
+def two_teams(*, nodes: int = 4, cards: int = 4, settings: Settings | None = None) -> World:
+    """Machines of four cards; two queues that are guaranteed half of them each, and one that is guaranteed nothing."""
+    half = nodes * cards / 2
+    queues = (queue("vision", guarantee=half), queue("speech", guarantee=half), queue("guest"))
+    return World(*(machine(f"n{number}", cards) for number in range(nodes)), queues=queues, settings=settings)
+
+
+def reserve(world: World, cards: int, *, name: str = "demo", of: str = "vision", **fields: Any) -> None:
+    fields = {"begin": BEGIN, "until": UNTIL, **fields}
+    world.tell(ReservationMade(world.now, AdvanceReservation(name, of, cards, **fields)))
+    world.settle()
+
+
+def fill(world: World, count: int, of: str = "guest", **fields: Any) -> list[str]:
+    """Single cards of borrowed work that runs until it is ended."""
+    names = [f"{of}{number}" for number in range(count)]
+    world.submit(*(single(name, queue=of, **fields) for name in names))
+    return names
+
+
+# ---- work within it starts in time ------------------------------------------------------------------------------
+
+
+def test_work_of_its_queue_starts_when_it_begins_though_borrowed_work_filled_everything() -> None:
+    world = two_teams()
+    fill(world, 16)
+    reserve(world, 8)
+    world.submit(gang("job", 2, asks(4), queue="vision", reservation="demo"))
+    world.go_to(BEGIN - 1)
+    assert world.state("job") is JobState.QUEUED
+    world.go_to(BEGIN)
+    assert world.state("job") is JobState.RUNNING
+    stops = world.of_kind(Stop)
+    assert len(stops) == 8
+    assert {stop.cause for stop in stops} == {Cause.RESERVATION}
+
+
+def test_borrowed_work_is_asked_before_the_begin_by_its_grace() -> None:
+    world = two_teams(nodes=1)
+    fill(world, 4, checkpoint=Checkpoint(grace_s=100.0))
+    reserve(world, 2)
+    world.go_to(BEGIN - 131)
+    assert world.of_kind(Stop) == []
+    world.go_to(BEGIN - 130)
+    assert len(world.of_kind(Stop)) == 2
+
+
+def test_what_is_known_to_run_into_it_does_not_start_on_its_nodes_and_what_ends_before_does() -> None:
+    world = two_teams(nodes=2)
+    reserve(world, 4)
+    world.submit(*(single(f"long{number}", queue="guest") for number in range(8)), lasting=1_500.0, known=True)
+    assert len(world.running()) == 4
+    waits = next(job for job, record in world.core.jobs.items() if record.state is JobState.QUEUED)
+    reason = world.why(waits)
+    assert reason.cause is Cause.RESERVATION
+    assert "4 cards are kept for reservation demo of queue vision, which begins before" in reason.summary
+    assert reason.opens_at == UNTIL
+    world.submit(*(single(f"short{number}", queue="guest") for number in range(4)), lasting=900.0, known=True)
+    assert len(world.running()) == 8
+
+
+def test_while_it_lasts_others_keep_off_its_cards_and_use_the_rest_of_its_nodes() -> None:
+    world = two_teams(nodes=2)
+    reserve(world, 2, until=2_000.0)
+    world.go_to(BEGIN)
+    started = fill(world, 8)
+    assert len(world.running()) == 6
+    waits = next(name for name in started if world.state(name) is JobState.QUEUED)
+    assert world.why(waits).cause is Cause.RESERVATION
+    world.submit(single("own", 2, queue="vision"))
+    assert "own" in world.running()
+    assert world.of_kind(Stop) == []
+    world.go_to(UNTIL)
+    assert len(world.running()) == 7
+
+
+def test_all_jobs_of_its_queue_may_use_it_and_those_that_require_it_start_nowhere_else() -> None:
+    world = two_teams(nodes=2)
+    reserve(world, 2)
+    world.submit(single("tied", queue="vision", reservation="demo"))
+    reason = world.why("tied")
+    assert (reason.cause, reason.opens_at, reason.start and reason.start.likely_at) == (Cause.RESERVATION, BEGIN, BEGIN)
+    world.submit(single("free", queue="vision"))
+    assert world.running() == {"free"}
+    world.go_to(BEGIN)
+    world.submit(single("more", queue="vision"), single("last", queue="vision", reservation="demo"))
+    assert world.running() == {"free", "tied", "more"}
+    assert world.why("last").summary == "it starts on the cards of its reservation demo alone: 0 of 2 are left"
+    world.go_to(UNTIL)
+    assert world.running() == {"free", "tied", "more", "last"}
+
+
+def test_its_end_makes_work_on_it_ordinary_work_that_others_take_back() -> None:
+    world = two_teams(nodes=2)
+    reserve(world, 4)
+    world.go_to(BEGIN)
+    world.submit(*(single(f"v{number}", queue="vision") for number in range(8)))
+    assert len(world.running()) == 8
+    world.go_to(UNTIL)
+    world.submit(*(single(f"s{number}", queue="speech") for number in range(4)))
+    world.go_to(UNTIL + 60)
+    assert {f"s{number}" for number in range(4)} <= world.running()
+    assert len(world.running()) == 8
+
+
+def test_the_guarantee_of_another_queue_holds_while_it_lasts() -> None:
+    world = two_teams()
+    reserve(world, 8)
+    world.submit(*(single(f"v{number}", queue="vision") for number in range(16)))
+    world.go_to(BEGIN + 10)
+    world.submit(*(single(f"s{number}", queue="speech") for number in range(8)))
+    world.go_to(BEGIN + 100)
+    assert {f"s{number}" for number in range(8)} <= world.running()
+
+
+@pytest.mark.parametrize("ordering", ["default", "fifo", "sjf", "ssf", "edf", "fair"])
+def test_it_holds_under_every_ordering_that_keeps_room(ordering: str) -> None:
+    world = two_teams(settings=Settings(ordering=ordering))
+    fill(world, 20)
+    reserve(world, 8)
+    world.submit(gang("job", 2, asks(4), queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.state("job") is JobState.RUNNING
+
+
+# ---- its nodes --------------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_fail_are_replaced() -> None:
+    world = two_teams()
+    fill(world, 16)
+    reserve(world, 8)
+    world.go_to(BEGIN - 10)
+    lost = next(iter(world.core.reservations()[0].cards_on))
+    world.tell(NodeLost(world.now, lost))
+    world.submit(gang("job", 2, asks(4), queue="vision", reservation="demo"))
+    world.go_to(BEGIN + 60)
+    assert world.state("job") is JobState.RUNNING
+    assert lost not in world.nodes_of("job")
+
+
+def test_cards_that_fail_and_nodes_that_are_to_be_closed_are_no_choice() -> None:
+    world = two_teams()
+    world.tell(DeviceHealthChanged(world.now, "n0", "n0-0", DeviceHealth.FAULTY))
+    world.tell(NodeClosed(world.now, "n1", Cordon(1_500.0, 1_600.0, planned=True, drain=True)))
+    reserve(world, 8, whole_nodes=True)
+    assert world.core.reservations()[0].cards_on == {"n2": 4, "n3": 4}
+
+
+def test_nodes_are_chosen_a_day_before_it_begins() -> None:
+    world = two_teams()
+    day = 86_400.0
+    reserve(world, 4, begin=3 * day, until=4 * day)
+    assert world.core.reservations()[0].cards_on == {}
+    world.go_to(2 * day)
+    assert sum(world.core.reservations()[0].cards_on.values()) == 4
+
+
+def test_the_last_choice_takes_the_nodes_with_the_least_to_end() -> None:
+    world = two_teams(nodes=2)
+    reserve(world, 4)
+    first = next(iter(world.core.reservations()[0].cards_on))
+    world.submit(*(single(f"g{number}", queue="guest") for number in range(8)))
+    for number in range(8):
+        if world.nodes_of(f"g{number}") != [first]:
+            world.tell(StopRequested(world.now, f"g{number}"))
+    world.settle()
+    world.go_to(BEGIN)
+    assert world.of_kind(Stop, "") == [stop for stop in world.of_kind(Stop) if stop.cause is Cause.STOP_REQUESTED]
+    assert first not in world.core.reservations()[0].cards_on
+
+
+# ---- what is agreed ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "cause"),
+    [
+        ({"until": 900.0}, InvalidInputError, "ends before it begins"),
+        ({"begin": 50.0}, InvalidInputError, "is to begin in the past"),
+        ({"cards": 17}, InvalidInputError, "17 cards of 16 in pool 'default'"),
+        ({"cards": 0}, InvalidInputError, "a reservation of 0 cards"),
+        ({"cards": 9}, ConflictError, "of the 8 cards that queue vision is guaranteed, 8 are neither"),
+        ({"of": "guest"}, ConflictError, "queue guest is guaranteed no cards"),
+        ({"of": "nobody"}, NotFoundError, "no queue 'nobody'"),
+        ({"of": "root"}, InvalidInputError, "takes no jobs"),
+        ({"pool": "dev"}, NotFoundError, "no pool 'dev'"),
+        ({"models": ("V100",)}, InvalidInputError, "no card of model 'V100'"),
+        ({"cards": 6, "whole_nodes": True}, InvalidInputError, "6 cards are no whole nodes: each has 4"),
+        ({"cards": 9, "beyond_guarantee": True}, ConflictError, "1 of its cards are guaranteed to other queues"),
+    ],
+)
+def test_what_cannot_be_reserved_is_named_and_changes_nothing(
+    fields: dict[str, Any], kind: type[MillpondError], cause: str
+) -> None:
+    world = two_teams()
+    world.go_to(100.0)
+    before = json.dumps(world.core.snapshot())
+    with pytest.raises(kind) as caught:
+        reserve(world, **{"cards": 4, **fields})
+    assert cause in caught.value.cause
+    assert caught.value.remedy
+    assert json.dumps(world.core.snapshot()) == before
+
+
+def test_reservations_that_overlap_share_the_guarantee_and_the_nearest_later_time_is_named() -> None:
+    world = two_teams()
+    reserve(world, 6, name="first")
+    wanted = AdvanceReservation("second", "vision", 4, 1_500.0, 2_500.0)
+    found = world.core.misfit(wanted, world.now)
+    assert found is not None
+    assert found.fits_from == UNTIL
+    with pytest.raises(ConflictError) as caught:
+        world.tell(ReservationMade(world.now, wanted))
+    assert caught.value.remedy == "it fits 500 s later"
+    reserve(world, 2, name="third")
+    reserve(world, 4, name="second", begin=UNTIL, until=3_000.0)
+
+
+def test_beyond_the_guarantee_there_is_what_no_queue_is_guaranteed() -> None:
+    world = World(machine("n0"), machine("n1"), queues=[queue("vision", guarantee=4), queue("guest")])
+    reserve(world, 4, of="guest", beyond_guarantee=True)
+    with pytest.raises(ConflictError):
+        reserve(world, 1, name="more", of="guest", beyond_guarantee=True)
+
+
+def test_a_limit_bounds_what_is_reserved() -> None:
+    world = World(machine("n0"), queues=[queue("vision", guarantee=2, limit=2)])
+    with pytest.raises(ConflictError, match="queue vision may have 2 cards"):
+        reserve(world, 3, beyond_guarantee=True)
+
+
+def test_work_that_cannot_leave_is_counted_and_its_end_is_the_nearest_time() -> None:
+    world = two_teams(nodes=2)
+    world.submit(gang("fixed", 1, asks(3), queue="vision", preemptible=False, time_limit_s=1_200.0))
+    found = world.core.misfit(AdvanceReservation("demo", "vision", 2, BEGIN, UNTIL), world.now)
+    assert found is not None
+    assert found.fits_from == 1_230.0
+
+
+def test_work_that_cannot_leave_starts_only_beside_what_is_reserved_of_its_own_guarantee() -> None:
+    world = two_teams(nodes=2)
+    reserve(world, 3)
+    world.submit(single("fixed", 2, queue="vision", preemptible=False))
+    assert world.running() == set()
+    world.submit(single("small", 1, queue="vision", preemptible=False))
+    assert world.running() == {"small"}
+    world.submit(single("short", 2, queue="vision", preemptible=False, time_limit_s=500.0))
+    assert world.running() == {"small", "short"}
+
+
+def test_the_published_orderings_that_replan_keep_no_room() -> None:
+    world = two_teams(settings=Settings(ordering="srtf", preempt=True))
+    with pytest.raises(ConflictError, match="keeps no room"):
+        reserve(world, 4)
+
+
+# ---- changes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_reservation_keeps_nothing_and_lets_its_jobs_start_anywhere() -> None:
+    world = two_teams(nodes=1)
+    reserve(world, 2)
+    world.submit(single("tied", queue="vision", reservation="demo"))
+    world.tell(ReservationCancelled(world.now, "demo"))
+    world.settle()
+    assert world.running() == {"tied"}
+    assert world.core.reservations() == []
+    with pytest.raises(NotFoundError):
+        world.tell(ReservationCancelled(world.now, "demo"))
+
+
+def test_a_changed_reservation_is_checked_anew_and_those_on_it_stay() -> None:
+    world = two_teams()
+    reserve(world, 4)
+    world.go_to(BEGIN)
+    world.submit(single("own", 4, queue="vision", reservation="demo"))
+    with pytest.raises(ConflictError):
+        reserve(world, 9)
+    reserve(world, 8, until=3_000.0)
+    fill(world, 16)
+    world.go_to(2_500.0)
+    assert "own" in world.running()
+    assert len(world.running()) == 9
+    with pytest.raises(ConflictError, match="is one of queue 'vision'"):
+        reserve(world, 4, of="speech", until=3_000.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"reservation": "other", "queue": "vision"}, "no reservation 'other'"),
+        ({"reservation": "demo", "queue": "guest"}, "is for queue 'vision'"),
+    ],
+)
+def test_a_job_that_could_not_use_the_reservation_that_it_requires_is_refused(
+    fields: dict[str, Any], cause: str
+) -> None:
+    world = two_teams()
+    reserve(world, 4)
+    with pytest.raises(MillpondError, match=cause):
+        world.core.check_reservation(single("job", **fields))
+    with pytest.raises(InvalidInputError, match="needs 5 cards"):
+        world.core.check_reservation(gang("job", 5, asks(1), reservation="demo", queue="vision"))
+
+
+def test_a_queue_whose_guarantee_shrinks_keeps_what_was_agreed() -> None:
+    world = two_teams()
+    reserve(world, 8)
+    world.tell(QueueChanged(world.now, queue("vision", guarantee=2)))
+    world.submit(gang("job", 2, asks(4), queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.state("job") is JobState.RUNNING
+
+
+def test_elastic_work_starts_on_it_as_large_as_it_takes() -> None:
+    world = two_teams()
+    fill(world, 16)
+    reserve(world, 6)
+    world.submit(elastic("job", (1, 8, 8), asks(1), queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert len(world.nodes_of("job")) == 6
+
+
+# ---- copies -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0.0, BEGIN - 45, BEGIN, BEGIN + 50])
+def test_a_restored_and_a_forked_scheduler_keep_it_alike(at: float) -> None:
+    world = two_teams()
+    fill(world, 16)
+    reserve(world, 8)
+    world.submit(single("own", 2, queue="vision"), gang("tied", 2, asks(2), queue="vision", reservation="demo"))
+    world.go_to(at)
+    plain = json.loads(json.dumps(world.core.snapshot()))
+    for twin in (Scheduler.restore(plain), world.core.fork()):
+        assert json.loads(json.dumps(twin.snapshot())) == plain
+        assert twin.next_wakeup(at) == world.core.next_wakeup(at)
+        later = at
+        for _ in range(6):
+            later = world.core.next_wakeup(later) or later + 100.0
+            mine = world.core.fork()
+            assert twin.fork().decide(later) == mine.decide(later)
