@@ -71,6 +71,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "retry_delay": "retries: 3\nretry_delay: 30s",
         "on_task_lost": "tasks: 4\non_task_lost: restart-task",
         "time_limit": "time_limit: 12h",
+        "reservation": "reservation: vision-1",
         "deadline": "deadline: 2100-12-01 18:00 Europe/Berlin",
         "keep": "keep: 30m",
         "checkpoint": "checkpoint: {signal: SIGUSR1, grace: 60s}",

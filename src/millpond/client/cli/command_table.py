@@ -67,6 +67,8 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "top": _here("cluster.top:command", "Watch the devices and their tasks."),
         "nodes": _here("cluster.nodes:command", "List nodes; cordon, drain and uncordon them."),
         "queue": _here("cluster.queue:group", "Show queues with guarantee, limit and usage."),
+        "reserve": _here("cluster.reserve:reserve", "Reserve cards for a queue, from one time to another."),
+        "reservations": _here("cluster.reserve:group", "List reservations; cancel them."),
         "usage": _here("cluster.usage:command", "Show usage and costs by user, queue, model or job."),
     },
     "Accounts": {

@@ -16,6 +16,7 @@ from millpond.server.jobs.listing import JobListing
 from millpond.server.jobs.plans import Plans
 from millpond.server.jobs.reasons import Reasons
 from millpond.server.jobs.requirements import Requirements
+from millpond.server.jobs.reservations import Reservations
 from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
@@ -69,6 +70,7 @@ class Service:
         self.machines = Machines(loop, queries, components.isolation, identity.unlimited)
         self.about = About(identity, loop, store.jobs, self.isolation, self.machines)
         self.disk = DiskBooks(store.jobs, Datasets(store.database), state_dir, components.accounts)
+        self.reservations = Reservations(loop, queries, components.accounts)
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, prices)
         self.sweeps = Trials(state_dir, store, self.lookup.find, components.job_files.file_of, loop.note)

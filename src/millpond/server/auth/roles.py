@@ -25,6 +25,7 @@ _LISTED_BY: Final = {
     "secret": "list them with `pond secret ls`",
     "image": "list them with `pond image ls`",
     "queue": "list them with `pond queue show`",
+    "reservation": "list them with `pond reservations`",
 }
 
 

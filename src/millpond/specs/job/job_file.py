@@ -146,6 +146,8 @@ class JobFile(Strict):
             its submission: ``6h``. It does not end the job; the ordering ``edf`` goes by it.
         keep: when a task has failed and no retry is left, its place is kept this long, with its cards, files and
             ``/tmp``, for a look inside (``pond exec``); ``pond stop`` gives it back before. At most a day.
+        reservation: name of an advance reservation of its queue (``pond reserve``), on whose cards alone it starts;
+            once that is over, anywhere. Left out: it may use those of its queue.
         min_run_time: it is not preempted before it has run this long.
         window: the hours in which it may run; it leaves its cards at their end and goes on when they come again.
         suspend: how it may be asked to leave its cards without ending, in a pool that suspends: not at all, by halting
@@ -195,6 +197,7 @@ class JobFile(Strict):
     deadline: Deadline | None = None
     keep: Annotated[Duration, Field(gt=0, le=86_400)] | None = None
     checkpoint: CheckpointFile = CheckpointFile()
+    reservation: Name | None = None
     min_run_time: Duration = 0.0
     preemptible: Preemptible = True
     window: Windows | None = None

@@ -57,6 +57,7 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         failures=FailureRule(tuple(file.retry_on), tuple(file.fail_on)),
         retry_delay=RetryDelay(file.retry_delay.first, file.retry_delay.factor, file.retry_delay.longest),
         keep_s=file.keep or 0.0,
+        reservation=file.reservation or "",
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from millpond.client.sdk.transport.connection import RequestFunction, segment
+from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
 from millpond.specs.api.server import ServerInfo
 
 if TYPE_CHECKING:
     from millpond.specs.api.events import DeliveryInfo, EventInfo
     from millpond.specs.api.history import HistoryPage
     from millpond.specs.api.nodes import DeviceStatus, NodeInfo
+    from millpond.specs.api.reservations import ReservationInfo
     from millpond.specs.api.usage import UsageList
     from millpond.specs.api.what_if import WhatIfInfo
 
@@ -20,6 +21,7 @@ class ClusterRequests:
     """The part of a client that has the requests about the cluster."""
 
     _ask: RequestFunction
+    _send: SendFunction
 
     def happenings(self, after: int | None = None, limit: int = 100) -> list[EventInfo]:
         """What happened to jobs and machines, oldest first: the latest, or the first behind ``seq`` of an entry."""
@@ -39,6 +41,35 @@ class ClusterRequests:
         from millpond.specs.api.nodes import NodeList
 
         return self._ask(NodeList, "GET", "/nodes").nodes
+
+    def reservations(self) -> list[ReservationInfo]:
+        """The advance reservations of the queues of one's groups, for admins all, the first to begin first."""
+        from millpond.specs.api.reservations import ReservationList
+
+        return self._ask(ReservationList, "GET", "/reservations").reservations
+
+    def reserve(self, name: str, queue: str, cards: int, until: float, **fields: Any) -> ReservationInfo:
+        """Reserve cards for the jobs of a queue, or change the reservation of this name.
+
+        Args:
+            until: when it ends, in seconds since 1970.
+            fields: ``begin`` (default: now), ``pool``, ``models``, ``whole_nodes``, ``beyond_guarantee`` (for admins).
+
+        Raises:
+            NotFoundError, InvalidInputError, ConflictError: it does not fit; the remedy says from when on it does.
+        """
+        from millpond.specs.api.reservations import ReservationInfo
+
+        request = {"queue": queue, "cards": cards, "until": until, **fields}
+        return self._ask(ReservationInfo, "PUT", f"/reservations/{segment(name)}", json=request)
+
+    def cancel_reservation(self, name: str) -> None:
+        """Give a reservation up; work on its cards goes on as any other.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        self._send("DELETE", f"/reservations/{segment(name)}")
 
     def devices(self, history: int = 0) -> list[DeviceStatus]:
         """All devices as they fare now, with so many earlier looks of each."""

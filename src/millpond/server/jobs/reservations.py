@@ -1,0 +1,142 @@
+"""Advance reservations: who may make, change and cancel which, and as whom they are shown.
+
+Whoever may submit to a queue may reserve within its guarantee; admins alone beyond it. One's own reservations may be
+changed and cancelled, and those of others by the leads of the group that owns the queue, as its jobs may.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from millpond.model.errors import ConflictError, NotAllowedError
+from millpond.model.events import ReservationCancelled, ReservationMade
+from millpond.model.reservations import AdvanceReservation
+from millpond.scheduling.reserving.views import ReservationView
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.queues import place_for
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, absent, allows, demand
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.wording import local_time
+from millpond.specs.api.reservations import ReservationInfo, ReserveRequest
+
+
+class Reservations:
+    """Makes, changes, cancels and shows them."""
+
+    def __init__(self, loop: Loop, queries: CoreQueries, accounts: Accounts) -> None:
+        self._loop = loop
+        self._queries = queries
+        self._accounts = accounts
+
+    async def seen_by(self, caller: Caller) -> list[ReservationInfo]:
+        """Those for the queues of the groups whose jobs the caller may read; an admin sees all of them."""
+        found = await self._queries.query(
+            lambda core: [_info(view, core.now) for view in core.scheduler.reservations()]
+        )
+        return [info for info in sorted(found, key=lambda each: (each.begin, each.name)) if self._sees(caller, info)]
+
+    async def put(self, name: str, request: ReserveRequest, caller: Caller) -> ReservationInfo:
+        """Make a reservation, or change the one of this name.
+
+        Raises:
+            NotAllowedError: the queue is another group's, or the caller may not go beyond its guarantee, or change it.
+            NotFoundError, InvalidInputError, ConflictError: it cannot be agreed upon.
+        """
+        place_for(self._accounts, caller, request.queue)
+        if request.beyond_guarantee and not caller.admin:
+            raise NotAllowedError("a reservation beyond the guarantee of its queue", "ask an admin to make it")
+        before = await self._find(name)
+        if before is not None:
+            if not self._sees(caller, before):
+                raise ConflictError(f"there is a reservation {name!r} already", "choose another name")
+            demand(caller, Verb.CHANGE_JOBS, self._target(before))
+        make = partial(_made, name, request, caller.user if before is None else before.by)
+        await self._queries.query(lambda core: _require_fit(core, make(time.time())))
+        await self._queries.answered(self._loop.change_setting(lambda now: ReservationMade(now, make(now))))
+        after = await self._find(name)
+        assert after is not None or request.until <= time.time(), "it was made"
+        return after or _info(ReservationView(make(time.time()), {}, 0, ()), time.time())
+
+    async def cancel(self, name: str, caller: Caller) -> None:
+        """Give a reservation up.
+
+        Raises:
+            NotFoundError: there is none of that name for them.
+            NotAllowedError: it is not theirs.
+        """
+        found = await self._find(name)
+        if found is None or not self._sees(caller, found):
+            raise absent("reservation", name)
+        demand(caller, Verb.CHANGE_JOBS, self._target(found))
+        await self._queries.answered(
+            self._loop.change_setting(lambda now: ReservationCancelled(now, name, caller.user))
+        )
+
+    async def _find(self, name: str) -> ReservationInfo | None:
+        views = await self._queries.query(lambda core: [(view, core.now) for view in core.scheduler.reservations()])
+        return next((_info(view, now) for view, now in views if view.reservation.name == name), None)
+
+    def _target(self, info: ReservationInfo) -> AccessTarget:
+        owner = self._accounts.group_of_queue(info.queue)
+        return AccessTarget("reservation", info.name, info.by, frozenset(() if owner is None else (owner.name,)))
+
+    def _sees(self, caller: Caller, info: ReservationInfo) -> bool:
+        return caller.admin or allows(caller, Verb.READ_JOBS, self._target(info))
+
+
+def _made(name: str, request: ReserveRequest, by: str, now: float) -> AdvanceReservation:
+    return AdvanceReservation(
+        name=name,
+        queue=request.queue,
+        cards=request.cards,
+        begin=now if request.begin is None else request.begin,
+        until=request.until,
+        pool=request.pool,
+        models=request.models,
+        whole_nodes=request.whole_nodes,
+        beyond_guarantee=request.beyond_guarantee,
+        by=by,
+    )
+
+
+def _cancelled(name: str, by: str, now: float) -> ReservationCancelled:
+    return ReservationCancelled(now, name, by)
+
+
+def _require_fit(core: Core, wanted: AdvanceReservation) -> None:
+    """Refuse what does not fit as the core would, with the nearest time on the server's clock.
+
+    Raises:
+        NotFoundError, InvalidInputError, ConflictError: it cannot be agreed upon.
+    """
+    found = core.scheduler.misfit(wanted, core.now)
+    if found is None:
+        return
+    remedy = "reserve fewer cards, or for a shorter time"
+    if found.fits_from is not None:
+        remedy = f"it fits from {local_time(found.fits_from + 59.0)} on"  # a full minute, and not before it
+    raise ConflictError(f"reservation {wanted.name!r} does not fit: {found.why}", remedy)
+
+
+def _info(view: ReservationView, now: float) -> ReservationInfo:
+    wanted = view.reservation
+    state = "agreed" if not view.cards_on else "active" if wanted.begin <= now else "placed"
+    return ReservationInfo(
+        name=wanted.name,
+        queue=wanted.queue,
+        pool=wanted.pool,
+        cards=wanted.cards,
+        begin=wanted.begin,
+        until=wanted.until,
+        state=state,
+        models=list(wanted.models),
+        whole_nodes=wanted.whole_nodes,
+        beyond_guarantee=wanted.beyond_guarantee,
+        nodes=view.cards_on,
+        unused_gpu_milli=view.unused_milli if wanted.begin <= now else 0,
+        jobs=list(view.users),
+        by=wanted.by,
+    )

@@ -1,0 +1,69 @@
+"""Reservations through the API: who may make, change and cancel which, and what is said of those that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from auth_world import API, AuthWorld, error_of
+
+from millpond.model.events import QueueChanged
+from millpond.model.resources import Amount
+from millpond.model.tenants import Queue
+
+
+@pytest.fixture
+def shared(world: AuthWorld) -> AuthWorld:
+    """A server whose queue vision is guaranteed two cards."""
+    world.loop.notify([QueueChanged(world.clock.now, Queue("vision", guarantee=Amount(2_000)))])
+    world.settled()
+    return world
+
+
+def reserve(world: AuthWorld, user: str, name: str = "demo", **fields: Any) -> Any:
+    wanted = {"queue": "vision", "cards": 1, "begin": 4e9, "until": 4e9 + 3_600, **fields}
+    return world.client(user).put(f"{API}/reservations/{name}", json=wanted)
+
+
+def test_who_may_submit_to_a_queue_reserves_within_its_guarantee_and_its_groups_see_that(shared: AuthWorld) -> None:
+    made = reserve(shared, "max")
+    assert made.status_code == 200, made.text
+    assert (made.json()["by"], made.json()["state"], made.json()["cards"]) == ("max", "agreed", 1)
+    for user, sees in (("mia", True), ("vic", True), ("olga", True), ("sam", False)):
+        found = shared.client(user).get(f"{API}/reservations").json()["reservations"]
+        assert [each["name"] for each in found] == (["demo"] if sees else [])
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers_and_the_nearest_time(shared: AuthWorld) -> None:
+    reserve(shared, "max", cards=2)
+    answer = reserve(shared, "mia", name="more")
+    assert answer.status_code == 409
+    assert "of the 2 cards that queue vision is guaranteed, 0 are neither reserved then" in error_of(answer).cause
+    assert error_of(answer).remedy.startswith("it fits from 2096-10-02")
+
+
+def test_beyond_the_guarantee_an_admin_alone_reserves(shared: AuthWorld) -> None:
+    assert reserve(shared, "lea", cards=3, beyond_guarantee=True).status_code == 403
+    assert reserve(shared, "amy", cards=3, beyond_guarantee=True).status_code == 200
+
+
+def test_ones_own_is_changed_and_cancelled_by_oneself_the_lead_and_admins(shared: AuthWorld) -> None:
+    reserve(shared, "max")
+    assert reserve(shared, "mia", cards=2).status_code == 403
+    assert reserve(shared, "sam", name="demo", queue="speech").status_code == 409
+    assert reserve(shared, "lea", cards=2).json()["by"] == "max"
+    path = f"{API}/reservations/demo"
+    assert shared.client("mia").delete(path).status_code == 403
+    assert shared.client("sam").delete(path).status_code == 404
+    assert shared.client("max").delete(path).status_code == 204
+    assert shared.client("max").delete(path).status_code == 404
+
+
+def test_a_job_names_the_reservation_that_it_waits_for(shared: AuthWorld) -> None:
+    reserve(shared, "max")
+    job = shared.client("max").post(f"{API}/jobs", json={"command": "x", "gpus": 1, "reservation": "demo"}).json()
+    why = shared.client("max").get(f"{API}/jobs/{job['id']}/why").json()
+    assert why["cause"] == "reservation"
+    assert "it waits for its reservation demo, which has not begun; that is 2096-10-02" in why["summary"]
+    answer = shared.client("max").post(f"{API}/jobs", json={"command": "x", "gpus": 1, "reservation": "other"})
+    assert (answer.status_code, error_of(answer).cause) == (404, "no reservation 'other'")
