@@ -12,6 +12,7 @@ from worlds import World, asks, gang, machine, queue, single
 from millpond.model.errors import MillpondError
 from millpond.model.events import NodeJoined, NodeLost, QueueChanged, QueueRemoved, StopRequested
 from millpond.model.resources import Amount
+from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from queue_sums import check_queue_sums
 
@@ -126,7 +127,23 @@ def test_the_sums_come_out_at_every_step_in_any_tree(steps: list[tuple[str, int,
         check_queue_sums(world.core)
         world.settle()
         check_queue_sums(world.core)
+        assert _standings(world.core.fork()) == _standings(world.core), "defined at once, queues stand otherwise"
         world.now += 10.0
+
+
+def _standings(core: Scheduler) -> tuple[object, ...]:
+    """What follows from how queues stand to each other."""
+    tree = core._state.queues
+    nodes = {
+        name: (
+            [each.queue.name for each in node.guarantors],
+            [each.queue.name for each in node.confined_to],
+            node.is_confined,
+            node.part,
+        )
+        for name, node in tree.by_name.items()
+    }
+    return nodes, tree.depth, tree.has_guarantees, tree.guarantees_cpus, tree.has_bounds
 
 
 def _take(world: World, number: int, what: str, pick: int, some: int, cards: int) -> None:
@@ -163,7 +180,7 @@ def _change_queue(world: World, name: str, parent: str, cards: int) -> None:
     milli = 1_000 * cards
     if above.queue.guarantee.gpu_milli:
         milli = min(milli, max(above.queue.guarantee.gpu_milli - others, 0))
-    defined = queue(name, parent=above.queue.name)
+    defined = queue(name, parent=above.queue.name, borrows=cards % 4 > 0, weight=1.0 + cards)
     _try(world, QueueChanged(world.now, replace(defined, guarantee=Amount(milli))))
 
 

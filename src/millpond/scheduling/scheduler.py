@@ -402,7 +402,7 @@ class Scheduler:
 
     def queues(self) -> list[Queue]:
         """All queues, each behind its parent."""
-        return [node.queue for node in self._state.queues.by_name.values()]
+        return self._state.queues.queues()
 
     def queue_statuses(self, changed: Sequence[Queue] = ()) -> list[QueueStatus]:
         """Every queue with what it holds, each behind its parent, for display.

@@ -46,7 +46,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "next_decision": state.next_decision,
         "next_sequence": state.next_sequence,
         "pools": [to_plain(pool) for pool in cluster.pools.values()],
-        "queues": [to_plain(node.queue) for node in queues.by_name.values() if node is not queues.background],
+        "queues": [to_plain(queue) for queue in queues.queues()],
         "limits": [to_plain(limit) for limit in state.limits.by_account.values()],
         "names": cluster.words.plain(),
         "reserved": state.reserved.snapshot(),
@@ -157,8 +157,7 @@ def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandl
     cluster = state.cluster
     for pool in plain["pools"]:
         cluster.set_pool(from_plain(pool))
-    for queue in plain["queues"]:
-        state.queues.set_queue(from_plain(queue))
+    state.queues.set_queues([from_plain(queue) for queue in plain["queues"]])
     for limit in plain["limits"]:
         state.set_limit(from_plain(limit))
     cluster.words.restore(plain["names"])

@@ -138,8 +138,7 @@ def _unended(state: State) -> Iterator[tuple[JobRecord, Amount | None]]:
 def _changed_tree(state: State, changed: Sequence[Queue]) -> QueueTree:
     tree = QueueTree(Journal())
     tree.copy_from(state.queues)
-    for queue in changed:
-        tree.set_queue(queue)
+    tree.set_queues(changed)
     return tree
 
 

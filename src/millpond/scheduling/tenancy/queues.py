@@ -7,7 +7,7 @@ and uncharged with the ledger.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from millpond.model.errors import ConflictError, InconsistentStateError, InvalidInputError, NotFoundError
@@ -201,11 +201,14 @@ class QueueTree:
 
     def copy_from(self, other: QueueTree) -> None:
         """Become like another tree, with the same usage."""
+        self.set_queues(other.queues())
         for node in other.by_name.values():
-            if node is not other.background:
-                self.set_queue(node.queue)
             own = self.by_name[node.queue.name]
             own.gpu_milli, own.cpu_milli, own.memory_mib = node.gpu_milli, node.cpu_milli, node.memory_mib
+
+    def queues(self) -> list[Queue]:
+        """All queues of the tree, each behind its parent."""
+        return [node.queue for node in self.by_name.values() if node is not self.background]
 
     def set_queue(self, queue: Queue) -> None:
         """Define or redefine a queue; its parent comes first.
@@ -214,10 +217,19 @@ class QueueTree:
             InvalidInputError: the parent is unknown, or another than before; or no weight, guarantee or limit is like
                 this.
         """
+        self.set_queues([queue])
+
+    def set_queues(self, queues: Sequence[Queue]) -> None:
+        """Define or redefine queues, each after its parent; much faster than one by one.
+
+        Raises:
+            InvalidInputError: as ``set_queue``; queues before the wrong one may be defined.
+        """
         self.journal.require_no_trial()
-        _require_sound(queue)
-        self._define(queue)
-        self._relate(self.by_name[queue.name].parent)
+        for queue in queues:
+            _require_sound(queue)
+            self._define(queue)
+        self._relate([self.by_name[queue.name] for queue in queues])
 
     def remove_queue(self, name: str) -> None:
         """Forget a queue; what its jobs used once still counts for fair shares if there is one of this name again.
@@ -240,20 +252,30 @@ class QueueTree:
             raise ConflictError(f"jobs of queue {name!r} hold something", "wait for their end, or stop them")
         del self.by_name[name]
         node.parent.children.remove(name)
-        self._relate(node.parent)
+        self._weigh(node.parent)
+        self._relate([])
 
-    def _relate(self, changed_below: QueueNode | None) -> None:
-        """Note what follows from how the queues stand to each other, when one below this one has changed."""
-        if changed_below is not None:
-            changed_below.weights = sum(self.by_name[child].queue.weight for child in changed_below.children)
-        for node in self.by_name.values():
+    def _weigh(self, parent: QueueNode) -> None:
+        parent.weights = sum(self.by_name[child].queue.weight for child in parent.children)
+
+    def _relate(self, changed: Sequence[QueueNode]) -> None:
+        """Note what follows from how queues stand to each other, when these have changed."""
+        for parent in {node.parent for node in changed if node.parent is not None}:
+            self._weigh(parent)
+        left, seen = list(changed), set[QueueNode]()
+        while left:
+            node = left.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            left += [self.by_name[child] for child in node.children]
             node.guarantors = tuple(each for each in node.path if each.queue.guarantee != Amount())
             confined = [each for each in node.path if not each.queue.borrows]
             node.confined_to = tuple(each for each in confined if each.queue.guarantee != Amount())
             node.is_confined = len(confined) > len(node.confined_to)
         self.depth = max(len(node.path) for node in self.by_name.values()) - 1
-        self.has_guarantees = any(node.guarantors for node in self.by_name.values())
         given = [node.queue.guarantee for node in self.by_name.values()]
+        self.has_guarantees = any(each != Amount() for each in given)
         self.guarantees_cpus = any(each.cpu_milli or each.memory_mib for each in given)
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
 
