@@ -15,12 +15,12 @@ from api_world import Api, error_of
 from millpond.client.cli.commands.simulation.what_if_report import draw
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.model.events import QueueChanged
-from millpond.model.resources import Amount
 from millpond.model.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.what_if import play, service
 from millpond.server.jobs.what_if.child import ask_child
+from millpond.server.runtime.queue_settings.service import QueueEdit
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.what_if import WhatIfInfo
 from millpond.specs.api.what_if_request import WhatIfRequest
@@ -38,14 +38,10 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setattr(service, "ask_child", answered_here)
     made = Api(tmp_path / "state")
     made.service.what_if._clock = made.clock
-    made.loop.notify([QueueChanged(made.clock.now, queue) for queue in QUEUES])
-    for _ in range(2):
-        made.loop.query(lambda core: None).result(60)
+    for name in ("vision", "speech"):
+        made.service.queue_settings.add(name, {"guarantee": 2}, QueueEdit("ada"))
     yield made
     made.close()
-
-
-QUEUES = (Queue("vision", guarantee=Amount(2_000)), Queue("speech", guarantee=Amount(2_000)))
 
 
 def full(api: Api) -> list[str]:
