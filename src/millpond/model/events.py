@@ -283,6 +283,23 @@ class Noted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitExplained(Event):
+    """Why a job waits, where that has changed: kept for its history, and no decision depends on it.
+
+    Attributes:
+        summary: with the numbers of that instant, and without names of other jobs.
+        earliest_at, likely_at, latest_at: when it should start, as estimated then; None where that is not known.
+    """
+
+    job: str
+    cause: Cause
+    summary: str
+    earliest_at: float | None = None
+    likely_at: float | None = None
+    latest_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Confirmed(Event):
     """The engine carried a decision out: all tasks run, notice was given, all are suspended or resumed.
 

@@ -76,6 +76,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.DesiredCountChanged(1.0, "j", "ps", 4),
     events.TimeLimitChanged(1.0, "j", 3_600.0),
     events.Noted(1.0, "j", "nobody has used it"),
+    events.WaitExplained(1.0, "j", Cause.NO_ROOM, "no node has room", 2.0, 3.0),
     events.Confirmed(1.0, 7, Confinement(False, LimitKind.CONTROL_GROUP)),
     events.Refused(1.0, 7, "no such folder", True),
     events.Kept(1.0, "j", 1, 0, Outcome.USER_ERROR, 1_801.0, 3, "exit code 3"),

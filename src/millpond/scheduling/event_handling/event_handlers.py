@@ -67,6 +67,7 @@ class EventHandlers:
             events.DesiredCountChanged: self._desired_count_changed,
             events.TimeLimitChanged: self._time_limit_changed,
             events.Noted: self._noted,
+            events.WaitExplained: self._noted,
             events.Confirmed: engine.confirmed,
             events.Refused: engine.refused,
             events.Kept: engine.kept,
@@ -259,5 +260,5 @@ class EventHandlers:
             if record.slot >= 0:
                 self.state.enroll(record)
 
-    def _noted(self, event: events.Noted) -> None:
+    def _noted(self, event: events.Noted | events.WaitExplained) -> None:
         """A note for the history; no decision depends on it."""

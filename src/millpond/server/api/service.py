@@ -39,6 +39,7 @@ from millpond.server.views.machines import Machines
 from millpond.server.views.metrics_page import MetricsPage
 from millpond.server.views.queues import Queues
 from millpond.server.views.usage import Bookkeeper
+from millpond.server.views.waits import Waits
 from millpond.specs.config.prices import PriceList
 
 
@@ -84,6 +85,7 @@ class Service:
         self.queue_settings = components.queue_settings
         self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
+        self.waits = Waits(store.histories)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
         self.plans = Plans(components.accounts, queries, self.lookup, components.forecaster)

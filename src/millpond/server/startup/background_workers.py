@@ -14,6 +14,7 @@ from millpond.server.jobs import task_inputs
 from millpond.server.jobs.deadlines import DeadlineWatch
 from millpond.server.jobs.idle_jobs import IdleWatch, cpu_s_of
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
+from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
@@ -109,6 +110,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         PeriodicWorker("input-watch", end_silent, task_inputs.LOOK_EVERY_S, "standard input cannot be looked after"),
         IdleWatch(components.loop, service.activity, components.state_dir, current.config.dev, time.time, cpu_s_of),
         DeadlineWatch(components.loop, time.time),
+        WaitWatch(components.loop, components.store.histories, time.time),
         scaler,
         service.rollouts,
         SweepWatch(components.loop, service.sweeps),

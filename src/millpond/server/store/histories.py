@@ -20,6 +20,7 @@ from millpond.model.events import (
     NodeLost,
     NodeOpened,
     Tick,
+    WaitExplained,
 )
 from millpond.server.store.schema import decisions, events
 from millpond.server.store.tables import TableStore
@@ -59,6 +60,14 @@ class HistoryStore(TableStore):
         happened = self._events(sa.select(events).where(events.c.job == job).order_by(events.c.seq))
         decided = self._decisions(sa.select(decisions).where(decisions.c.job == job).order_by(decisions.c.id))
         return happened, decided
+
+    def last_wait(self, job: str) -> WaitExplained | None:
+        """Why a job waited when that was noted last; None where it never was."""
+        query = sa.select(events).where(events.c.job == job, events.c.type == WaitExplained.__name__)
+        for entry in self._events(query.order_by(events.c.seq.desc()).limit(1)):
+            assert isinstance(entry.event, WaitExplained)
+            return entry.event
+        return None
 
     def of_node(self, node: str, most: int) -> History:
         """The latest about one node."""

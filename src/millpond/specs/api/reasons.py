@@ -39,6 +39,25 @@ class StartInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitInfo:
+    """A span in which a job waited for one reason.
+
+    Attributes:
+        summary: with the numbers of its beginning.
+        since: when that was first seen; jobs are looked at once they have waited for a minute.
+        started: it started at the end of the span.
+        start: when it should have started, as estimated at its beginning; null where that was not known.
+    """
+
+    cause: str
+    summary: str
+    since: float
+    until: float
+    started: bool = False
+    start: StartInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonInfo:
     """Why a job waits or runs.
 
@@ -48,6 +67,7 @@ class ReasonInfo:
         nodes: how many nodes fail first on which filter (``fits``: on none), most frequent first.
         position: place among those that wait, from 1.
         opens_at: when the closed nodes in the way are open again; None: unknown, or none is.
+        waits: of a job that has started or ended: why it waited, the first reason first.
     """
 
     job: str
@@ -61,6 +81,7 @@ class ReasonInfo:
     start: StartInfo | None = None
     blocked_by: str = ""
     opens_at: float | None = None
+    waits: list[WaitInfo] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,8 +106,8 @@ async def show(job: str, service: ServiceOf, access: Reader) -> JobInfo:
 
 @router.get("/{job}/why")
 async def why(job: str, service: ServiceOf, access: Reader) -> ReasonInfo:
-    """Why a job waits, with the numbers, what would help, and when it should start."""
-    return await service.jobs.why(job, reader_of(access.caller))
+    """Why a job waits, with the numbers, what would help, and when it should start; later, why it waited."""
+    return await service.waits.added_to(await service.jobs.why(job, reader_of(access.caller)))
 
 
 @router.post("/{job}/stop", status_code=202)

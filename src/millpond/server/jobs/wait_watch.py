@@ -1,0 +1,91 @@
+"""Keeps for later why jobs wait: a note in the log where the reason of a job has changed, with the estimate of then.
+
+Jobs are looked at in turn, a few at a time, once they have waited for a minute. A reason is another one where its cause
+is: numbers alone change all the time. So the log grows by the changes of jobs that wait long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from millpond.model.events import WaitExplained
+from millpond.model.reasons import Cause, Reason
+from millpond.model.states import JobState
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.store.histories import HistoryStore
+
+LOOK_EVERY_S: Final = 15.0
+LEAST_WAIT_S: Final = 60.0
+"""Nothing is kept of shorter waits."""
+MOST_AT_ONCE: Final = 40
+"""So many jobs are looked at in one look; each is a question to the scheduler's thread of its own."""
+ANOTHER_JOB: Final = "another job"
+
+
+class WaitWatch(Periodic):
+    """Notes why jobs wait, on a thread of its own.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, loop: Loop, histories: HistoryStore, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._histories = histories
+        self._clock = clock
+        self._known: dict[str, Cause | None] = {}
+        """By job, those looked at longest ago first."""
+        self._worker = PeriodicWorker("waits", self.look, LOOK_EVERY_S, "why jobs wait is not kept now")
+
+    def look(self) -> None:
+        """Look at the jobs whose last look is longest ago."""
+        now = self._clock()
+        waiting = [
+            info.id
+            for info in self._loop.job_cache.newest_first()
+            if info.state == JobState.QUEUED and info.array is None and info.submitted_at <= now - LEAST_WAIT_S
+        ]
+        left = set(waiting)
+        known = {job: cause for job, cause in self._known.items() if job in left}
+        unseen = [job for job in reversed(waiting) if job not in known]
+        chosen = [*unseen, *known][:MOST_AT_ONCE]
+        noted = []
+        for job in chosen:
+            before = known.pop(job) if job in known else self._stored(job)
+            found = self._loop.query(lambda core, job=job, before=before: _explained(core, job, before)).result(  # type: ignore[misc]
+                ANSWER_WITHIN_S
+            )
+            if found is not None:
+                noted.append(_note(job, found, now))
+                before = found.cause
+            known[job] = before
+        self._known = known
+        if noted:
+            self._loop.notify(noted)
+
+    def _stored(self, job: str) -> Cause | None:
+        """The last cause that the log has, from before this server began."""
+        last = self._histories.last_wait(job)
+        return None if last is None else last.cause
+
+
+def _explained(core: Core, job: str, before: Cause | None) -> Reason | None:
+    """Why a job waits, where that is for another cause than before."""
+    record = core.scheduler.jobs.get(job)
+    if record is None or record.state is not JobState.QUEUED:
+        return None
+    reason = core.scheduler.cause(job, core.now)
+    return None if reason.cause is before else core.scheduler.explain(job, core.now)
+
+
+def _note(job: str, reason: Reason, now: float) -> WaitExplained:
+    other = reason.blocked_by
+    summary = reason.summary.replace(other, ANOTHER_JOB) if other else reason.summary
+    start = reason.start
+    if start is None or start.unknown:
+        return WaitExplained(now, job, reason.cause, summary)
+    return WaitExplained(now, job, reason.cause, summary, start.earliest_at, start.likely_at, start.latest_at)

@@ -1,0 +1,54 @@
+"""Why a job waited that has started or ended: the reasons in their order, and how true the estimate was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+
+from millpond.model.decisions import Start
+from millpond.model.events import Ended, StopRequested, WaitExplained
+from millpond.model.states import JobState
+from millpond.server.store.histories import DecisionEntry, History, HistoryStore, LogEntry
+from millpond.specs.api.reasons import ReasonInfo, StartInfo, WaitInfo
+
+
+class Waits:
+    """Reads out of the log why jobs waited."""
+
+    def __init__(self, histories: HistoryStore) -> None:
+        self._histories = histories
+
+    async def added_to(self, reason: ReasonInfo) -> ReasonInfo:
+        """The reason of a job that waits no longer, with why it waited."""
+        if reason.state == JobState.QUEUED.value:
+            return reason
+        history = await asyncio.to_thread(self._histories.of_job, reason.job)
+        return replace(reason, waits=list(waits_in(history)))
+
+
+def waits_in(history: History) -> Iterator[WaitInfo]:
+    """The spans in which a job waited for one reason each, as far as they were noted.
+
+    A span ends with the next reason, the start of the job, a request to stop it, or its end.
+    """
+    happened, decided = history
+    entries: list[LogEntry | DecisionEntry] = sorted([*happened, *decided], key=lambda entry: entry.seq)
+    open_: WaitExplained | None = None
+    for entry in entries:
+        what = entry.event if isinstance(entry, LogEntry) else entry.decision
+        if not isinstance(what, WaitExplained | StopRequested | Ended | Start):
+            continue
+        if open_ is not None:
+            at = entry.at if isinstance(entry, DecisionEntry) else entry.event.at
+            yield _span(open_, at, started=isinstance(what, Start))
+        open_ = what if isinstance(what, WaitExplained) else None
+
+
+def _span(wait: WaitExplained, until: float, *, started: bool) -> WaitInfo:
+    start = None
+    if wait.earliest_at is not None:
+        start = StartInfo(earliest_at=wait.earliest_at, latest_at=wait.latest_at, likely_at=wait.likely_at)
+    return WaitInfo(
+        cause=wait.cause.value, summary=wait.summary, since=wait.at, until=until, started=started, start=start
+    )

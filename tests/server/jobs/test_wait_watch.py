@@ -1,0 +1,105 @@
+"""Why a job waited can be read after it has started and after it has ended, and only changes are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_world import Api
+
+from millpond.client.cli.commands.inspection.why import _waited
+from millpond.model.events import NodeClosed, NodeOpened, WaitExplained
+from millpond.model.nodes import Cordon
+from millpond.node.task.records import TaskId
+from millpond.server.jobs.wait_watch import WaitWatch
+from millpond.specs.api.codec import from_json
+from millpond.specs.api.reasons import ReasonInfo
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path / "state")
+    yield made
+    made.close()
+
+
+def why(api: Api, job: str) -> ReasonInfo:
+    answer = api.client.get(f"/api/v1/jobs/{job}/why")
+    assert answer.status_code == 200, answer.text
+    return from_json(ReasonInfo, answer.content)
+
+
+def settle(api: Api) -> None:
+    for _ in range(3):
+        api.loop.query(lambda core: None).result(60)
+
+
+def notes(api: Api, job: str) -> list[WaitExplained]:
+    settle(api)
+    happened, _ = api.store.histories.of_job(job)
+    return [entry.event for entry in happened if isinstance(entry.event, WaitExplained)]
+
+
+def look(api: Api, watch: WaitWatch, after_s: float) -> None:
+    api.clock.now += after_s
+    watch.look()
+    settle(api)
+
+
+def test_a_started_and_an_ended_job_say_why_they_waited_and_how_true_the_estimate_was(api: Api) -> None:
+    watch = WaitWatch(api.loop, api.store.histories, api.clock)
+    holder = api.submit(gpus=4, time_limit="1h")
+    assert api.job(holder.id).state == "running"
+    waiting = api.submit(gpus=2)
+    look(api, watch, 30.0)
+    assert notes(api, waiting.id) == []
+    look(api, watch, 40.0)
+    look(api, watch, 40.0)
+    (noted,) = notes(api, waiting.id)
+    assert noted.latest_at is not None
+    api.loop.notify([NodeClosed(api.clock.now, "n1", Cordon(api.clock.now, reason="repairs"))])
+    look(api, watch, 40.0)
+    api.engine.finish(TaskId(holder.id, 1, 0))
+    settle(api)
+    look(api, watch, 40.0)
+    api.loop.notify([NodeOpened(api.clock.now, "n1")])
+    assert api.job(waiting.id).state == "running"
+    waits = why(api, waiting.id).waits
+    assert [wait.cause for wait in waits] == ["no-room", "nodes-closed"]
+    assert [wait.started for wait in waits] == [False, True]
+    assert waits[0].until == waits[1].since
+    title, text = _waited(waits[0])
+    assert title == "waited"
+    assert waits[0].summary in text
+    api.clock.now += 10.0
+    api.engine.finish(TaskId(waiting.id, 1, 0))
+    assert api.job(waiting.id).state == "succeeded"
+    assert why(api, waiting.id).waits == waits
+
+
+def test_a_server_that_was_restarted_does_not_note_the_same_reason_again(api: Api) -> None:
+    api.submit(gpus=4)
+    waiting = api.submit(gpus=2)
+    look(api, WaitWatch(api.loop, api.store.histories, api.clock), 70.0)
+    look(api, WaitWatch(api.loop, api.store.histories, api.clock), 70.0)
+    assert len(notes(api, waiting.id)) == 1
+
+
+def test_a_job_that_still_waits_shows_its_present_reason_alone(api: Api) -> None:
+    api.submit(gpus=4)
+    waiting = api.submit(gpus=2)
+    look(api, WaitWatch(api.loop, api.store.histories, api.clock), 70.0)
+    reason = why(api, waiting.id)
+    assert (reason.state, reason.waits) == ("queued", [])
+
+
+def test_names_of_other_jobs_are_not_kept_in_notes(api: Api) -> None:
+    first = api.submit(gpus=4)
+    blocked = api.submit(gpus=4)
+    behind = api.submit(gpus=2)
+    look(api, WaitWatch(api.loop, api.store.histories, api.clock), 70.0)
+    for job in (blocked, behind):
+        for noted in notes(api, job.id):
+            assert first.id not in noted.summary
+            assert blocked.id not in noted.summary
