@@ -69,6 +69,16 @@ def test_running_work_goes_on_and_the_answer_says_what_is_borrowed_now(world: Au
     ]
 
 
+def test_a_guarantee_that_no_machine_has_is_named(world: AuthWorld) -> None:
+    answer = change(world, "vision", guarantee=6)
+    assert answer.json()["effects"] == ["2 of 6 GPUs that are guaranteed are on no machine that is open"]
+    assert change(world, "vision", weight=2).json()["effects"] == []
+    assert change(world, "speech", guarantee=1).json()["effects"] == [
+        "3 of 7 GPUs that are guaranteed are on no machine that is open"
+    ]
+    assert change(world, "vision", guarantee=3).json()["effects"] == []
+
+
 def test_a_dry_run_says_the_same_and_changes_nothing(world: AuthWorld) -> None:
     change(world, "vision", guarantee=4)
     world.submit("max", gpus=4)

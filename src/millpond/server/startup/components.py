@@ -37,6 +37,7 @@ from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.kernel_compilation import accelerate
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
+from millpond.server.runtime.queue_settings.effects import shortage_of
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import expected_tasks, no_longer_placeable, recover, running_jobs
 from millpond.server.runtime.scheduler_thread import SchedulerThread
@@ -98,7 +99,7 @@ class CoreComponents:
         listener: where SSH clients connect; None: nowhere.
         origins: where browsers reach what jobs serve.
         settings: what the scheduler decides by.
-        unplaceable: which jobs this start leaves without a machine that could take them, in words.
+        unplaceable: which guarantees and jobs this start leaves without machines that could take them, in words.
     """
 
     host: HostEnvironment
@@ -161,6 +162,8 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
                 ),
             )
             unplaceable = no_longer_placeable(core, ran)
+            if shortage := shortage_of(core.scheduler.queue_statuses()):
+                unplaceable = (f"warning: {shortage}", *unplaceable)
             loop.notify(tenants.events(core))
         settings = core.scheduler.settings
         scheduler.start()

@@ -134,8 +134,11 @@ class QueueSettings:
             facts, now = self._ask(self._facts), self._clock()
             book = self._book.with_file(texts, facts, now)
             changes = self._ask(lambda core: self._changes(core, book, facts))
+            compared = self._ask(lambda core: self._compared(core, book, facts))
             self._keep(book, texts)
             self._loop.notify(changes)
+            for effect in effects_of(*compared):
+                log.info("by the queues of the configuration: %s", effect)
             self._ask(lambda core: None)
 
     def _keep(self, book: QueueBook, texts: Mapping[str, QueueDocument] | None) -> None:
