@@ -12,7 +12,8 @@ Between two of them
 - evictions end: in the last part of a long wait there are none, but for those by time.
 
 *By time*: where the ordering preempts, a job may take the place of an equal at a later instant than the event, because
-the keys of both have changed with the service they attain; and one that has become overdue has other nodes open to it.
+the keys of both have changed with the service they attain; and one that has become overdue, or that goes before an
+overdue one by now because less counts of what its queue had, has other nodes open to it.
 That is an event of the clock, so what follows from it at the same instant counts with it: others find their place in
 what it has left. These evictions are counted apart, and so are turns; no pair may change places by time more than a few
 times.
@@ -185,11 +186,12 @@ class Walk:
         return bool(decision.for_job) and decision.cause is not Cause.SHRUNK
 
     def _is_by_clock(self, decision: Stop | Suspend) -> bool:
-        """Whether a job left for an equal, by what the ordering makes of them, or for one that has become overdue."""
+        """Whether a job left for an equal, by what the ordering makes of them, or beside one that is overdue."""
         jobs = self.world.core.jobs
         victim, successor = jobs[decision.job].job, jobs[decision.for_job]
         is_equal = self.preempts and victim.priority == successor.job.priority
-        return decision.cause is Cause.PREEMPTED and (is_equal or successor.overdue)
+        keeps_room = any(record.overdue and record.line for record in jobs.values())
+        return decision.cause is Cause.PREEMPTED and (is_equal or successor.overdue or keeps_room)
 
 
 @program

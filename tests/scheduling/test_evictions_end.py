@@ -108,7 +108,7 @@ def test_three_jobs_on_the_guarantees_of_a_group_and_of_a_queue_below_it_come_to
     assert world.of_kind(Stop) == []
 
 
-@pytest.mark.parametrize("seed", [928, 1312, 6542, 11230])
+@pytest.mark.parametrize("seed", [928, 1312, 6542, 11230, 702692, 706493])
 def test_random_worlds_that_went_on_evicting_come_to_rest(seed: int) -> None:
     walk = Walk(seed)
     for _ in range(walk.draws.randint(3, 14)):

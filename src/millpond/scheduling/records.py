@@ -127,6 +127,7 @@ class JobRecord:
         attempt: number of the current or last run, from 1; 0 before the first.
         placed_by: number of the decision by which it got the place it has: a start, or that it goes on.
         took_back: that start took back for the guarantee of its queue what others had borrowed, or what is reserved.
+        left_for: the job that took back what it had borrowed, when that happened last.
         started_at: confirmed start of the current run; None while it does not run.
         attained_s: seconds of service kept from earlier runs.
         attained_before_s: the same when the current run began.
@@ -172,6 +173,7 @@ class JobRecord:
     attempt: int = 0
     placed_by: int = 0
     took_back: bool = False
+    left_for: str = ""
     state: JobState = JobState.QUEUED
     first_started_at: float | None = None
     started_at: float | None = None
@@ -253,6 +255,7 @@ class JobRecord:
         twin._common_tasks, twin._tasks = self._common_tasks, None
         twin.requeued_at = self.requeued_at
         twin.attempt, twin.placed_by, twin.took_back = self.attempt, self.placed_by, self.took_back
+        twin.left_for = self.left_for
         twin.state = self.state
         twin.attained_s = self.attained_s
         twin.attained_before_s = self.attained_before_s

@@ -104,6 +104,8 @@ def stop(
     if whole:
         if cause is Cause.PREEMPTED and for_job and state.jobs[for_job].job.priority == record.job.priority:
             state.preemption_budget.spend(cost_of(record, state.settings.preemption_cost, state.now))
+        if cause is Cause.RECLAIMED:
+            record.left_for = for_job
         decide_fate(state, record, trigger, cause)
     if not chosen:
         return

@@ -251,7 +251,9 @@ _CONVERTED = {
 """Fields that ``_record_plain`` and ``_record`` write and read one by one."""
 _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
 """All others: they are JSON as they are."""
-_NOT_WRITTEN_AT_FIRST = ("placed_by", "took_back", "work", "promised_at", "look_at", "overdue", "idled_before")
+_NOT_WRITTEN_AT_FIRST = (
+    "placed_by", "took_back", "left_for", "work", "promised_at", "look_at", "overdue", "idled_before",
+)  # fmt: skip
 
 
 def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def protected_in_the_way(state: State, record: JobRecord, fits: Callable[[], obj
     if by is Entitlement.GUARANTEE:
         whose = f"{whose} or on borrowed room" if state.settings.preempt_by_priority else "on borrowed room"
     one = len(needed) == 1
-    why = dict.fromkeys(_protection(state, other) for other in needed)
+    why = dict.fromkeys(_protection(state, other, record) for other in needed)
     return Reason(
         Cause.VICTIMS_PROTECTED,
         f"{len(needed)} job{'' if one else 's'} {whose} would have to end for it, but may not be ended now "
@@ -61,14 +61,16 @@ def _least(jobs: list[JobRecord], do: Callable[[Sequence[JobRecord]], bool]) -> 
     return needed
 
 
-def _protection(state: State, record: JobRecord) -> str:
-    """Why running work may not be ended now."""
+def _protection(state: State, record: JobRecord, waiting: JobRecord) -> str:
+    """Why running work may not be ended now for a waiting job."""
     if not record.job.preemptible:
         return "not preemptible"
     if record.preemptions >= record.job.preemption_budget:
         return "its budget of preemptions is used up"
     if state.roster.slots[SLOT_PROTECTED_UNTIL, record.slot] > state.now:
         return "in its minimum run time"
+    if record.took_back and waiting.left_for == record.id:
+        return "it took back what this job had borrowed"
     return "within the guarantee of its queue"
 
 

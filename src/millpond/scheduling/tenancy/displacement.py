@@ -17,6 +17,8 @@ from there up are common to both.
 5. What leaves stays borrowed: no eviction lets a job that it ends be covered by a guarantee of its own side, nor one
    that has left for others by any; nor, where the newcomer borrows and would have to give the room back, one that waits
    by a guarantee of the side of what leaves.
+6. What took a place back for a guarantee does not leave for the job that had borrowed it, but by a guarantee: another
+   queue of its group may since have got what both lived on.
 
 Protections come before all of this and are kept with the work itself: its minimum run time, its budget of preemptions,
 and whether it is preemptible (``reclaiming.roster``).
@@ -163,6 +165,8 @@ class Displacement:
             beside: jobs that leave with it, asked before it, and count as gone already.
         """
         if not self._is_below(record, victim, by):
+            return False
+        if by is not Entitlement.GUARANTEE and victim.took_back and record.left_for == victim.id:
             return False
         guarantors = self._guarantors(victim)
         if not guarantors:
