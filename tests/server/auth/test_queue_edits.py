@@ -169,6 +169,17 @@ def test_jobs_that_wait_for_others_keep_their_queue_too(world: AuthWorld) -> Non
     assert world.client("amy").delete(f"{QUEUES}/lab").status_code == 409
 
 
+def test_a_queue_with_a_reservation_stays_and_others_can_be_changed(world: AuthWorld) -> None:
+    world.service.queue_settings.apply_file({"lab": {"guarantee": 2}})
+    wanted = {"queue": "lab", "cards": 1, "begin": 4e9, "until": 4e9 + 3600}
+    assert world.client("amy").put(f"{API}/reservations/demo", json=wanted).status_code == 200
+    cause = error_of(world.client("amy").delete(f"{QUEUES}/lab")).cause
+    assert cause == "queue 'lab' cannot be deleted: it has a reservation: demo"
+    world.service.queue_settings.apply_file({})
+    assert queue_of_core(world, "lab").guarantee.gpu_milli == 2000
+    assert change(world, "vision", weight=2).status_code == 200
+
+
 def test_a_queue_that_takes_jobs_and_is_used_gets_none_below_it(world: AuthWorld) -> None:
     add(world, "lab")
     world.submit("amy", queue="lab")

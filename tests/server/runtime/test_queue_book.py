@@ -18,13 +18,18 @@ ALWAYS = {ROOT_QUEUE: Queue(ROOT_QUEUE, ""), DEFAULT_QUEUE: Queue(DEFAULT_QUEUE)
 NOTHING_KNOWN = QueueFacts(ALWAYS)
 
 
-def facts(*queues: str, jobs: dict[str, int] | None = None, owners: dict[str, str] | None = None) -> QueueFacts:
+def facts(
+    *queues: str,
+    jobs: dict[str, int] | None = None,
+    owners: dict[str, str] | None = None,
+    reservations: dict[str, str] | None = None,
+) -> QueueFacts:
     """The scheduler knows these; ``lab/vision`` is below ``lab``."""
     known = {}
     for path in queues:
         parent, _, name = path.rpartition("/")
         known[name] = Queue(name, parent or ROOT_QUEUE)
-    return QueueFacts({**ALWAYS, **known}, Counter(jobs or {}), owners or {})
+    return QueueFacts({**ALWAYS, **known}, Counter(jobs or {}), owners or {}, reservations or {})
 
 
 def filed(**texts: dict[str, Any]) -> QueueBook:
@@ -85,7 +90,9 @@ def test_what_the_file_has_no_more_is_deleted_from_the_leaves_up() -> None:
     assert events[:2] == [QueueRemoved(3.0, "vision"), QueueRemoved(3.0, "lab")]
 
 
-@pytest.mark.parametrize("use", [{"jobs": {"vision": 1}}, {"owners": {"vision": "seers"}}])
+@pytest.mark.parametrize(
+    "use", [{"jobs": {"vision": 1}}, {"owners": {"vision": "seers"}}, {"reservations": {"vision": "demo"}}]
+)
 def test_what_the_file_has_no_more_stays_with_all_above_it_while_something_uses_it(use: dict[str, Any]) -> None:
     book, known = filed(lab={}, vision={"parent": "lab", "guarantee": 2}), facts("lab", "lab/vision", **use)
     kept = book.with_file({}, known, 3.0)

@@ -40,17 +40,23 @@ class QueueFacts:
         known: the queues of the scheduler, each behind its parent.
         jobs: how many jobs of each have not ended: those that wait for others or for data too, an array as one.
         owners: the group that owns each, where one does.
+        reservations: a reservation that is agreed for each, where one is.
     """
 
     known: Mapping[str, Queue]
     jobs: Counter[str] = field(default_factory=Counter)
     owners: Mapping[str, str] = field(default_factory=dict)
+    reservations: Mapping[str, str] = field(default_factory=dict)
 
     def use_of(self, name: str) -> QueueUse | None:
         """By what a queue is used that takes jobs; None where by nothing."""
         if jobs := self.jobs[name]:
             have = f"{counted(jobs, 'job')} of it {'has' if jobs == 1 else 'have'} not ended"
             return QueueUse(have, f"wait, or stop them: `pond stop --queue {name}`")
+        if reservation := self.reservations.get(name):
+            return QueueUse(
+                f"it has a reservation: {reservation}", f"cancel it: `pond reservations cancel {reservation}`"
+            )
         owner = self.owners.get(name, "")
         return QueueUse(f"group {owner} owns it", "its members' jobs go there") if owner else None
 

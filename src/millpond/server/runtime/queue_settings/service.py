@@ -18,8 +18,15 @@ from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError, UnavailableError
-from millpond.model.events import Event, QueueChanged
+from millpond.model.errors import (
+    ConflictError,
+    InconsistentStateError,
+    InvalidInputError,
+    MillpondError,
+    NotFoundError,
+    UnavailableError,
+)
+from millpond.model.events import Event, QueueChanged, QueueRemoved
 from millpond.model.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
@@ -270,8 +277,9 @@ class QueueSettings:
         with _storing():
             self._store.save([row])
         self._hold(book)
+        own = [change for change in changes if _queue_in(change) == row.name]
         try:
-            for change in changes:
+            for change in own:
                 self._answered(self._loop.change_setting(partial(_at, change)))
         except MillpondError:
             self._hold(before)
@@ -293,7 +301,8 @@ class QueueSettings:
         known = {queue.name: queue for queue in core.scheduler.queues() if queue.name != BACKGROUND_QUEUE}
         owners = {group.queue: group.name for group in self._accounts.groups()}
         jobs = Counter(info.queue for info in self._loop.job_cache.newest_first() if info.parent == "")
-        return QueueFacts(known, jobs, owners)
+        agreed = [view.reservation for view in core.scheduler.reservations()]
+        return QueueFacts(known, jobs, owners, {each.queue: each.name for each in agreed})
 
     def _changes(self, core: Core, book: QueueBook, facts: QueueFacts) -> list[Event]:
         """What leads from the queues of the scheduler to those of a book, tried on a copy of its tree."""
@@ -329,6 +338,17 @@ class QueueSettings:
 
 def _queues_of(changes: Sequence[Event]) -> list[Any]:
     return [change.queue for change in changes if isinstance(change, QueueChanged)]
+
+
+def _queue_in(change: Event) -> str:
+    """The queue that a change is about."""
+    match change:
+        case QueueChanged(queue=queue):
+            return queue.name
+        case QueueRemoved(queue=name):
+            return name
+        case _:
+            raise InconsistentStateError(f"no change of a queue: {type(change).__name__}")
 
 
 def _at(change: Event, now: float) -> Event:
