@@ -16,7 +16,7 @@ from millpond.model.events import DurationPredicted, JobSubmitted, StopRequested
 from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.auth.queues import settle_place
-from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, absent, demand
 from millpond.server.jobs.submission import forecast_of
 from millpond.server.jobs.what_if import play
 from millpond.server.jobs.what_if.changes import Change, settings_change
@@ -140,8 +140,7 @@ class WhatIf:
         for name in dict.fromkeys(request.cancel):
             found = known.get(name)
             if found is None or (recorded is None and copy.jobs[name].state.ended):
-                remedy = "name a job that waits or runs" if recorded is None else "name a job of that span"
-                raise NotFoundError(f"no job {name!r} to be cancelled", remedy)
+                raise absent("job", name)
             self._require_visible(found.job, caller)
             change.add(StopRequested(at, name), f"job {name} cancelled")
         if request.submit and recorded is not None:
