@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from api_world import Api
 
-from millpond.client.cli.commands.inspection.why import _waited
+from millpond.client.cli.commands.inspection.why import waits_of
 from millpond.model.events import NodeClosed, NodeOpened, WaitExplained
 from millpond.model.nodes import Cordon
 from millpond.node.task.records import TaskId
@@ -69,13 +69,25 @@ def test_a_started_and_an_ended_job_say_why_they_waited_and_how_true_the_estimat
     assert [wait.cause for wait in waits] == ["no-room", "nodes-closed"]
     assert [wait.started for wait in waits] == [False, True]
     assert waits[0].until == waits[1].since
-    title, text = _waited(waits[0])
-    assert title == "waited"
-    assert waits[0].summary in text
+    assert waits[0].since == waiting.submitted_at
+    assert [title for title, _ in waits_of(why(api, waiting.id))] == ["waited", "waited"]
     api.clock.now += 10.0
     api.engine.finish(TaskId(waiting.id, 1, 0))
     assert api.job(waiting.id).state == "succeeded"
     assert why(api, waiting.id).waits == waits
+
+
+def test_what_was_foreseen_is_shown_beside_what_came(api: Api) -> None:
+    holder = api.submit(gpus=4, time_limit="1h")
+    waiting = api.submit(gpus=2)
+    look(api, WaitWatch(api.loop, api.store.histories, api.clock), 70.0)
+    api.engine.finish(TaskId(holder.id, 1, 0))
+    assert api.job(waiting.id).state == "running"
+    (_, waited), (title, start) = waits_of(why(api, waiting.id))
+    assert title == "start"
+    assert "no node has room" in waited
+    assert start.startswith("foreseen ")
+    assert "; it came " in start
 
 
 def test_a_server_that_was_restarted_does_not_note_the_same_reason_again(api: Api) -> None:

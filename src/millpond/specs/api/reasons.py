@@ -44,7 +44,7 @@ class WaitInfo:
 
     Attributes:
         summary: with the numbers of its beginning.
-        since: when that was first seen; jobs are looked at once they have waited for a minute.
+        since: when that was first seen; of the first reason, when the job came to wait.
         started: it started at the end of the span.
         start: when it should have started, as estimated at its beginning; null where that was not known.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Iterator
 
 import click
 
@@ -12,7 +13,7 @@ from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.escaped_text import json_text
 from millpond.client.sdk import Client
-from millpond.specs.api.reasons import ReasonInfo, StartInfo, WaitInfo
+from millpond.specs.api.reasons import ReasonInfo, StartInfo
 
 _FILTERS = {
     "unschedulable": "closed for new work by their engine",
@@ -53,7 +54,7 @@ def command(client: Client, job: str, output: str) -> None:
         return
     place = f", number {reason.position} in line" if reason.position is not None else ""
     click.echo(f"{reason.job}: {reason.state}{place}")
-    for title, text in (*facts_of(reason, time.time()), *map(_waited, reason.waits)):
+    for title, text in (*facts_of(reason, time.time()), *waits_of(reason)):
         click.echo(textwrap.fill(text, 80, initial_indent=f"  {title:<8}", subsequent_indent=" " * 10))
 
 
@@ -73,16 +74,16 @@ def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
     return facts
 
 
-def _waited(wait: WaitInfo) -> tuple[str, str]:
-    """Why a job waited once, and what came of the estimate."""
-    text = f"{formats.instant_text(wait.since)} to {formats.instant_text(wait.until)}: {wait.summary}"
-    start = wait.start
-    if start is None or not wait.started:
-        return "waited", text
-    latest = "later" if start.latest_at is None else formats.instant_text(start.latest_at)
-    likely = "" if start.likely_at is None else f", most likely at {formats.instant_text(start.likely_at)}"
-    foreseen = f"foreseen from {formats.instant_text(start.earliest_at)} to {latest}{likely}"
-    return "waited", f"{text}; its start was {foreseen}, and came at {formats.instant_text(wait.until)}"
+def waits_of(reason: ReasonInfo) -> Iterator[tuple[str, str]]:
+    """Why a job waited once, and what came of the estimates, each with its title."""
+    at = formats.instant_text
+    for wait in reason.waits:
+        yield "waited", f"{at(wait.since)} to {at(wait.until)}: {wait.summary}"
+        start = wait.start
+        if start is not None and wait.started:
+            latest = "or later" if start.latest_at is None else f"to {at(start.latest_at)}"
+            likely = "" if start.likely_at is None else f", most likely {at(start.likely_at)}"
+            yield "start", f"foreseen {at(start.earliest_at)} {latest}{likely}; it came {at(wait.until)}"
 
 
 def start_text(start: StartInfo, now: float) -> str:
