@@ -15,7 +15,7 @@ from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.windows import Window
-from millpond.model.workloads import Suspendable
+from millpond.model.workloads import Checkpoint, CheckpointMode, Suspendable
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 NIGHT = (Window(20 * 60, 8 * 60),)
@@ -199,6 +199,37 @@ def test_the_youngest_borrowed_work_leaves_when_the_hours_of_lending_end() -> No
         assert world.running() == {"a", "b"}
         assert world.core.jobs["b"].preemptions == 0
         check_everything(world.core)
+
+
+LATE_S = CLOSES_S - HOUR_S
+SAVES = Checkpoint(CheckpointMode.SIGNAL)
+
+
+@pytest.mark.parametrize(
+    ("lasting", "suspends", "fields", "starts"),
+    [
+        (2 * HOUR_S, False, {}, False),
+        (0.5 * HOUR_S, False, {}, True),
+        (2 * HOUR_S, False, {"checkpoint": SAVES}, True),
+        (2 * HOUR_S, True, {}, True),
+        (2 * HOUR_S, True, {"suspendable": Suspendable.NEVER}, False),
+    ],
+)
+def test_shortly_before_lending_ends_only_what_can_be_handed_back_comes_in(
+    lasting: float, suspends: bool, fields: dict[str, Any], starts: bool
+) -> None:
+    world = lending(suspends=suspends)
+    world.go_to(LATE_S)
+    world.submit(single("owned", queue="team"), lasting=2 * HOUR_S, known=True)
+    world.submit(single("borrowed", queue="other", **fields), lasting=lasting, known=True)
+    assert world.running() == ({"owned", "borrowed"} if starts else {"owned"})
+    if not starts:
+        reason = world.why("borrowed")
+        assert (reason.cause, reason.opens_at) == (Cause.LENDING_OVER, OPENS_S)
+        world.submit(single("short", queue="other"), lasting=60.0, known=True)
+        assert world.state("short") is JobState.RUNNING
+        world.go_to(OPENS_S)
+        assert world.state("borrowed") is JobState.RUNNING
 
 
 def test_an_elastic_gang_grows_beyond_its_guarantee_only_while_the_pool_lends() -> None:

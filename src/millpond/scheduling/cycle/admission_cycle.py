@@ -37,6 +37,7 @@ from millpond.scheduling.tenancy.admission import (
     limit_in_the_way,
 )
 from millpond.scheduling.tenancy.queue_rank import QueueRank
+from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
 
 PLANS_PER_CYCLE = 32
 """How many preemption plans one cycle tries: a bound on work, not on time."""
@@ -93,6 +94,7 @@ class AdmissionCycle:
         self._bounded = False
         self._least_priority = float("inf")
         self._has_background = False
+        self._lending_ends: dict[str, float] = {}
         self._kept_out: dict[LineKey, KeptOff] = {}
         self._no_room: dict[RequestClass, list[KeptOff]] = {}
         """Where a request has found no room in this walk, and what kept it off nodes then; kept where that pays."""
@@ -240,6 +242,7 @@ class AdmissionCycle:
         lowest = self._lowest_class()
         self._has_background = lowest == Priority.BACKGROUND
         self._least_priority = lowest if settings.preempt_by_priority or self._has_background else float("inf")
+        self._lending_ends = lending_ends(state)
         self._in_vain.clear()
         self._kept_out.clear()
         self._no_room.clear()
@@ -263,6 +266,9 @@ class AdmissionCycle:
             return AdmissionVerdict.KEPT_OUT
         if self._reserved.is_used and (verdict := self._consider_reserved(record, outcome)) is not None:
             return verdict
+        end = self._lending_ends.get(record.job.pool)
+        if end is not None and outlasts_lending(self._state, record, end):
+            return AdmissionVerdict.KEPT_OUT
         # 3. Admit: as many tasks as the limits of its queue and its user allow.
         tasks = None
         if record.elastic or self._bounded or not record.job.preemptible:

@@ -16,6 +16,7 @@ from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_held_for_good, limit_in_the_way
 from millpond.scheduling.tenancy.limits import AccountUsage
 from millpond.scheduling.tenancy.queues import QueueNode
+from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
 
 
 def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason | None:
@@ -45,7 +46,22 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
         )
     if limiting is not None:
         return _not_borrowing(state, record, limiting)
-    return _not_for_good(state, record) if is_held_for_good(state, record) else None
+    if is_held_for_good(state, record):
+        return _not_for_good(state, record)
+    end = lending_ends(state).get(record.job.pool)
+    return _beyond_the_hours(state, record, end) if end is not None and outlasts_lending(state, record, end) else None
+
+
+def _beyond_the_hours(state: State, record: JobRecord, end: float) -> Reason:
+    pool = record.job.pool
+    hours = state.cluster.pools[pool].lending
+    return Reason(
+        Cause.LENDING_OVER,
+        f"it would borrow beyond the hours in which pool {pool} lends ({' and '.join(map(str, hours))}), and lose its "
+        "work then: it neither saves that on notice nor can it be swapped",
+        blocked_by=record.job.queue,
+        opens_at=windows.opens_at(hours, end),
+    )
 
 
 def _not_for_good(state: State, record: JobRecord) -> Reason:

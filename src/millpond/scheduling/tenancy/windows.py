@@ -8,6 +8,8 @@ no promise stands against it.
 While a pool does not lend, no job starts or goes on there beyond the guarantee of its queue (``State.admits``). When
 its hours end, elastic gangs give up borrowed tasks beyond their minimum, and then the youngest borrowed work leaves in
 the same way, but for what is not preemptible. Neither is a failure or a preemption.
+Before that, nothing comes in that would borrow, is known to run into it, and can neither save its work on notice nor be
+swapped off its devices.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from millpond.model.workloads import Suspendable
 from millpond.scheduling import runs
 from millpond.scheduling.elastic.gang_sizes import spare_tasks
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
@@ -98,6 +101,27 @@ def leave(state: State, record: JobRecord, cause: Cause) -> None:
 
 
 # ---- the hours in which pools lend --------------------------------------------------------------------------------
+
+
+def lending_ends(state: State) -> dict[str, float]:
+    """When each of the pools that lend by the hour, and do so now, lends no longer."""
+    pools = state.cluster.pools.items() if state.cluster.lends_by_hours else ()
+    open_ones = ((name, pool.lending) for name, pool in pools if pool.lending and name not in state.unlent)
+    ends = ((name, windows.closes_at(hours, state.now)) for name, hours in open_ones)
+    return {name: end for name, end in ends if end is not None}
+
+
+def outlasts_lending(state: State, record: JobRecord, end: float) -> bool:
+    """Whether a waiting job would borrow, and could not give that back at the end of the hours but by losing its work.
+
+    The rule is that of planned cordons (``nodes.cordon.stays_until``), but for what can be swapped.
+    """
+    job, least = record.job, record.demand.least_amount
+    if not least.gpu_milli or not state.queues.borrows(record.queue, least):
+        return False
+    if state.cluster.pools[job.pool].suspends and job.may_swap and not record.suspend_refused:
+        return False
+    return stays_until(record, state.ordering.time_left, state.now) > end
 
 
 def _follow_lending(state: State, leave: Leave) -> None:
