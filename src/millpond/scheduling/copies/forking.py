@@ -47,7 +47,7 @@ def fork(source: Parts, twin: Parts) -> None:
         state.fresh = [record if record.state in ENDED_JOBS else state.jobs[record.id] for record in before.fresh]
         state.looks, state.rekeys = list(before.looks), list(before.rekeys)
         twin.claims.copy_from(source.claims)
-        twin.placer.selector.use_tables(source.placer.selector.tables)
+        twin.placer.use_tables_of(source.placer)
         twin.placer.tables_stale = source.placer.tables_stale
 
 

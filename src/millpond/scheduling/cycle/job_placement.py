@@ -3,6 +3,10 @@
 Single tasks take the best node by the chosen score. Gangs go largest task first; gangs of whole nodes take the tightest
 single rack, else the fewest racks; a gang that must or should lie together is tried rack by rack or node by node first.
 A node mask keeps out what reservations, quotas or cells forbid, without touching the cached scores.
+
+Each kind of job may have a placement of its own: a selector with other tables over the same arrays. With ``auto``
+services spread by measured load, and large gangs try to lie within one rack; everything else goes by the default score,
+which packs slices (``docs/architecture/placement.md``).
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.topology import Level
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Kind
 from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.cluster import Cluster
@@ -25,9 +29,9 @@ from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.mix import LearntMix, TypicalMix
 from millpond.scheduling.placement.selector import Choice, Selector
 from millpond.scheduling.placement.shapes import Shape
-from millpond.scheduling.placement.tables import Scorer, Weights, build_tables
+from millpond.scheduling.placement.tables import Scorer, ScoreTables, Weights, build_tables
 from millpond.scheduling.records import JobRecord, TaskRecord
-from millpond.scheduling.settings import Settings
+from millpond.scheduling.settings import PLACEMENTS, Settings, placements_of
 from millpond.scheduling.suspension.affinity import Affinities
 from millpond.scheduling.suspension.host_memory import nodes_that_swap
 
@@ -41,7 +45,15 @@ _SCORERS = {
     "dot-product": Scorer.DOT_PRODUCT,
     "random": Scorer.RANDOM,
     "gandiva": Scorer.BEST_FIT,
+    "spread": Scorer.DEFAULT,
+    "auto": Scorer.DEFAULT,
 }
+
+SPREAD_LOAD = 400.0
+"""With ``spread`` a node at full measured load counts as much worse as if two cards of value were destroyed there."""
+
+LARGE_GANG_MILLI = 16_000
+"""With ``auto`` a gang of so much compute should lie within a rack, where it asks for nothing else."""
 
 
 class Placer:
@@ -55,6 +67,11 @@ class Placer:
         self.cluster = cluster
         self.settings = settings
         self.affinities = Affinities(cluster) if settings.placement == "gandiva" else None
+        self._placements = placements_of(settings.placement)
+        named = set(self._placements.values())
+        self._main = named.pop() if len(named) == 1 else PLACEMENTS[0]
+        self._others: dict[str, Selector] = {}
+        """Of placements other than the main one, made when they are first asked for."""
         self.kernels = interpreted()
         self.mix = LearntMix()
         if settings.typical_mix:
@@ -62,7 +79,7 @@ class Placer:
                 cluster.words.expect_models(request.models)
             counts = [(cluster.words.shape_of(request, ""), count) for request, count in settings.typical_mix]
             self.mix.current = TypicalMix.from_counts(counts)
-        self.selector = Selector(cluster.arrays, self._tables(), links=cluster.links)
+        self.selector = Selector(cluster.arrays, self._tables(self._main), links=cluster.links)
         self.tables_stale = False
 
     # ---- the mix of requests ------------------------------------------------------------------------------------
@@ -79,12 +96,12 @@ class Placer:
         """Nodes came or went: what is scarce may have changed."""
         self.tables_stale = True
 
-    def _tables(self) -> Any:
+    def _tables(self, placement: str) -> Any:
         settings = self.settings
-        weights = Weights(load=float(settings.load_weight))
+        weights = Weights(load=SPREAD_LOAD if placement == "spread" else float(settings.load_weight))
         return build_tables(
             self.mix.current,
-            _SCORERS[settings.placement],
+            _SCORERS[placement],
             weights,
             capacity_milli=self.cluster.capacity_by_model(),
             seed=settings.seed,
@@ -92,19 +109,45 @@ class Placer:
 
     def rebuild(self, *, stale: bool) -> None:
         """Build the tables for a mix that was just restored; ``stale`` as it was when the mix was saved."""
-        self.selector.use_tables(self._tables())
+        self._use_new_tables()
         self.tables_stale = stale
 
     def refresh(self) -> None:
         """Rebuild the score tables if the mix or the cluster has changed since."""
         if self.tables_stale:
-            self.selector.use_tables(self._tables())
+            self._use_new_tables()
             self.tables_stale = False
+
+    def _use_new_tables(self) -> None:
+        self.selector.use_tables(self._tables(self._main))
+        self._others.clear()
+
+    def use_tables_of(self, other: Placer) -> None:
+        """Score as another placer of the same settings does."""
+        self.selector.use_tables(other.selector.tables)
+        for placement, selector in other._others.items():
+            self._others[placement] = self._selector(selector.tables)
+
+    def _selector(self, tables: ScoreTables) -> Selector:
+        return Selector(self.cluster.arrays, tables, links=self.cluster.links, kernels=self.kernels)
+
+    def _selector_of(self, job: Job) -> Selector:
+        """Who knows the best node for tasks of a job."""
+        placement = self._placements[job.kind]
+        if placement == "auto" and job.kind is Kind.SERVICE:
+            placement = "spread"
+        if placement in (self._main, "auto"):
+            return self.selector
+        found = self._others.get(placement)
+        if found is None:
+            found = self._others[placement] = self._selector(self._tables(placement))
+        return found
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; decisions are the same."""
         self.kernels = kernels
-        self.selector.use_kernels(kernels)
+        for selector in (self.selector, *self._others.values()):
+            selector.use_kernels(kernels)
 
     # ---- placing ------------------------------------------------------------------------------------------------
 
@@ -152,7 +195,7 @@ class Placer:
         job = record.job
         if len(record.tasks) == 1 and len(tasks) == 1:
             shape = self.cluster.words.shapes_of(record.demand)[0]
-            choice = self.choose(shape, mask, spare)
+            choice = self.choose(job, shape, mask, spare)
             return None if choice is None else [(tasks[0], self.take(shape, choice))]
         placed = self.place_all(job, tasks, mask, spare)
         if placed is not None or not record.elastic:
@@ -172,7 +215,7 @@ class Placer:
         placed: Placed = []
         for task in tasks:
             shape = self.cluster.words.shape_of(job.roles[task.role_index].request, job.pool)
-            choice = self.selector.place(shape, mask)
+            choice = self._selector_of(job).place(shape, mask)
             if choice is None:
                 break
             placed.append((task, self.take(shape, choice)))
@@ -191,10 +234,10 @@ class Placer:
             return None
         transaction = _Taking(self)
         found = place_gang(
-            self.selector,
+            self._selector_of(job),
             members,
             transaction,
-            level=min(max(job.together, Level.NODE), Level.ZONE),
+            level=self._level_of(job, members),
             required=job.together_required,
             node_mask=mask,
             level_spare=spare,
@@ -205,11 +248,19 @@ class Placer:
         chosen = zip(tasks, members, found.choices, strict=True)
         return [(task, transaction.pop(shape, choice)) for task, shape, choice in chosen]
 
-    def choose(self, shape: Shape, mask: NodeMask | None, spare: Int64Array | None = None) -> Choice | None:
-        """The best place for one task now; None if there is none, at once where too little is free in all."""
+    def _level_of(self, job: Job, members: Sequence[Shape]) -> Level:
+        """Within what a gang must or should lie."""
+        level = min(max(job.together, Level.NODE), Level.ZONE)
+        if level is Level.ZONE and self._placements[job.kind] == "auto" and len(members) > 1:
+            is_large = sum(shape.total_compute_milli for shape in members) >= LARGE_GANG_MILLI
+            return Level.RACK if is_large else level
+        return level
+
+    def choose(self, job: Job, shape: Shape, mask: NodeMask | None, spare: Int64Array | None = None) -> Choice | None:
+        """The best place for one task of a job; None if there is none, at once where too little is free in all."""
         if shape.total_compute_milli > self.cluster.free_gpu_milli:
             return None
-        return self.selector.place(shape, mask, spare)
+        return self._selector_of(job).place(shape, mask, spare)
 
     def may_fit(self, demand: RequestClass, mask: NodeMask | None) -> bool:
         """Whether each of the fewest tasks that can start would have room on some node of a mask, were it alone."""
@@ -219,7 +270,7 @@ class Placer:
             return False
         shapes = self.cluster.words.shapes_of(demand)
         return all(
-            self.selector.may_fit(shape) if mask is None else self.choose(shape, mask) is not None
+            self.selector.may_fit(shape) if mask is None else self.selector.place(shape, mask) is not None
             for role, shape in zip(demand.roles, shapes, strict=True)
             if role.minimum
         )

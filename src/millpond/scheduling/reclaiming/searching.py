@@ -257,7 +257,7 @@ class VictimSearch:
         placed: Placed = []
         for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
             shape = shapes[task.role_index]
-            choice = self._placer.choose(shape, attempt.mask)
+            choice = self._placer.choose(record.job, shape, attempt.mask)
             if choice is not None:
                 placed.append((task, self._placer.take(shape, choice)))
                 continue

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.host.controllers import GroupMode
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sandbox.detection import SandboxMode
-from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
+from millpond.scheduling.settings import ORDERINGS, placements_of
 from millpond.server.operations.server_log import LogFormat
 from millpond.server.runtime.policies import Policies
 
@@ -89,7 +89,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--fake-gpus", default="", help="pretended devices, such as 4x8:V100-32GB")
     parser.add_argument("--config", type=Path, help="file with pools, queues and pretended nodes")
     parser.add_argument("--ordering", default="", choices=ORDERINGS, help="who is next")
-    parser.add_argument("--placement", default="", choices=PLACEMENTS, help="where it goes")
+    parser.add_argument("--placement", default="", type=_placement, help="where it goes, for all kinds or KIND=NAME,…")
     switch = argparse.BooleanOptionalAction
     parser.add_argument("--preempt", action=switch, help="the ordering may end running work for work that goes first")
     parser.add_argument("--reserve", action=switch, help="keep room for the first job that does not fit")
@@ -119,6 +119,15 @@ def _amount(text: str) -> float:
     if not 0 <= amount < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not an amount; use a number from 0")
     return amount
+
+
+def _placement(text: str) -> str:
+    try:
+        if text:
+            placements_of(text)
+    except InvalidInputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def _port(text: str) -> int:

@@ -21,7 +21,7 @@ from millpond.client.cli.commands.simulation.simulation_options import (
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.model.errors import InvalidInputError
-from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
+from millpond.scheduling.settings import ORDERINGS, PLACEMENTS, placements_of
 
 
 @click.command()
@@ -87,9 +87,9 @@ def _policy(word: str, *, packs: bool) -> dict[str, Any]:
     parts: dict[str, Any] = (
         {"placement": word} if packs else dict(zip(("ordering", "placement"), word.split("/", 1), strict=False))
     )
-    for kind, known in (("ordering", ORDERINGS), ("placement", PLACEMENTS)):
-        if parts.get(kind, known[0]) not in known:
-            raise InvalidInputError(f"unknown {kind} {parts[kind]!r}", f"choose one of {', '.join(known)}")
+    if parts.get("ordering", ORDERINGS[0]) not in ORDERINGS:
+        raise InvalidInputError(f"unknown ordering {parts['ordering']!r}", f"choose one of {', '.join(ORDERINGS)}")
+    placements_of(parts.get("placement", PLACEMENTS[0]))
     return parts
 
 

@@ -20,7 +20,8 @@ from millpond.client.cli.commands.simulation.simulation_options import (
     write_text,
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
-from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
+from millpond.client.cli.placement_option import PlacementChoice
+from millpond.scheduling.settings import ORDERINGS
 
 if TYPE_CHECKING:
     from millpond.scheduling.settings import Settings
@@ -33,9 +34,7 @@ _COMPILING = "compiling kernels, once on this machine"
 
 @click.command()
 @simulation_options
-@click.option(
-    "--placement", type=click.Choice(PLACEMENTS), help="Where jobs go.  [default: default; published: best-fit]"
-)
+@click.option("--placement", type=PlacementChoice(), help="Where jobs go.  [default: default; published: best-fit]")
 @click.option("--ordering", type=click.Choice(ORDERINGS), help="Who is next.  [default: default]")
 @click.option("--seed", type=int, default=0, help="For arrival orders, synthetic jobs, random placement, failures.")
 @click.option("--scenario", metavar="NAME|FILE", help="Instead of a trace: aistation, or a scenario file.")
