@@ -20,6 +20,7 @@ from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.nodes import Cordon, Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause
+from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
 from millpond.model.tenants import Limit, Queue
@@ -62,6 +63,8 @@ EVENTS: tuple[events.Event, ...] = (
     events.NodeLost(1.0, "n"),
     events.NodeClosed(1.0, "n", Cordon(2.0, 3.0, "new disks", drain=True, planned=True, by="ada")),
     events.NodeOpened(1.0, "n", planned=True, by="ada"),
+    events.ReservationMade(1.0, AdvanceReservation("demo", "q", 2, 3.0, 4.0, "p", ("V100",), True, True, "ada")),
+    events.ReservationCancelled(1.0, "demo", "ada"),
     events.DeviceHealthChanged(1.0, "n", "u", DeviceHealth.BUSY_ELSEWHERE, "somebody"),
     events.LoadSampled(1.0, "n", 500),
     events.JobSubmitted(1.0, JOB),
