@@ -113,6 +113,13 @@ def test_a_limit_bounds_only_what_it_names_and_a_guarantee_gives_only_that() -> 
         ("queues:\n- {name: a, parent: b}\n- {name: b, parent: a}\n", 2, "below itself"),
         ("queues:\n- {name: a}\n- {name: a}\n", 3, "is taken"),
         ("queues:\n- {name: root}\n", 2, "is taken"),
+        ("nodes:\n- {name: n}\n- {name: n}\n", 3, "the name 'n' is taken"),
+        (
+            "pools:\n- {name: a}\n- {name: b}\nnodes:\n- {name: n, pool: a}\n- {name: n, pool: b}\n",
+            6,
+            "node 'n' is in pool 'a' already",
+        ),
+        ("pools:\n- {name: a, memory_overcommit: 2}\n", 2, "no work is swapped off"),
         ("nodes:\n- {name: a, pool: x}\n", 2, "unknown pool 'x'"),
         ("nodes:\n- {name: a, link_map: v100}\n", 2, "unknown link map"),
         ("pools:\n- {name: a, sharing: sliecd}\n", 2, "not allowed"),

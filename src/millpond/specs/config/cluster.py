@@ -146,6 +146,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         *_repeated_names(file, located),
         *_unknown_names(file, located),
         *_nested_sources(file, located),
+        *_memory_without_swap(file, located),
     ]
     queues: tuple[Queue, ...] = ()
     if not problems:
@@ -235,10 +236,28 @@ def _repeated_names(file: ClusterFile, located: Located) -> list[Problem]:
         seen: set[str] = {ROOT_QUEUE} if section == "queues" else set()
         for index, name in enumerate(entries):
             if name in seen:
-                message = f"the name {name!r} is taken"
-                problems.append(located.problem((section, index, "name"), message, "choose another name"))
+                problems.append(located.problem((section, index, "name"), *_taken(file, section, index, name)))
             seen.add(name)
     return problems
+
+
+def _taken(file: ClusterFile, section: str, index: int, name: str) -> tuple[str, str]:
+    """What is wrong with a name that an earlier entry has, and the remedy."""
+    if section == "nodes":
+        pool = next(node.pool for node in file.nodes if node.name == name)
+        if pool != file.nodes[index].pool:
+            return f"node {name!r} is in pool {pool!r} already", "a node belongs to one pool: leave one of the two out"
+    return f"the name {name!r} is taken", "choose another name"
+
+
+def _memory_without_swap(file: ClusterFile, located: Located) -> list[Problem]:
+    """Pools whose device memory is to be over-committed, although no work there is ever swapped off its cards."""
+    message, hint = "no work is swapped off the cards of this pool", "add suspends: true, or leave it out"
+    return [
+        located.problem(("pools", index, "memory_overcommit"), message, hint, at_key=True)
+        for index, pool in enumerate(file.pools)
+        if pool.memory_overcommit is not None and not pool.suspends
+    ]
 
 
 def _nested_sources(file: ClusterFile, located: Located) -> list[Problem]:

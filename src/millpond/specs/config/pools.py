@@ -106,7 +106,7 @@ class PoolFile(Strict):
         suspends: work may be asked to leave its cards without ending, and equals share full cards in turns.
         turn: how long a turn lasts, a second or more; 0: there are none.
         memory_overcommit: device memory of work on a card and of work swapped off it may add up to so many times the
-            card's; left out: to what the host memory set aside takes.
+            card's, where the pool ``suspends``; left out: to what the host memory set aside takes.
         longest_suspended: work that left for others and finds no room for so long is ended and waits for another run.
         lending_hours: when queues may borrow beyond their guarantees; left out: always.
         images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: any
