@@ -116,11 +116,12 @@ def test_all_jobs_of_its_queue_may_use_it_and_those_that_require_it_start_nowher
     world.submit(single("free", queue="vision"))
     assert world.running() == {"free"}
     world.go_to(BEGIN)
-    world.submit(single("more", queue="vision"), single("last", queue="vision", reservation="demo"))
-    assert world.running() == {"free", "tied", "more"}
+    world.submit(single("more", queue="vision"), single("next", queue="vision", reservation="demo"))
+    assert world.running() == {"free", "tied", "more", "next"}
+    world.submit(single("last", queue="vision", reservation="demo"))
     assert world.why("last").summary == "it starts on the cards of its reservation demo alone: 0 of 2 are left"
     world.go_to(UNTIL)
-    assert world.running() == {"free", "tied", "more", "last"}
+    assert world.running() == {"free", "tied", "more", "next", "last"}
 
 
 def test_its_end_makes_work_on_it_ordinary_work_that_others_take_back() -> None:

@@ -126,7 +126,7 @@ class JobRecord:
         sequence: order of arrival.
         attempt: number of the current or last run, from 1; 0 before the first.
         placed_by: number of the decision by which it got the place it has: a start, or that it goes on.
-        took_back: that start took back for the guarantee of its queue what others had borrowed, or what is reserved.
+        took_back: that start took back for the guarantee of its queue what others had borrowed.
         left_for: the job that took back what it had borrowed, when that happened last.
         started_at: confirmed start of the current run; None while it does not run.
         attained_s: seconds of service kept from earlier runs.

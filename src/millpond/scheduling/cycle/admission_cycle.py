@@ -15,7 +15,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
-from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
@@ -339,7 +339,7 @@ class AdmissionCycle:
             return AdmissionVerdict.NOT_ADMITTED  # no departure would help
         if self._is_limit_being_vacated(record):
             return AdmissionVerdict.NOT_ADMITTED
-        plan = self._planner.by_guarantee(record, self._claims.mask(record))
+        plan = self._planner.by_guarantee(record, self._mask_for_guarantee(record))
         return AdmissionVerdict.NOT_ADMITTED if plan is None else self._keep(plan, outcome)
 
     def _keep(self, plan: Plan, outcome: CycleOutcome) -> AdmissionVerdict:
@@ -385,6 +385,14 @@ class AdmissionCycle:
         """Whether running work that comes far enough behind the job in the ordering could leave room for it."""
         return self._displaces and not self._planner.bounds.exclude(record, is_long=self._is_long)
 
+    def _mask_for_guarantee(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where nobody may be asked to leave for a job within its guarantee."""
+        claims = self._claims
+        mask = claims.mask(record)
+        if not self._reserved.is_used:
+            return mask
+        return self._reserved.mask_for_plans(record, mask, claims.mask_without_reservations(record))
+
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
         if self._has_background:
@@ -392,7 +400,7 @@ class AdmissionCycle:
             if plan is not None:
                 return plan
         if is_guaranteed(self._state, record):
-            plan = self._planner.by_guarantee(record, self._claims.mask(record))
+            plan = self._planner.by_guarantee(record, self._mask_for_guarantee(record))
             if plan is not None:
                 return plan
         if self._state.settings.preempt_by_priority and self._least_priority < record.job.priority:

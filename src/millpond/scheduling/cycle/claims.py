@@ -12,6 +12,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
 from millpond.scheduling.cycle.reservations import Reservation
+from millpond.scheduling.cycle.reserved_places import is_wanted
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -346,15 +347,17 @@ class Claims:
         return both(self.mask_of_others(record), self._state.cordons.mask(reach) if reach else None)
 
     def mask_on_reserved(self, record: JobRecord) -> NodeMask | None:
-        """(nodes,), 0 where a job keeps off cards that are reserved for it: they are claimed, or the node closes."""
+        """(nodes,), 0 where a job keeps off cards that are reserved for it, as the node closes; claims give way."""
         reach, _ = self._reaches(record)
-        closing = self._state.cordons.mask(reach) if reach else None
-        return both(self._mask_without((record.id,), None), closing) if self.by_job else closing
+        return self._state.cordons.mask(reach) if reach else None
 
     def closes_too_soon(self, record: JobRecord, placed: Placed) -> bool:
-        """Whether a node of this place closes before the job would leave it."""
-        closing = self.mask_of_closings(record)
-        return closing is not None and any(closing[holding.node] == 0 for _, holding in placed)
+        """Whether a node of this place closes, or its cards are wanted by a queue, before the job would leave it."""
+        reach, _ = self._reaches(record)
+        closing = self._state.cordons.mask(reach) if reach else None
+        if closing is not None and any(closing[holding.node] == 0 for _, holding in placed):
+            return True
+        return is_wanted(self._state, record, placed)
 
     def mask_of_others(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where room is kept for others; None when none is kept from this job."""

@@ -196,7 +196,7 @@ class TableHeads(Heads):
 
     def _leave_out(self, lines: BoolArray) -> None:
         """(lines,): they drop out, if their first has not had its turn."""
-        self._left_out |= lines
+        self._left_out |= lines & ~self._prospects.has_reserved
         self._rest = self._rest[~self._left_out[self._rest]]
 
     def _sort_more(self) -> None:

@@ -75,9 +75,7 @@ class Prospects:
         """
         table = self._table
         self.admitted, self.makes_room = _admitted(self._state, table), np.zeros(len(table), dtype=np.bool_)
-        if served := self._state.reserved.queues_served(self._state.now):
-            numbers = [number for number, queue in enumerate(table.queues.items) if queue in served]
-            self.admitted |= np.isin(table.number(QUEUE), numbers)
+        self.admitted |= self.has_reserved
         if departures is not None:
             guaranteed = self._standing.covered(table)
             self.admitted |= guaranteed
@@ -86,6 +84,14 @@ class Prospects:
             if departures.bounds is not None:
                 self.makes_room |= self._displace(departures.bounds)
         self.fits = self._fit(None, of=self.admitted)
+
+    @cached_property
+    def has_reserved(self) -> BoolArray:
+        """(lines,) whose first may start on cards that are reserved for its queue, whatever else there is room for."""
+        served = self._state.reserved.queues_served(self._state.now)
+        numbers = [number for number, queue in enumerate(self._table.queues.items) if queue in served]
+        reserved: BoolArray = np.isin(self._table.number(QUEUE), numbers)
+        return reserved
 
     def _displace(self, bounds: DisplacementBounds) -> BoolArray:
         """(lines,) for whose first running work could leave by the ordering."""

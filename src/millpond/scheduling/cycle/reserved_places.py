@@ -1,22 +1,22 @@
 """Places on reserved cards, in one walk: who may start there, and what others may take beside them.
 
-Jobs of the reservation's queue are tried on its cards before anywhere else. What these have not taken counts as held by
-the queue, so that its other work does not live on the same guarantee twice; for a job that may start there it does not
-count meanwhile. Nodes of which some cards alone are kept take others on the rest.
+Jobs of the reservation's queue are tried on its cards before anywhere else, those that require it first. What they have
+not taken counts as held by the queue, so that its other work does not live on the same guarantee twice; for a job that
+may start there it does not count meanwhile. Nodes of which some cards alone are kept take others on the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from millpond.model.devices import DeviceHealth
 from millpond.model.resources import Amount
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import most_tasks
-from millpond.scheduling.nodes.cordon import stays_until
+from millpond.scheduling.nodes.cordon import holds_until, stays_until
 from millpond.scheduling.records import JobRecord, TaskRecord
-from millpond.scheduling.reserving.choosing import usable_cards
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 
@@ -35,14 +35,15 @@ class ReservedPlaces:
         self._state = state
         self._unused: dict[str, dict[str, int]] = {}
         self._charged: dict[str, int] = {}
-        self._spare: dict[int, int] | None = None
+        self._held_by_others: dict[int, int] | None = None
+        """By index of the node, how many cards those hold who have not reserved them; found when it is asked for."""
         self.is_used = False
 
     def begin_walk(self) -> None:
         """What nobody has taken counts for its queue from now on, on the trial ledger."""
         state = self._state
         self.is_used = bool(state.reserved.by_name)
-        self._spare = None
+        self._held_by_others = None
         self._unused.clear()
         self._charged.clear()
         for name, room in state.reserved.by_name.items() if self.is_used else ():
@@ -76,7 +77,9 @@ class ReservedPlaces:
         Args:
             allowed: (nodes,), 0 keeps a node out.
         """
-        state = self._state
+        state, least_milli = self._state, record.demand.least_amount.gpu_milli
+        if not state.reserved.requires(record) and self._left_by_those_who_wait(room) < least_milli:
+            return None
         self._count(room, -1)
         queued, mask = record.queued(), self._mask_of(room)
         if allowed is not None:
@@ -86,15 +89,21 @@ class ReservedPlaces:
             return state.keeps_limits(record, record.amount_of(tasks))
 
         tasks = most_tasks(record.job, queued, is_allowed) if record.elastic else queued
-        placed = (
-            self._place_on(placer, record, tasks, self._unused[room.wanted.name], mask)
-            if tasks and is_allowed(tasks)
-            else None
-        )
-        for node, milli in _milli_on(self._state, placed or []).items():
-            self._unused[room.wanted.name][node] -= milli
+        placed = None
+        if tasks and is_allowed(tasks):
+            unused = self._unused[room.wanted.name]
+            index = state.cluster.node_index
+            left = {index[name]: milli for name, milli in unused.items()}
+            placed = self._place_within(placer, record, tasks, mask, left, _milli_on)
+            unused.update({name: left[index[name]] for name in unused})
         self._count(room, 1)
         return placed
+
+    def _left_by_those_who_wait(self, room: ReservedRoom) -> int:
+        """How much of the cards that are left, in milli, those do not need who wait for this reservation alone."""
+        name, lines = room.wanted.name, self._state.waiting.lines.values()
+        waiting = (entry[2] for line in lines if line[0][2].job.reservation == name for entry in line)
+        return sum(self._unused[name].values()) - sum(record.demand.least_amount.gpu_milli for record in waiting)
 
     def _mask_of(self, room: ReservedRoom) -> NodeMask:
         """(nodes,), 1 where some of its cards are left."""
@@ -102,24 +111,6 @@ class ReservedPlaces:
         mask = np.zeros(state.cluster.arrays.node_count, dtype=np.uint8)
         mask[[state.cluster.node_index[name] for name, milli in unused.items() if milli]] = 1
         return mask
-
-    def _place_on(
-        self, placer: Placer, record: JobRecord, tasks: list[TaskRecord], unused: dict[str, int], mask: NodeMask
-    ) -> Placed | None:
-        state, journal, index = self._state, self._state.journal, self._state.cluster.node_index
-        for _ in range(TRIES):
-            mark = journal.begin()
-            placed = placer.place(record, mask, tasks=tasks)
-            if placed is None:
-                journal.commit()
-                return None
-            over = [node for node, milli in _milli_on(state, placed).items() if milli > unused[node]]
-            if not over:
-                journal.commit()
-                return placed
-            journal.rollback(mark)
-            mask[[index[node] for node in over]] = 0
-        return None
 
     # ---- all others ---------------------------------------------------------------------------------------------
 
@@ -137,51 +128,75 @@ class ReservedPlaces:
             mask: (nodes,), 0 keeps a node out.
             allowed: the same, if nothing were reserved.
         """
-        journal = self._state.journal
-        spare = self._spare_cards()
+        spare = self._spare_cards(record)
         open_nodes = [node for node, count in spare.items() if count > 0]
         if not open_nodes or mask is None:
             return None
         mask = mask.copy()
         mask[open_nodes] = 1 if allowed is None else allowed[open_nodes]
+        placed = self._place_within(placer, record, tasks, mask, spare, _cards_on)
+        if self._held_by_others is not None:
+            for node, count in _cards_on(placed or []).items():
+                self._held_by_others[node] = self._held_by_others.get(node, 0) + count
+        return placed
+
+    def _place_within(
+        self,
+        placer: Placer,
+        record: JobRecord,
+        tasks: list[TaskRecord] | None,
+        mask: NodeMask,
+        left: dict[int, int],
+        taken_by: Callable[[Placed], dict[int, int]],
+    ) -> Placed | None:
+        """Take holdings for a job that take no more of a node than is left there; what they take is left no more."""
+        journal = self._state.journal
         for _ in range(TRIES):
             mark = journal.begin()
             placed = placer.place(record, mask, tasks=tasks)
-            if placed is None:
-                journal.commit()
-                return None
-            taken = _cards_on(placed)
-            over = [node for node, count in taken.items() if node in spare and count > spare[node]]
+            taken = {node: amount for node, amount in taken_by(placed or []).items() if node in left}
+            over = [node for node, amount in taken.items() if amount > left[node]]
             if not over:
-                for node in taken.keys() & spare.keys():
-                    spare[node] -= taken[node]
+                for node, amount in taken.items():
+                    left[node] -= amount
                 journal.commit()
                 return placed
             journal.rollback(mark)
             mask[over] = 0
         return None
 
-    def _spare_cards(self) -> dict[int, int]:
-        """By index of the node: how many cards others may still take on nodes of which not all cards are kept."""
-        if self._spare is not None:
-            return self._spare
-        state, index = self._state, self._state.cluster.node_index
-        spare: dict[int, int] = {}
-        for room in state.reserved.by_name.values():
-            for name, cards in room.cards_on.items():
-                node = state.cluster.node_named(name)
-                if node is not None and name not in state.cordons.by_node:
-                    there = index[name]
-                    spare[there] = spare.get(there, usable_cards(node, room.wanted)) - cards
-        spare = {node: count for node, count in spare.items() if count > 0}
-        for record in state.running.values() if spare else ():
-            if any(room.has_user(record) for room in state.reserved.by_name.values()):
-                continue
-            for task in record.tasks:
-                if task.holding is not None and task.holding.node in spare:
-                    spare[task.holding.node] -= len(task.holding.devices)
-        self._spare = spare
-        return spare
+    def mask_for_plans(self, record: JobRecord, mask: NodeMask | None, allowed: NodeMask | None) -> NodeMask | None:
+        """(nodes,), the mask with the nodes open on which work may be asked to leave beside reserved cards.
+
+        Those are nodes of which not all cards are kept, while all that are kept are in use: what is free there, and
+        what becomes so, is nobody's.
+        """
+        if not self.is_used or mask is None:
+            return mask
+        state = self._state
+        names = {name for unused in self._unused.values() for name in unused} - wanted_nodes(state, record)
+        open_nodes = [state.cluster.node_index[name] for name in names if name not in state.cordons.by_node]
+        mask = mask.copy()
+        mask[open_nodes] = 1 if allowed is None else allowed[open_nodes]
+        return mask
+
+    def _spare_cards(self, record: JobRecord) -> dict[int, int]:
+        """By index of the node, how many cards a job may take beside those that are kept while it would be there."""
+        held = self._held_by_others
+        kept = kept_from(self._state, record)
+        if held is None and kept:
+            held = self._held_by_others = self._count_others()
+        return {node: cards_of(self._state, node) - cards - (held or {}).get(node, 0) for node, cards in kept.items()}
+
+    def _count_others(self) -> dict[int, int]:
+        """By index of the node, how many cards those hold who have not reserved them."""
+        state, held = self._state, dict[int, int]()
+        users = state.reserved.users
+        for other in state.running.values():
+            for task in other.tasks if other.id not in users else ():
+                if task.holding is not None:
+                    held[task.holding.node] = held.get(task.holding.node, 0) + len(task.holding.devices)
+        return held
 
     # ---- work that stays ----------------------------------------------------------------------------------------
 
@@ -215,25 +230,67 @@ def note_start(state: State, record: JobRecord) -> None:
 
     What its queue is guaranteed is then owed to it before all else: others take back what the queue runs elsewhere.
     """
+    index = state.cluster.node_index
     for room in state.reserved.open_to(record, state.now) if record.gpu_milli else ():
         unused = state.reserved.unused(room, state.running, state.cluster)
+        left = {index[name]: milli for name, milli in unused.items()}
         placed = [(task, task.holding) for task in record.tasks if task.holding is not None]
-        if all(milli <= unused.get(node, -1) for node, milli in _milli_on(state, placed).items()):
+        if all(milli <= left.get(node, -1) for node, milli in _milli_on(placed).items()):
             room.users[record.id] = record.attempt
-            record.took_back = True
             return
 
 
-def _milli_on(state: State, placed: Placed) -> dict[str, int]:
-    """By name of the node, the compute of a place."""
-    found: dict[str, int] = {}
+def wanted_nodes(state: State, record: JobRecord) -> set[str]:
+    """The nodes of which cards are reserved that are not in use, while a job that started now would be there.
+
+    Of others, what is free and what becomes so belongs to nobody.
+    """
+    wanted: set[str] = set()
+    until = holds_until(record, state.ordering.time_left, state.now)
+    for room in state.reserved.by_name.values():
+        if state.now < room.wanted.begin < until:
+            wanted.update(room.cards_on)
+        elif room.wanted.covers(state.now):
+            unused = state.reserved.unused(room, state.running, state.cluster)
+            wanted.update(name for name, milli in unused.items() if milli)
+    return wanted
+
+
+def is_wanted(state: State, record: JobRecord, placed: Placed) -> bool:
+    """Whether a place of a job is on such a node."""
+    wanted = wanted_nodes(state, record) if state.cordons.kept else ()
+    return any(state.cluster.node_name(holding.node) in wanted for _, holding in placed)
+
+
+def kept_from(state: State, record: JobRecord) -> dict[int, int]:
+    """By index of the node, how many cards are kept while a job that started now would be there."""
+    kept: dict[int, int] = {}
+    until = holds_until(record, state.ordering.time_left, state.now)
+    for room in state.reserved.by_name.values():
+        for name, cards in room.cards_on.items() if room.wanted.begin < until else ():
+            if (node := state.cluster.node_index.get(name)) is not None:
+                kept[node] = kept.get(node, 0) + cards
+    return kept
+
+
+def cards_of(state: State, node: int) -> int:
+    """The cards of a node that may be handed out; none of one that is closed, or is to be."""
+    there = state.cluster.nodes[node]
+    if there is None or there.name in state.cordons.by_node:
+        return 0
+    return sum(device.health is DeviceHealth.OK for device in there.devices)
+
+
+def _milli_on(placed: Placed) -> dict[int, int]:
+    """By index of the node, the compute of a place."""
+    found: dict[int, int] = {}
     for _, holding in placed:
-        name = state.cluster.node_name(holding.node)
-        found[name] = found.get(name, 0) + holding.shape.total_compute_milli
+        found[holding.node] = found.get(holding.node, 0) + holding.shape.total_compute_milli
     return found
 
 
 def _cards_on(placed: Placed) -> dict[int, int]:
+    """By index of the node, how many cards a place has something of."""
     found: dict[int, int] = {}
     for _, holding in placed:
         found[holding.node] = found.get(holding.node, 0) + len(holding.devices)

@@ -37,7 +37,7 @@ def first_in_the_way(state: State, claims: Claims, record: JobRecord) -> JobReco
 
     It is the first that its queue and its user admit and that has no claim: the cycle found no room for it.
     """
-    if not state.ordering.strict or record.job.is_background:
+    if not state.ordering.strict or record.job.is_background or state.reserved.open_to(record, state.now):
         return None
     for other in state.waiting.ranked(QueueRank(state).rank):
         if other is record:

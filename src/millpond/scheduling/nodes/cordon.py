@@ -231,10 +231,7 @@ class Cordons:
         """How many of the reserved spans, those that have begun first; from these it has to be gone in time."""
         if not self._kept_ahead:
             return 0
-        stays = stays_until(record, time_left, now)
-        if stays == now:  # it leaves when it is asked to, which takes its grace
-            stays = math.nextafter(now + record.job.checkpoint.grace_s + MARGIN_S, math.inf)
-        return bisect_left(self._kept_ahead, (stays, ""))
+        return bisect_left(self._kept_ahead, (holds_until(record, time_left, now), ""))
 
     def mask(self, reach: int, kept_reach: int = 0) -> NodeMask:
         """(nodes,), 0 for the nodes of the first so many closings ahead, and of the first so many reserved spans."""
@@ -283,3 +280,11 @@ def stays_until(record: JobRecord, time_left: TimeLeft, now: float) -> float:
     if job.time_limit_s is not None and not job.preemptible:
         return now + max(job.time_limit_s - record.service_s(now), 0.0) + debt_s(record, now)
     return time_left.cautious_end(record, now)
+
+
+def holds_until(record: JobRecord, time_left: TimeLeft, now: float) -> float:
+    """Until when a job that started now would have its place, if it were asked to leave at once for who reserved it."""
+    stays = stays_until(record, time_left, now)
+    if stays > now:
+        return stays
+    return math.nextafter(now + record.job.checkpoint.grace_s + MARGIN_S, math.inf)

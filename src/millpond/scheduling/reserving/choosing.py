@@ -78,7 +78,7 @@ def tenancies(state: State, begin: float, *, own: ReservedRoom | None = None, pa
         if own is not None and own.has_user(record):
             continue
         gone_at = leaves_at(state, record)
-        is_late = gone_at == NEVER if patient else gone_at > begin
+        is_late = gone_at > begin and not (patient and record.job.preemptible)
         if not is_late and state.ordering.time_left.cautious_end(record, state.now) <= begin:
             continue
         is_covered = not record.job.is_background and state.queues.covers_all(record.queue)

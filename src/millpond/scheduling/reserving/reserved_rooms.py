@@ -145,6 +145,11 @@ class ReservedRooms:
         """Whether a job may start on the cards of a reservation alone."""
         return record.job.reservation in self.by_name
 
+    @property
+    def users(self) -> frozenset[str]:
+        """The jobs, by id, that started on reserved cards; some of them may have another run by now."""
+        return frozenset(job for room in self.by_name.values() for job in room.users)
+
     def queues_served(self, now: float) -> set[str]:
         """The queues for which cards are kept now."""
         return {room.wanted.queue for room in self.by_name.values() if room.cards_on and room.wanted.covers(now)}

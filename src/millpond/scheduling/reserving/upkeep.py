@@ -87,9 +87,6 @@ def follow_ends(state: State) -> None:
 
 
 def _end(state: State, name: str) -> None:
-    for job, run in state.reserved.by_name[name].users.items():
-        if _runs(state, job, run):
-            state.running[job].took_back = False
     state.reserved.drop(name)
     state.cluster.releases += 1
     _turn_waiting(state, name)
@@ -208,7 +205,7 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
         others = sum(
             other.cards_on.get(name, 0)
             for other in state.reserved.by_name.values()
-            if other is not room and other.wanted.overlaps(room.wanted.begin, room.wanted.until)
+            if other is not room and other.wanted.begin <= room.wanted.begin < other.wanted.until
         )
         spare[index] = cards - room.cards_on[name] - others
     there = [record for record in state.running.values() if _is_on(record, names) and not _has_reserved(state, record)]

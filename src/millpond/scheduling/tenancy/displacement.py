@@ -4,11 +4,11 @@ Two queues are compared below the nearest queue that both are below. A guarantee
 from there up are common to both.
 
 1. A job that a guarantee of its side covers displaces what the other side has borrowed, of whatever class.
-2. A guarantee is owed to the work that fits in it, first to what took its place back, so that nobody's start makes that
-   borrowed; then to what the guarantees below it are owed to, then to the highest class, and among equals to what got
-   its place first. Work to which a guarantee of its own side is owed does not leave. Nor does work to which a common
-   one is owed for a job that would borrow: a higher class takes the place of a lower one there if it fits beside all
-   that is not below it.
+2. A guarantee is owed to the work that fits in it, first to what is reserved, started there or not; then to what took
+   its place back, so that nobody's start makes that borrowed; then to what the guarantees below it are owed to, then to
+   the highest class, and among equals to what got its place first. Work to which a guarantee of its own side is owed
+   does not leave. Nor does work to which a common one is owed for a job that would borrow: a higher class takes the
+   place of a lower one there if it fits beside all that is not below it.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
    (``tenancy.queue_rank``), then by their keys. Behind the first job of a pool that found no room no later queue takes
    room from others, or the weights would give way to whichever queue has the lower keys.
@@ -57,6 +57,27 @@ class Entitlement(Enum):
     """What leaves is background work, and the job is not."""
 
 
+class ReservedWork:
+    """What advance reservations of queues hold: who started on their cards, and what nobody has taken.
+
+    Attributes:
+        users: ids of those who started there.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.users = state.reserved.users if state.reserved.by_name else frozenset()
+
+    def unused_milli(self, guarantor: QueueNode) -> int:
+        """How much of the reserved cards of the queues on a guarantee nobody has taken."""
+        state = self._state
+        return sum(
+            sum(state.reserved.unused(room, state.running, state.cluster).values())
+            for room in state.reserved.by_name.values()
+            if room.wanted.covers(state.now) and guarantor in state.queues.by_name[room.wanted.queue].guarantors
+        )
+
+
 class GuaranteeHolders:
     """Who runs on one guarantee.
 
@@ -66,12 +87,19 @@ class GuaranteeHolders:
             guarantee below this one is owed.
     """
 
-    def __init__(self, guarantor: QueueNode, jobs: Sequence[JobRecord], owed_below: Collection[str]) -> None:
+    def __init__(
+        self, guarantor: QueueNode, jobs: Sequence[JobRecord], owed_below: Collection[str], reserved: ReservedWork
+    ) -> None:
         self.owed: set[str] = set()
         self.least = [Amount()] * len(Priority)
         self._present = {job.id for job in jobs if job.id not in owed_below}
         filled = QueueNode(guarantor.queue, None)
-        for job in sorted(jobs, key=lambda job: (not job.took_back, job.id in self._present, *_place(job))):
+        filled.add(Amount(reserved.unused_milli(guarantor)), 1)
+
+        def turn(job: JobRecord) -> tuple[object, ...]:
+            return job.id not in reserved.users, not job.took_back, job.id in self._present, *_place(job)
+
+        for job in sorted(jobs, key=turn):
             amount = job.demand.least_amount
             if job.id in self._present:
                 self.least[job.job.priority] += amount
@@ -223,7 +251,9 @@ class Displacement:
             for one in {job.queue: job for job in jobs}.values():
                 for below in takewhile(lambda node: node is not guarantor, self._guarantors(one)):
                     owed_below |= self._holders(below).owed
-            found = self._on_guarantee[guarantor] = GuaranteeHolders(guarantor, jobs, owed_below)
+            found = self._on_guarantee[guarantor] = GuaranteeHolders(
+                guarantor, jobs, owed_below, ReservedWork(self._state)
+            )
         return found
 
     def _sort_running(self) -> None:

@@ -1,0 +1,161 @@
+"""Whatever arrives, work within a confirmed reservation starts at its time, and the guarantees of others hold.
+
+Worlds of two guaranteed queues and one of guests: all sorts of preemptible work comes and goes, known lengths and
+unknown, long graces and short; work that cannot be asked to leave comes within its queue's guarantee. Reservations are
+asked for at random; what is refused binds nobody. Work that a queue hands in for its reservation runs when that begins,
+on as many cards as were agreed. Where nodes fail, it does as far as the rest of the cluster has cards for it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from worlds import World, asks, gang, machine, queue, single
+
+from ledgers import check_everything
+from millpond.model.errors import MillpondError
+from millpond.model.events import NodeJoined, NodeLost, ReservationMade
+from millpond.model.reservations import AdvanceReservation
+from millpond.model.resources import CARD_MILLI
+from millpond.model.states import JobState
+from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
+from millpond.scheduling.settings import Settings
+
+CARDS = 4
+TEAMS = ("vision", "speech")
+
+
+@dataclass
+class Promise:
+    """A confirmed reservation, and the work that was handed in for it: one card each."""
+
+    wanted: AdvanceReservation
+    jobs: list[str]
+
+
+class RandomReservations:
+    """One world and its random course."""
+
+    def __init__(self, seed: int) -> None:
+        self.draws = random.Random(seed)
+        self.nodes = self.draws.choice((2, 4, 6))
+        ordering = self.draws.choice(("default", "default", "fair", "fifo", "edf"))
+        half = self.nodes * CARDS // 2
+        queues = (*(queue(name, guarantee=half) for name in TEAMS), queue("guest"))
+        machines = [machine(f"n{number}", CARDS) for number in range(self.nodes)]
+        self.world = World(*machines, queues=queues, settings=Settings(ordering=ordering))
+        self.half = half
+        self.promises: dict[str, Promise] = {}
+        self.count = self.spare = 0
+
+    def name(self) -> str:
+        self.count += 1
+        return f"j{self.count}"
+
+    def arrive(self) -> None:
+        """Work of somebody: guests all sorts, teams preemptible work and, within their guarantee, other."""
+        draws, world = self.draws, self.world
+        mode = draws.choice((CheckpointMode.NONE, CheckpointMode.SIGNAL))
+        checkpoint = Checkpoint(mode, grace_s=draws.choice((0.0, 30.0, 300.0)))
+        priority = draws.choice((Priority.LOW, Priority.NORMAL, Priority.HIGH))
+        who = draws.choice(("guest", "guest", *TEAMS))
+        fixed = who != "guest" and draws.random() < 0.2
+        job = gang(
+            self.name(), draws.choice((1, 1, 2)), asks(draws.choice((1, 1, 2, CARDS))), queue=who, priority=priority,
+            preemptible=not fixed, checkpoint=checkpoint, time_limit_s=600.0 if fixed else None,
+        )  # fmt: skip
+        lasting = draws.choice((None, 100.0, 2_000.0, 20_000.0))
+        world.submit(job, lasting=600.0 if fixed else lasting, known=not fixed and draws.random() < 0.5)
+
+    def reserve(self) -> None:
+        draws, world = self.draws, self.world
+        begin = world.now + draws.choice((400.0, 1_000.0, 3_000.0))
+        wanted = AdvanceReservation(
+            f"r{len(self.promises)}", draws.choice(TEAMS), draws.randint(1, self.half), begin,
+            begin + draws.choice((500.0, 2_000.0)),
+        )  # fmt: skip
+        try:
+            world.tell(ReservationMade(world.now, wanted))
+        except MillpondError:
+            return
+        jobs = [single(self.name(), queue=wanted.queue, reservation=wanted.name) for _ in range(wanted.cards)]
+        self.promises[wanted.name] = Promise(wanted, [job.id for job in jobs])
+        world.submit(*jobs)
+
+    def fail(self) -> None:
+        """A node is lost, at a quiet time, and another one joins in its place."""
+        world = self.world
+        if any(each.wanted.begin - 400.0 < world.now < each.wanted.until for each in self.promises.values()):
+            return
+        lost = self.draws.choice(sorted(view.node.name for view in world.core.node_views()))
+        world.tell(NodeLost(world.now, lost))
+        world.settle()
+        self.spare += 1
+        world.tell(NodeJoined(world.now, machine(f"spare{self.spare}", CARDS)))
+        world.settle()
+
+    def check(self) -> None:
+        """What was promised holds now."""
+        world = self.world
+        check_everything(world.core)
+        for promise in self.promises.values():
+            if promise.wanted.covers(world.now):
+                states = {job: world.state(job) for job in promise.jobs}
+                assert all(state is JobState.RUNNING for state in states.values()), (world.now, promise.wanted, states)
+
+    def ask_for_guarantees(self) -> None:
+        """Each team asks for all that it is guaranteed, and has it when whoever is asked to leave has left.
+
+        What is kept for it, and not used, is part of that.
+        """
+        world = self.world
+        for team in TEAMS:
+            world.submit(*(single(self.name(), queue=team, priority=Priority.LOW) for _ in range(self.half)))
+        self.go_to(world.now + 700.0)
+        for team in TEAMS:
+            kept = [each for each in world.core.reservations() if each.reservation.queue == team]
+            unused = sum(each.unused_milli for each in kept if each.reservation.covers(world.now))
+            assert world.core.queue_view(team).used_milli + unused >= self.half * CARD_MILLI, (team, world.now)
+
+    def go_to(self, instant: float) -> None:
+        """Let time pass, with a look at each instant at which something promised begins."""
+        begins = sorted(each.wanted.begin for each in self.promises.values())
+        for at in [each for each in begins if self.world.now < each < instant] + [instant]:
+            self.world.go_to(at)
+            self.check()
+
+
+def course_of(seed: int, steps: int, *, fails: bool = False) -> RandomReservations:
+    course = RandomReservations(seed)
+    draws, world = course.draws, course.world
+    for _ in range(steps):
+        step = draws.random()
+        if step < 0.55:
+            course.arrive()
+        elif step < 0.65:
+            course.reserve()
+        elif fails and step < 0.7:
+            course.fail()
+        else:
+            course.go_to(world.now + draws.choice((50.0, 400.0)))
+        course.check()
+    assert course.promises, "nothing was agreed upon"
+    return course
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_work_within_a_confirmed_reservation_starts_at_its_time_whatever_arrives(seed: int) -> None:
+    course_of(seed, 50).ask_for_guarantees()
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_a_node_that_fails_is_made_up_for_by_the_others(seed: int) -> None:
+    course_of(seed, 50, fails=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1_000, 1_200))
+def test_the_same_in_many_worlds(seed: int) -> None:
+    course_of(seed, 120).ask_for_guarantees()
