@@ -7,7 +7,7 @@ from typing import Final
 
 from millpond.model.reasons import Cause, Reason
 from millpond.scheduling.ledger.holdings import HoldState
-from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
+from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PRIORITY, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_guaranteed
@@ -83,9 +83,14 @@ def _entitlement(state: State, record: JobRecord) -> Entitlement | None:
 
 def _those_below(state: State, record: JobRecord, by: Entitlement) -> tuple[list[JobRecord], list[JobRecord]]:
     """Work of the pool that would leave for a job: what may be ended, and what is protected."""
-    rule, until = Displacement(state), state.roster.slots[SLOT_PROTECTED_UNTIL]
     may_leave: list[JobRecord] = []
     protected: list[JobRecord] = []
+    by_priority_alone = by is not Entitlement.GUARANTEE
+    if by_priority_alone and not _any_lower(state, record):
+        return may_leave, protected
+    rule, until = Displacement(state), state.roster.slots[SLOT_PROTECTED_UNTIL]
+    is_open: dict[tuple[str, bool], bool] = {}
+    """By owner and whether it has cards: all that the rule for guarantees looks at of running work."""
     for other in state.running.values():
         if other.slot < 0 or other.job.pool != record.job.pool:
             continue
@@ -93,7 +98,12 @@ def _those_below(state: State, record: JobRecord, by: Entitlement) -> tuple[list
             break
         is_lower = other.job.priority < record.job.priority
         is_lower &= state.settings.preempt_by_priority or other.job.is_background
-        by_guarantee = by is Entitlement.GUARANTEE and rule.is_open(record, other, by)
+        by_guarantee = False
+        if not by_priority_alone:
+            owner = (other.queue, other.gpu_milli > 0)
+            if owner not in is_open:
+                is_open[owner] = rule.is_open(record, other, by)
+            by_guarantee = is_open[owner]
         if not is_lower and not by_guarantee:
             continue
         allowed = any(
@@ -103,6 +113,12 @@ def _those_below(state: State, record: JobRecord, by: Entitlement) -> tuple[list
         )
         (may_leave if allowed and until[other.slot] <= state.now else protected).append(other)
     return may_leave, protected
+
+
+def _any_lower(state: State, record: JobRecord) -> bool:
+    """Whether any running work has a lower class than a job."""
+    live = state.roster.live
+    return bool((live[SLOT_PRIORITY][live[SLOT_ALIVE] > 0.0] < record.job.priority).any())
 
 
 def _fits_without(state: State, gone: Sequence[JobRecord], fits: Callable[[], object]) -> bool:

@@ -18,7 +18,7 @@ from millpond.simulation.what_if.answers import WhatIfQuery, answer_live, answer
 from millpond.simulation.what_if.plays import GoesOn
 
 MOST_CYCLES: Final = 100_000
-PLAY_WITHIN_S: Final = 15.0
+PLAY_WITHIN_S: Final = 12.0
 """A play that takes longer is broken off where it is; there are three at the most."""
 _CLOCK_EVERY: Final = 16
 
