@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.model import codec
+from millpond.model.cells import CellCount
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Ended, JobSubmitted
@@ -66,6 +67,12 @@ def windows() -> st.SearchStrategy[Window]:
     return st.builds(Window, minutes, minutes, days, st.sampled_from(("UTC", "Europe/Berlin")))
 
 
+def cell_counts() -> st.SearchStrategy[CellCount]:
+    """Valid counts of cells."""
+    levels = st.sampled_from(("card", "4 cards", "switch", "socket", "node", "rack of 16 nodes"))
+    return st.builds(CellCount, levels, st.integers(1, 9))
+
+
 def jobs() -> st.SearchStrategy[Job]:
     """Valid jobs: background work is not protected."""
     unprotected = {"preemptible": True, "minimum_run_s": 0.0, "preemption_budget": UNBOUNDED_PREEMPTIONS}
@@ -101,7 +108,7 @@ def fields_of(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
 def fitting(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a field's type."""
     validated = {SliceRequest: slices, TaskRequest: requests, Role: roles, Job: jobs, Window: windows}
-    validated[AdvanceReservation] = reservations
+    validated |= {AdvanceReservation: reservations, CellCount: cell_counts}
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*[st.none() if part is type(None) else fitting(part) for part in parts])

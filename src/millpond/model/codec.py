@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from millpond.model import (
+    cells,
     confinement,
     decisions,
     devices,
@@ -28,7 +29,20 @@ from millpond.model import (
 )
 from millpond.model.errors import InvalidInputError
 
-_MODULES = (confinement, decisions, devices, engine, events, nodes, reasons, resources, tenants, windows, workloads)
+_MODULES = (
+    cells,
+    confinement,
+    decisions,
+    devices,
+    engine,
+    events,
+    nodes,
+    reasons,
+    resources,
+    tenants,
+    windows,
+    workloads,
+)
 _TYPES: dict[str, type] = {
     name: value
     for module in _MODULES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millpond.model.cells import CellCount
 from millpond.model.resources import Amount
 
 ROOT_QUEUE = "root"
@@ -21,6 +22,8 @@ class Queue:
         limit: what it never exceeds; None is no limit.
         weight: its part of what is left over, against its siblings.
         borrows: may run beyond its guarantee on idle capacity; borrowed work is the first to leave.
+        cells: in which shapes its guaranteed cards come.
+        pinned: machines that are its own among these.
     """
 
     name: str
@@ -29,6 +32,8 @@ class Queue:
     limit: Amount | None = None
     weight: float = 1.0
     borrows: bool = True
+    cells: tuple[CellCount, ...] = ()
+    pinned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Ho
     placements = []
     for task, holding in placed:
         task.move(Trigger.START_DECIDED)
+        state.cluster.cells.enlist(record, holding)
         task.holding = holding
         task.placement = placement_of(state, task, holding)
         task.outcome = task.exit_code = None

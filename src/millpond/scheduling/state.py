@@ -354,7 +354,9 @@ class State:
             self.use(record, record.held_by(holders), sign)
 
     def begin_cycle(self) -> None:
-        """Count what has been held and what stood idle since the last cycle."""
+        """Count what has been held and what stood idle since the last cycle; follow changed machines and cells."""
+        if self.cluster.cells.stale:
+            self.cluster.cells.renew(self.queues, self.running.values())
         self.preemption_budget.earn(self.queues.by_name[ROOT_QUEUE].gpu_milli, self.now)
         self.idle_time.advance(self.now)
 

@@ -272,6 +272,8 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "limit": _queue("limit: {gpus: 12, cpus: 96}"),
         "weight": _queue("weight: 2"),
         "borrows": _queue("borrows: false"),
+        "cells": _queue("guarantee: 20, cells: {node: 2, 4 cards: 1}"),
+        "pinned": _queue("guarantee: 16, pinned: [node-1, node-2]"),
         "data": _queue("data: [/data/vision]"),
         "output": _queue("output: [/results/vision]"),
         "images": _queue("images: [registry.example.org/vision]"),

@@ -30,6 +30,8 @@ from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.cells.book import stake_of
+from millpond.scheduling.tenancy.cells.domains import CellUse
 
 FORMAT = 3
 
@@ -74,6 +76,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "displaced_at": claims.displaced_at,
         "protects": state.protects,
         "unfinished": state.is_unfinished,
+        "cells_stale": cluster.cells.stale,
         "deadlines": [list(deadline) for deadline in state.deadlines],
         "window_changes": _by_instant(state.window_changes),
         "unlent": sorted(state.unlent),
@@ -149,6 +152,10 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, ev
     state.paused = _heap(plain["paused"], state)
     state.window_changes = _heap(plain["window_changes"], state)
     _give_claims(plain, state, claims)
+    if plain.get("cells_stale", True):  # not written at first
+        state.cluster.cells.changed()
+    else:
+        state.cluster.cells.renew(state.queues, state.running.values(), finds_rights=False)
     placer.rebuild(stale=plain["tables_stale"])
 
 
@@ -287,7 +294,12 @@ def _task_plain(state: State, task: TaskRecord) -> dict[str, Any]:
         "placement": None if task.placement is None else to_plain(task.placement),
         "hold": None
         if holding is None
-        else [int(holding.hold), cluster.node_name(holding.node), [cluster.device_ids[d] for d in holding.devices]],
+        else [
+            int(holding.hold),
+            cluster.node_name(holding.node),
+            [cluster.device_ids[d] for d in holding.devices],
+            *_right_plain(holding),
+        ],
         "vacating": None
         if task.vacating is None
         else [int(task.vacating.hold), [cluster.device_ids[d] for d in task.vacating.devices]],
@@ -339,9 +351,10 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
         setattr(task, name, plain[name])
     task.kept_until = plain["kept_until"]
     if plain["hold"] is not None:
-        hold, node, devices = plain["hold"]
+        hold, node, devices, *right = plain["hold"]
         if node in state.cluster.node_index:
             task.holding = runs.holding_at(state, record, task, node, devices)
+            _give_right(task.holding, record, right)
             state.cluster.change(task.holding, HoldState(hold))
     if plain["vacating"] is not None and task.holding is not None:
         _leave(state, task, task.holding, *plain["vacating"])
@@ -367,12 +380,28 @@ def _settings_plain(settings: Settings) -> dict[str, Any]:
 
 def _place_plain(state: State, task: TaskRecord, holding: Holding) -> list[Any]:
     cluster = state.cluster
-    return [task.number, cluster.node_name(holding.node), [cluster.device_ids[device] for device in holding.devices]]
+    devices = [cluster.device_ids[device] for device in holding.devices]
+    return [task.number, cluster.node_name(holding.node), devices, *_right_plain(holding)]
 
 
-def _place(state: State, record: JobRecord, number: int, node: str, devices: list[str]) -> tuple[TaskRecord, Holding]:
+def _place(
+    state: State, record: JobRecord, number: int, node: str, devices: list[str], *right: Any
+) -> tuple[TaskRecord, Holding]:
     task = record.tasks[number]
-    return task, runs.holding_at(state, record, task, node, devices)
+    holding = runs.holding_at(state, record, task, node, devices)
+    _give_right(holding, record, right)
+    return task, holding
+
+
+def _right_plain(holding: Holding) -> list[Any]:
+    """By what right a holding is on its cards, if it is a right to cells."""
+    use = None if holding.stake is None else holding.stake.use
+    return [] if use is None else [[use.cluster, use.level, use.pin, holding.is_in_cell]]
+
+
+def _give_right(holding: Holding, record: JobRecord, right: Sequence[Any]) -> None:
+    for cluster, level, pin, holding.is_in_cell in right:
+        holding.stake = stake_of(record, CellUse(record.id, cluster, level, pin, record.job.priority))
 
 
 def _finite(number: float) -> float | None:

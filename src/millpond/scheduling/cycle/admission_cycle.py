@@ -14,6 +14,7 @@ from enum import Enum
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
 from millpond.model.workloads import Priority
+from millpond.scheduling.cycle.cell_placement import CellPlacer
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
@@ -89,6 +90,7 @@ class AdmissionCycle:
         self._time_slicing = time_slicing
         self._starter = starter
         self._reserved = ReservedPlaces(state)
+        self._cells = CellPlacer(state, planner)
         self._displaces = False
         """Whether the ordering may displace running work now."""
         self._bounded = False
@@ -277,6 +279,11 @@ class AdmissionCycle:
                 return self._make_room_under_limit(record, outcome)
             if self._reserved.lacks_guarantee_ahead(record, tasks):
                 return AdmissionVerdict.KEPT_OUT
+        # Where its queue is owed cells, their exact cards, and who is on these leaves.
+        if self._cells.serves(record):
+            plan = self._in_cells(record, tasks, outcome)
+            if plan is not None:
+                return self._keep(plan, outcome)
         has_room = self._may_have_room(record)
         if not has_room and not self._might_make_room(record):
             return AdmissionVerdict.BLOCKED  # most of those who head a line, in most walks
@@ -312,6 +319,16 @@ class AdmissionCycle:
         is_confined = self._state.reserved.requires(record) or self._waits_behind_first(record)
         return AdmissionVerdict.NOT_ADMITTED if is_confined else None
 
+    def _in_cells(self, record: JobRecord, tasks: list[TaskRecord] | None, outcome: CycleOutcome) -> Plan | None:
+        """The place of a job in its cells; with departures only as long as this cycle may plan any."""
+        mark = self._state.journal.begin()
+        plan = self._cells.plan(record, tasks or record.queued(), self._claims.mask_for_cells(record))
+        if plan is not None and plan.leaving and len(outcome.plans) >= PLANS_PER_CYCLE:
+            self._state.journal.rollback(mark)
+            return None
+        self._state.journal.commit()
+        return plan
+
     def _place(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
         """Take holdings for a job, unless its like has found no room in this walk, and was kept off no more nodes."""
         claims = self._claims
@@ -319,14 +336,29 @@ class AdmissionCycle:
             kept_off = claims.kept_off(record)
             if any(is_as_much(kept_off, then) for then in before):
                 return None
-        placed = self._placer.place(record, claims.mask(record), tasks=tasks)
+        cells = self._state.cluster.cells
+
+        def place(mask: NodeMask | None) -> Placed | None:
+            return self._placer.place(record, mask, tasks=tasks)
+
+        placed = self._cells.place_staying(record, claims.mask(record), place)
         if placed is None and claims.keeps_out(record):
             kept = claims.reservations[record.job.pool]
             mask = both(claims.mask_without(record, [kept.job]), claims.mask_of_closings(record))
-            placed = self._reserver.place_beside(record, kept, mask, tasks)
+
+            def place_beside(mask: NodeMask | None) -> Placed | None:
+                return self._reserver.place_beside(record, kept, mask, tasks)
+
+            placed = self._cells.place_staying(record, both(mask, cells.mask(record)), place_beside)
         if placed is None and self._reserved.is_used:
-            masks = claims.mask(record), claims.mask_without_reservations(record)
-            placed = self._reserved.place_beside(self._placer, record, *masks, tasks)
+            wider = both(claims.mask_without_reservations(record), cells.mask(record))
+
+            def place_on_reserved(mask: NodeMask | None) -> Placed | None:
+                return self._reserved.place_beside(self._placer, record, mask, wider, tasks)
+
+            placed = self._cells.place_staying(record, claims.mask(record), place_on_reserved)
+        for _, holding in placed or () if cells.allocator is not None else ():
+            cells.enlist(record, holding)
         if placed is None and self._is_long and not record.elastic:
             self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
         return placed
@@ -339,16 +371,18 @@ class AdmissionCycle:
             return AdmissionVerdict.NOT_ADMITTED  # no departure would help
         if self._is_limit_being_vacated(record):
             return AdmissionVerdict.NOT_ADMITTED
-        plan = self._planner.by_guarantee(record, self._mask_for_guarantee(record))
+        mask = self._mask_for_guarantee(record)
+        plan = self._cells.keep_sound(lambda: self._planner.by_guarantee(record, mask))
         return AdmissionVerdict.NOT_ADMITTED if plan is None else self._keep(plan, outcome)
 
     def _keep(self, plan: Plan, outcome: CycleOutcome) -> AdmissionVerdict:
         """Go on with a plan that stands on the trial ledger: there is more room then, and less that could leave."""
-        outcome.plans.append(plan)
-        self._no_room.clear()
-        self._in_vain.clear()
+        if plan.is_needed:
+            outcome.plans.append(plan)
+            self._no_room.clear()
+            self._in_vain.clear()
         charge_placed(self._state, plan.record, plan.placed)
-        outcome.placed.append((plan.record, plan.placed, plan.cause))
+        outcome.placed.append((plan.record, plan.placed, plan.cause if plan.is_needed else Cause.FITS))
         return AdmissionVerdict.PLACED
 
     def _is_limit_being_vacated(self, record: JobRecord) -> bool:
@@ -391,10 +425,14 @@ class AdmissionCycle:
         mask = claims.mask(record)
         if not self._reserved.is_used:
             return mask
-        return self._reserved.mask_for_plans(record, mask, claims.mask_without_reservations(record))
+        wider = both(claims.mask_without_reservations(record), self._state.cluster.cells.mask(record))
+        return self._reserved.mask_for_plans(record, mask, wider)
 
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
+        return self._cells.keep_sound(lambda: self._plan(record))
+
+    def _plan(self, record: JobRecord) -> Plan | None:
         if self._has_background:
             plan = self._clear_background(record)
             if plan is not None:

@@ -122,6 +122,10 @@ class Claims:
             but: the claim of this job is left out.
         """
         state = self._state
+        if state.cluster.cells.allocator is not None:
+            for job, claim in self.by_job.items():
+                for _, holding in claim.placed if job != but else ():
+                    state.cluster.cells.reserve(holding, sign)
         if self.by_job and (state.has_bounds or state.queues.has_guarantees):
             for job, claim in self.by_job.items():
                 record = state.jobs[job]
@@ -332,9 +336,15 @@ class Claims:
 
     def mask(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where the job must stay out; None when it may go anywhere."""
+        cells = self._state.cluster.cells
         if not self.by_job and not self.reservations and not self._state.cordons.has_closings_ahead:
-            return None
-        return both(self.mask_of_others(record), self.mask_of_closings(record))
+            return cells.mask(record)
+        return both(both(self.mask_of_others(record), self.mask_of_closings(record)), cells.mask(record))
+
+    def mask_for_cells(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where a job keeps off cells that its queue is owed: they are claimed, or the node closes."""
+        claimed = self._mask_without((record.id,), None) if self.by_job else None
+        return both(claimed, self.mask_of_closings(record))
 
     def mask_of_closings(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where a node closes, or is wanted for a queue, before the job would leave it; None: nowhere."""

@@ -95,12 +95,15 @@ class EventHandlers:
         queues, queue = self.state.queues, event.queue
         if queue.name not in queues.by_name and queues.is_leaf(queue.parent):
             self._require_unused(queue.parent, "a queue with others below it takes none")
+        self.state.cluster.cells.require_room(queues, queue)
         queues.set_queue(queue)
+        self.state.cluster.cells.changed()
         self.state.cluster.releases += 1
 
     def _queue_removed(self, event: events.QueueRemoved) -> None:
         self._require_unused(event.queue, "they belong to it")
         self.state.queues.remove_queue(event.queue)
+        self.state.cluster.cells.changed()
         self.state.set_limit(Limit("", event.queue))
         self.state.cluster.releases += 1
 

@@ -26,6 +26,7 @@ from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.suspension.swapped_memory import SwappedOff
+from millpond.scheduling.tenancy.cells.book import CellBook
 
 
 class Cluster:
@@ -62,6 +63,7 @@ class Cluster:
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
         self.words = NameIndex()
+        self.cells = CellBook(self)
 
     def copy_from(self, other: Cluster) -> None:
         """Become like another ledger, as a fork of the scheduler does; its holdings are copied with the tasks."""
@@ -77,6 +79,7 @@ class Cluster:
         self._free_milli_of = dict(other._free_milli_of)
         self._structure, self._capacity, self._capacity_at = other._structure, other._capacity, other._capacity_at
         self.releases = other.releases
+        self.cells.copy_from(other.cells)
 
     # ---- what is there ------------------------------------------------------------------------------------------
 
@@ -184,6 +187,7 @@ class Cluster:
         self._free(node.pool, CARD_MILLI * len(node.devices))
         self._set_links(index, node)
         self._set_usable(index, node)
+        self.cells.changed()
         return index
 
     def update_node(self, node: Node) -> None:
@@ -219,6 +223,8 @@ class Cluster:
         first = int(arrays.first_device[index])
         self.swapped.settle(range(first, first + len(node.devices)))
         self._set_usable(index, node)
+        if _built(old) != _built(node):
+            self.cells.changed()
 
     def remove_node(self, name: str) -> None:
         """A node is gone. Its row stays, unusable, until the last holding on it is released."""
@@ -234,6 +240,7 @@ class Cluster:
                 del self.device_index[device.uuid]
         self.arrays.node_usable[index] = 0
         self._changed(index)
+        self.cells.changed()
 
     def is_of_pool(self, index: int, pool: str) -> bool:
         """Whether the node at ``index`` is there and belongs to the pool."""
@@ -290,6 +297,7 @@ class Cluster:
         self.arrays.node_usable[index] = 1 if node.schedulable and node.name not in self.closed else 0
         for offset, device in enumerate(node.devices):
             self.arrays.device_usable[first + offset] = 1 if device.health is DeviceHealth.OK else 0
+        self.cells.node_changed(node)
         self._changed(index)
 
     def _changed(self, index: int) -> None:
@@ -335,6 +343,8 @@ class Cluster:
         if hold is not NOTHING:
             self._count(holding, hold, -1)
         holding.hold = hold
+        if self.cells.allocator is not None:
+            self.cells.moved(holding, before, hold)
         self.arrays.touch(holding.node)
         if hold is not RUNNING:
             self.releases += 1
@@ -431,3 +441,9 @@ class Cluster:
         return {
             int(model): int(total) * 1000 for model, total in zip(*np.unique(models, return_counts=True), strict=True)
         }
+
+
+def _built(node: Node) -> object:
+    """What the cells of a machine follow from."""
+    places = [(device.model, device.socket, device.switch) for device in node.devices]
+    return node.pool, node.zone_name, node.rack_name, places

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from millpond.model.resources import Amount, TaskRequest
 from millpond.scheduling.placement.shapes import Shape
+
+if TYPE_CHECKING:
+    from millpond.scheduling.tenancy.cells.book import Stake
 
 
 class HoldState(IntEnum):
@@ -42,9 +46,11 @@ class Holding:
         memory_mib: device memory taken, one entry a device.
         takes_memory: whether it takes any of that.
         hold: how it counts now.
+        stake: by what right it is on its cards; None until that is asked, where queues are owed cells.
+        is_in_cell: whether it is in a cell that its queue is owed.
     """
 
-    __slots__ = ("devices", "hold", "memory_mib", "node", "shape", "takes_memory")
+    __slots__ = ("devices", "hold", "is_in_cell", "memory_mib", "node", "shape", "stake", "takes_memory")
 
     def __init__(self, node: int, shape: Shape, devices: tuple[int, ...], memory_mib: tuple[int, ...]) -> None:
         self.node = node
@@ -53,10 +59,13 @@ class Holding:
         self.memory_mib = memory_mib
         self.takes_memory = any(memory_mib)
         self.hold = NOTHING
+        self.stake: Stake | None = None
+        self.is_in_cell = False
 
     def copy(self) -> Holding:
         """The same amounts of the same node, as a twin of the ledger has them."""
         twin = Holding.__new__(Holding)
         twin.node, twin.shape, twin.hold = self.node, self.shape, self.hold
         twin.devices, twin.memory_mib, twin.takes_memory = self.devices, self.memory_mib, self.takes_memory
+        twin.stake, twin.is_in_cell = self.stake, self.is_in_cell
         return twin

@@ -195,10 +195,18 @@ class Planner:
                 return None
         journal.commit()
         if plan is not None:
-            self._running.ask((*plan.leaving, *(job for job, _ in plan.shrunk)), cost)
-            for job in plan.leaving:
-                self._displacement.leave(job)
+            self.leave(plan, cost)
         return plan
+
+    def leave(self, plan: Plan, cost: float = 0.0) -> None:
+        """Remember who leaves by a plan, and what that takes of the budget of the ordering."""
+        self._running.ask((*plan.leaving, *(job for job, _ in plan.shrunk)), cost)
+        for job in plan.leaving:
+            self._displacement.leave(job)
+
+    def unprotected(self, classes: tuple[int, int]) -> BoolArray:
+        """(slots,) whom nothing keeps from being asked to leave, of those from the lowest to the highest class."""
+        return self._running.unprotected(classes)
 
     def _entitled(
         self, record: JobRecord, by: Entitlement

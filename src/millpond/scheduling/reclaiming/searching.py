@@ -8,7 +8,7 @@ brought together where that does no more harm. All of it happens on the trial le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +67,11 @@ class Plan:
     asked_later: tuple[JobRecord, ...] = ()
 
     @property
+    def is_needed(self) -> bool:
+        """Whether anybody has to leave."""
+        return bool(self.leaving or self.shrunk)
+
+    @property
     def asked_now(self) -> tuple[JobRecord, ...]:
         """All jobs that are asked to leave as a whole in this cycle."""
         return (*self.victims, *(job for job, _ in self.moved))
@@ -117,7 +122,7 @@ class VictimSearch:
                 attempt.victims.append(part.record)
             else:
                 shrunk.setdefault(part.record.id, (part.record, []))[1].extend(part.tasks)
-        suspended = () if rule.by_ordering else self._soften(record, tasks, attempt)
+        suspended = () if rule.by_ordering else softened(self._state, record, tasks, attempt.victims)
         return Plan(
             record,
             tuple(attempt.victims),
@@ -128,15 +133,6 @@ class VictimSearch:
             rule.by_ordering,
             suspended,
             asked_later,
-        )
-
-    def _soften(
-        self, record: JobRecord, tasks: list[TaskRecord], attempt: Attempt
-    ) -> tuple[tuple[JobRecord, SuspendMode], ...]:
-        """Let those off with a suspension who make room enough by it."""
-        amount = record.amount_of(tasks)
-        return suspend_instead.soften(
-            self._state, attempt.victims, lambda: self._state.queues.limiting(record.queue, amount) is None
         )
 
     # ---- tasks that must lie together ---------------------------------------------------------------------------
@@ -286,3 +282,11 @@ class VictimSearch:
         rest = first_tasks(rest, lambda more: attempt.rule.may_grow([*tasks, *more]))
         mask = near(self._state.cluster, record.job, attempt.placed[0][1].node, attempt.rule.mask)
         attempt.placed = [*attempt.placed, *self._placer.place_some(record.job, rest, mask)]
+
+
+def softened(
+    state: State, record: JobRecord, tasks: Sequence[TaskRecord], victims: Sequence[JobRecord]
+) -> tuple[tuple[JobRecord, SuspendMode], ...]:
+    """Let those off with a suspension who make room enough for a job by it."""
+    amount = record.amount_of(tasks)
+    return suspend_instead.soften(state, victims, lambda: state.queues.limiting(record.queue, amount) is None)

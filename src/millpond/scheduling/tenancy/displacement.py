@@ -192,7 +192,7 @@ class Displacement:
         Args:
             beside: jobs that leave with it, asked before it, and count as gone already.
         """
-        if not self._is_below(record, victim, by):
+        if not self._is_below(record, victim, by) or self._state.cluster.cells.shields(record, victim):
             return False
         if by is not Entitlement.GUARANTEE and victim.took_back and record.left_for == victim.id:
             return False

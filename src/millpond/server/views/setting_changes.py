@@ -58,7 +58,9 @@ def _pool_text(pool: Pool) -> str:
 def _queue_text(queue: Queue) -> str:
     limit = "no limit" if queue.limit is None else f"limit {_amount_text(queue.limit, UNLIMITED)}"
     borrows = "" if queue.borrows else ", borrows nothing"
-    return f"guarantee {_amount_text(queue.guarantee, 0)}, {limit}, weight {queue.weight:g}{borrows}"
+    cells = "".join(f", {cell.count} x {cell.level}" for cell in queue.cells)
+    pinned = f", pinned {', '.join(queue.pinned)}" if queue.pinned else ""
+    return f"guarantee {_amount_text(queue.guarantee, 0)}{cells}{pinned}, {limit}, weight {queue.weight:g}{borrows}"
 
 
 def _limited(limit: Limit) -> str:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from millpond.model.amounts import memory_text, milli_text
+from millpond.model.cells import CellCount
+from millpond.model.errors import InvalidInputError
 from millpond.model.resources import Amount
 from millpond.model.tenants import ROOT_QUEUE, Queue
 from millpond.specs.config.pools import Registries
@@ -19,6 +21,17 @@ from millpond.specs.validation import Shortened, Strict, or_short
 
 UNLIMITED = 2**50
 """In a limit: of what it does not name."""
+
+
+def _cell_level(text: str) -> str:
+    try:
+        return CellCount(text, 1).level
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from error
+
+
+CellLevel = Annotated[str, AfterValidator(_cell_level)]
+"""A kind of cell, as ``CellCount`` has it."""
 
 
 class AmountFile(Shortened):
@@ -64,6 +77,9 @@ class QueueFile(Strict):
         limit: the most it ever holds; a number is GPUs; left out: no bound.
         weight: its share of what is left over, compared with its siblings.
         borrows: whether it may use what others leave idle beyond its guarantee.
+        cells: in which shapes guaranteed cards come, as so many of each: ``card``, ``4 cards``, ``switch``, ``socket``,
+            ``node``, ``rack of 4 nodes``. Those of the queues below it are among them.
+        pinned: machines of which the queue is guaranteed all cards.
         data, output: folders of the machines below which its jobs may read (``data:``) and write (``output:``); left
             out: what its parent may, and at the top, anything.
         images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: as
@@ -76,6 +92,8 @@ class QueueFile(Strict):
     limit: AmountFile | None = None
     weight: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
     borrows: bool = True
+    cells: dict[CellLevel, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default={})
+    pinned: list[Name] = Field(default=[])
     data: list[HostPath] | None = None
     output: list[HostPath] | None = None
     images: Registries | None = None
@@ -89,6 +107,8 @@ class QueueFile(Strict):
             self.limit.amount(UNLIMITED) if self.limit else None,
             self.weight,
             self.borrows,
+            tuple(CellCount(level, count) for level, count in self.cells.items()),
+            tuple(self.pinned),
         )
 
     def paths(self) -> QueuePaths:
@@ -128,6 +148,12 @@ def broken_promises(queues: Sequence[Queue]) -> Iterator[tuple[str, str, str, st
     Yields:
         the queue and its field that fall short, what is wrong, and the remedy.
     """
+    for queue in queues:
+        least = sum(cell.least_cards * cell.count for cell in queue.cells) + len(queue.pinned)
+        if least * 1000 > queue.guarantee.gpu_milli:
+            guaranteed = milli_text(queue.guarantee.gpu_milli)
+            message = f"cells of at least {least} cards, but {queue.name} is guaranteed {guaranteed} GPUs"
+            yield queue.name, "cells" if queue.cells else "pinned", message, "let its guarantee cover its cells"
     for part, text in _PARTS:
         owed: dict[str, int] = {}
         for queue in reversed(queues):

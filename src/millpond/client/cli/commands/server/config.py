@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.printing import formats
+from millpond.model.errors import UnavailableError
 
 
 @click.group("config", cls=SuggestingGroup)
@@ -39,3 +40,23 @@ def check(file: Path) -> None:
         click.echo(f"the certificate is valid until {ends_at:%Y-%m-%d}")
     if config.oidc is not None:
         click.echo(f"people log in at {config.oidc.issuer}, which sends them back to {config.oidc.callback}")
+
+
+@command.command("from-hived")
+@click.argument("file", type=click.Path(path_type=Path))
+def from_hived(file: Path) -> None:
+    """Print what FILE, a configuration of HiveD, guarantees its virtual clusters as `queues` of Millpond's.
+
+    It is refused, with the line, where they are owed more than there is at any level.
+    """
+    import yaml
+
+    from millpond.specs.config.hived import as_queues, read_hived
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UnavailableError(f"cannot read {file} ({reason})", "name a readable configuration file") from error
+    queues = as_queues(read_hived(text, str(file)))
+    click.echo(yaml.safe_dump({"queues": queues}, sort_keys=False, default_flow_style=None).rstrip())

@@ -1,0 +1,458 @@
+"""Where a gang goes in the cells that its queue is owed, and what others may not take of these.
+
+A gang is packed into one chain: its tasks, the smallest first, go to those bound units of its cluster that they fill
+best, else a further cell of the cluster is bound to hardware, the one with the fewest visitors. That is taken from the
+smallest clean cell that is large enough; from a larger one only if all that is owed to others still has a place. Where
+its cluster's own work of lower classes is in the way, that loses its cells: it stays as a visitor unless its cards are
+needed.
+
+All clusters together are owed no more than there is at any level, and nothing that cannot leave takes what the rest
+needs, so a request that fits what its cluster has left finds hardware with visitors on it at most. Hardware that breaks
+may end that: then cells are *doomed*, in turn those of the clusters that are owed most of a level.
+
+Source: Zhao et al., "HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees", OSDI 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from millpond.model.chains import ChainSpec, ClusterSpec, require_fit
+from millpond.model.errors import InvalidInputError
+from millpond.scheduling.tenancy.cells.chains import Cell, Chain, lower_first
+from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
+
+NodeSet = Mapping[str, int]
+"""Of chains, which of their nodes may be used, as bits; all of those that are not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellRequest:
+    """A gang that asks for cells.
+
+    Attributes:
+        clusters: whose cells it may use, tried in turn.
+        cards: how many cards each of its tasks takes, on one machine.
+        models: allowed models of cards; empty: any.
+        pin: the pinned cell it asks for; empty: none of these; None: whichever its cluster has, before others.
+        preempts: whether work of the same cluster and lower classes may lose its cells.
+    """
+
+    owner: str
+    clusters: tuple[str, ...]
+    cards: tuple[int, ...]
+    models: tuple[str, ...] = ()
+    pin: str | None = ""
+    priority: int = 0
+    lazy: bool = True
+    preempts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlace:
+    """Where one task goes.
+
+    Attributes:
+        task: its number in the request.
+        leaves: its cards in the chain.
+    """
+
+    task: int
+    chain: str
+    leaves: tuple[int, ...]
+    use: CellUse
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """Where a gang goes.
+
+    Attributes:
+        places: of its tasks, in their order.
+        demoted: owners of the same cluster that lose their cells.
+        evicted: those of them that do not stay as visitors.
+    """
+
+    places: tuple[CellPlace, ...]
+    demoted: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
+
+
+class CellAllocator:
+    """The cells of all chains and clusters.
+
+    Attributes:
+        where: of each card's id, its chain and its number there.
+    """
+
+    def __init__(self, chains: Iterable[ChainSpec], clusters: Sequence[ClusterSpec]) -> None:
+        """Raises InvalidInputError for what does not exist, or is more than there is at some level."""
+        specs = {spec.name: spec for spec in chains}
+        require_fit(specs, clusters)
+        self.chains = {name: Chain(specs[name]) for name in sorted(specs, reverse=True)}
+        self.where: dict[str, tuple[str, int]] = {}
+        for name, spec in specs.items():
+            leaves = (card for _, cards in spec.nodes for card in cards)
+            self.where.update((card, (name, leaf)) for leaf, card in enumerate(leaves))
+        self._domains: dict[tuple[str, str], list[Domain]] = {}
+        self._uses: dict[str, dict[tuple[str, int], CellUse]] = {}
+        self.clusters = tuple(clusters)
+        for cluster in clusters:
+            for pin in cluster.pinned:
+                chain = self.chains[pin.chain]
+                domain = Domain(cluster.name, chain, pin.name, (chain.spec.levels.index(pin.level), pin.cell))
+                self._domains.setdefault((cluster.name, pin.name), []).append(domain)
+        for cluster in clusters:
+            for name, chain in self.chains.items():
+                owed = [(level, count) for level, count in cluster.cells.get(name, {}).items() if count]
+                if owed:
+                    domain = Domain(cluster.name, chain)
+                    for level, count in owed:
+                        domain.owe(chain.spec.levels.index(level), count)
+                    self._domains.setdefault((cluster.name, ""), []).append(domain)
+
+    def copy(self) -> CellAllocator:
+        """The same, for a twin that goes on by itself."""
+        twin = CellAllocator.__new__(CellAllocator)
+        twin.chains = {name: chain.copy() for name, chain in self.chains.items()}
+        twin.where, twin.clusters = self.where, self.clusters
+        twin._uses = {owner: dict(uses) for owner, uses in self._uses.items()}
+        twin._domains = {
+            key: [each.copy(twin.chains[each.chain.spec.name]) for each in domains]
+            for key, domains in self._domains.items()
+        }
+        return twin
+
+    # ---- what happens -------------------------------------------------------------------------------------------
+
+    def hold(self, chain: str, leaves: Sequence[int], use: CellUse) -> bool:
+        """A task begins to use cards by a right; False, and nothing done, if that holds no longer.
+
+        The configuration may be another, or the cells are others' by now.
+        """
+        found = self.chains.get(chain)
+        if found is None or use.level not in found.spec.levels:
+            return False
+        domain = next((each for each in self._domains.get((use.cluster, use.pin), ()) if each.chain is found), None)
+        if domain is None or any(leaf in found.holders for leaf in leaves):
+            return False
+        level = found.spec.levels.index(use.level)
+        cell = level, found.number(level, leaves[0])
+        if found.number(level, leaves[-1]) != cell[1]:
+            return False
+        if found.bound.get(cell) is not domain:
+            if domain.pinned is not None or not domain.unbound[level] or not found.is_bindable(*cell):
+                return False
+            domain.bind(*cell)
+        for leaf in leaves:
+            domain.hold(cell, leaf, use)
+            self._uses.setdefault(use.owner, {})[chain, leaf] = use
+        return True
+
+    def release(self, chain: str, leaves: Iterable[int], owner: str) -> bool:
+        """A task uses its cards no longer; False, and nothing done, if it did not by right of a cell."""
+        uses = self._uses.get(owner, {})
+        held = [leaf for leaf in leaves if (chain, leaf) in uses]
+        for leaf in held:
+            del uses[chain, leaf]
+            self._domain_of(chain, leaf).release(leaf)
+        if held and not uses:
+            del self._uses[owner]
+        return bool(held)
+
+    def demote(self, owner: str) -> dict[tuple[str, int], CellUse]:
+        """All work of an owner loses its cells and stays as a visitor; what it had is returned."""
+        uses = self._uses.pop(owner, {})
+        for chain, leaf in uses:
+            self._domain_of(chain, leaf).release(leaf)
+            self.chains[chain].visit((leaf,), 1)
+        return uses
+
+    def promote(self, owner: str, uses: Mapping[tuple[str, int], CellUse]) -> bool:
+        """Undo a demotion; False, and nothing done, if its cells are others' by now."""
+        done: list[tuple[str, int]] = []
+        for (chain, leaf), use in uses.items():
+            if not self.hold(chain, (leaf,), use):
+                for taken, held in done:
+                    self.release(taken, (held,), owner)
+                return False
+            done.append((chain, leaf))
+        for chain, leaf in uses:
+            self.chains[chain].visit((leaf,), -1)
+        return True
+
+    def uses_of(self, owner: str) -> Mapping[tuple[str, int], CellUse]:
+        """What an owner uses by right of cells: the right by chain and card."""
+        return self._uses.get(owner, {})
+
+    def _domain_of(self, chain: str, leaf: int) -> Domain:
+        found = self.chains[chain]
+        cell = found.bound_cell(leaf)
+        assert cell is not None
+        return found.bound[cell]
+
+    # ---- who gets what ------------------------------------------------------------------------------------------
+
+    def plan(self, request: CellRequest, allowed: NodeSet | None = None) -> CellPlan | None:
+        """Where a gang goes; None if what its clusters are owed has no room for it now. Changes nothing.
+
+        Raises:
+            InvalidInputError: a cluster has no such cells at all; not where any cells of it will do.
+        """
+        for cluster in request.clusters:
+            if request.pin is not None:
+                self._require_owed(cluster, request)
+            for domain in self.domains_of(cluster, request.pin):
+                if request.models and domain.chain.spec.model not in request.models:
+                    continue
+                plan = self._plan_in(domain, request, None if allowed is None else allowed.get(domain.chain.spec.name))
+                if plan is not None:
+                    return plan
+        return None
+
+    def _require_owed(self, cluster: str, request: CellRequest) -> None:
+        if not self.domains_of(cluster, None):
+            raise InvalidInputError(f"{cluster} is owed no cells", "name a cluster with cells")
+        domains = self.domains_of(cluster, request.pin)
+        if request.pin and not domains:
+            raise InvalidInputError(f"{cluster} has no pinned cell {request.pin!r}", "name one of its pinned cells")
+        models = {each.chain.spec.model for each in domains}
+        if request.models and not models & set(request.models):
+            raise InvalidInputError(
+                f"{cluster} is owed no cells of {', '.join(request.models)}", f"it has {', '.join(sorted(models))}"
+            )
+
+    def _plan_in(self, domain: Domain, request: CellRequest, allowed: int | None) -> CellPlan | None:
+        places = self._pack(domain, request, allowed)
+        if places is not None or not request.preempts:
+            return None if places is None else CellPlan(places)
+        gone: list[tuple[CellUse, dict[tuple[str, int], CellUse]]] = []
+        for use in self._lower(domain, request.priority):
+            gone.append((use, self.demote(use.owner)))
+            places = self._pack(domain, request, allowed)
+            if places is not None:
+                break
+        needed = gone if places is None else self._in_the_way(places, gone)
+        for use, uses in needed:
+            if not self.promote(use.owner, uses):
+                raise AssertionError(f"the cells of {use.owner} are not as they were")
+        if places is None:
+            return None
+        evicted = tuple(use.owner for use, _ in needed if not use.lazy)
+        return CellPlan(places, tuple(use.owner for use, _ in needed), evicted)
+
+    def _in_the_way(
+        self, places: Sequence[CellPlace], gone: Sequence[tuple[CellUse, dict[tuple[str, int], CellUse]]]
+    ) -> list[tuple[CellUse, dict[tuple[str, int], CellUse]]]:
+        """Who of those that were demoted cannot have their cells beside a gang; the others have them again."""
+        for place in places:
+            self.hold(place.chain, place.leaves, place.use)
+        needed = [(use, uses) for use, uses in reversed(gone) if not self.promote(use.owner, uses)]
+        for place in places:
+            self.release(place.chain, place.leaves, place.use.owner)
+        return needed
+
+    def _lower(self, domain: Domain, priority: int) -> list[CellUse]:
+        """One use of each owner of a lower class in a domain, the lowest class first."""
+        chain, found = domain.chain, dict[str, CellUse]()
+        for (level, cell), used in domain.users.items():
+            if used:
+                for leaf in chain.leaves(level, cell):
+                    use = chain.holders.get(leaf)
+                    if use is not None and use.priority < priority:
+                        found[use.owner] = use
+        return sorted(found.values(), key=lambda use: (use.priority, use.owner))
+
+    def _pack(self, domain: Domain, request: CellRequest, allowed: int | None) -> tuple[CellPlace, ...] | None:
+        """Try all tasks on the cells themselves, and take them off again."""
+        name, taken = domain.chain.spec.name, list[CellPlace]()
+        for task in sorted(range(len(request.cards)), key=lambda task: request.cards[task]):
+            found = self._unit(domain, request.cards[task], allowed)
+            if found is None:
+                break
+            level, leaves = found
+            use = CellUse(
+                request.owner, domain.cluster, domain.chain.spec.levels[level], domain.pin, request.priority,
+                request.lazy,
+            )  # fmt: skip
+            if not self.hold(name, leaves, use):
+                raise AssertionError(f"cells of {domain.cluster} that are free cannot be held")
+            taken.append(CellPlace(task, name, leaves, use))
+        for place in reversed(taken):
+            self.release(name, place.leaves, request.owner)
+        if len(taken) < len(request.cards):
+            return None
+        return tuple(sorted(taken, key=lambda place: place.task))
+
+    def _unit(self, domain: Domain, cards: int, allowed: int | None) -> tuple[int, tuple[int, ...]] | None:
+        """The level of the cell and the cards that one task takes of a domain: of what is bound, else of a new cell."""
+        chain = domain.chain
+        unit = next(self._bound_units(domain, cards, allowed), None)
+        if unit is not None:
+            cell = chain.bound_cell(chain.leaves(*unit)[0])
+            assert cell is not None
+            return cell[0], tuple(sorted(self._closest(domain, unit, cards)))
+        if cards > chain.size[chain.node_level]:
+            return None
+        for level in lower_first(domain.unbound):
+            if chain.size[level] < cards or domain.unbound[level] <= self.doomed(domain, level):
+                continue
+            number = self._find_clean(chain, level, allowed)
+            if number is None:
+                continue
+            nodes = chain.nodes_in(level, number)
+            within = number
+            if level > chain.node_level:
+                inside = sum(1 << node for node in nodes if allowed is None or allowed >> node & 1)
+                within = next(chain.quietest(chain.node_level, inside))
+            unit = min(level, chain.node_level), within
+            return level, tuple(sorted(self._closest(domain, unit, cards)))
+        return None
+
+    def _bound_units(self, domain: Domain, cards: int, allowed: int | None) -> Iterator[Cell]:
+        """Units of bound cells with so many free cards, those first that are filled best, then with few visitors."""
+        chain = domain.chain
+        for free in range(cards, chain.size[chain.node_level] + 1):
+            for level in sorted(domain.units):
+                if free < len(domain.units[level]):
+                    for number in chain.quietest(level, domain.units[level][free]):
+                        if allowed is None or allowed >> chain.nodes_in(level, number)[0] & 1:
+                            yield level, number
+
+    def _closest(self, domain: Domain, cell: Cell, cards: int) -> list[int]:
+        """So many free cards of a cell, close together, of cards alike those without visitors."""
+        chain = domain.chain
+        level, number = cell
+        leaves = chain.leaves(level, number)
+        if cards == len(leaves):
+            return list(leaves)
+        if level == 0:
+            return [number]
+        fan, chosen = chain.fans[level - 1], list[int]()
+        free = {
+            child: sum(1 for leaf in chain.leaves(level - 1, child) if domain.is_free(leaf))
+            for child in range(number * fan, (number + 1) * fan)
+        }
+        visitors = chain.visitors[level - 1]
+        while cards:
+            able = [child for child in free if free[child] >= cards]
+            if able:
+                best = min(able, key=lambda child: (visitors[child], free[child], child))
+                return chosen + self._closest_free(domain, (level - 1, best), cards)
+            fullest = max(free, key=lambda child: (free[child], -visitors[child], -child))
+            cards -= free[fullest]
+            chosen += self._closest_free(domain, (level - 1, fullest), free.pop(fullest))
+        return chosen
+
+    def _closest_free(self, domain: Domain, cell: Cell, cards: int) -> list[int]:
+        free = [leaf for leaf in domain.chain.leaves(*cell) if domain.is_free(leaf)]
+        return free if len(free) == cards else self._closest(domain, cell, cards)
+
+    def _find_clean(self, chain: Chain, level: int, allowed: int | None) -> int | None:
+        """A clean cell of a level on nodes that may be used, of the smallest that is large enough."""
+        passed_over = False
+        for at in range(level, chain.top + 1):
+            if not chain.clean[at]:
+                continue
+            for number in chain.quietest(at, chain.clean[at]):
+                usable = chain.nodes_in(at, number)
+                if allowed is not None and not any(allowed >> node & 1 for node in usable):
+                    continue
+                found = self._descend(chain, at, number, level, allowed)
+                if passed_over and not self._leaves_enough(chain, level, found):
+                    break
+                return found
+            passed_over = True
+        return None
+
+    def _descend(self, chain: Chain, at: int, number: int, level: int, allowed: int | None) -> int:
+        """The quietest cell of a level in a clean one on nodes that may be used."""
+        while at > level:
+            fan, at = chain.fans[at - 1], at - 1
+            children = ((1 << fan) - 1) << number * fan
+            number = next(
+                child
+                for child in chain.quietest(at, children)
+                if allowed is None or any(allowed >> node & 1 for node in chain.nodes_in(at, child))
+            )
+        return number
+
+    def _leaves_enough(self, chain: Chain, level: int, number: int) -> bool:
+        """Whether as many cells as before have a place if this one is taken for one that is owed."""
+        before = chain.shortage()
+        chain.take(level, number)
+        chain.demand[level] -= 1
+        after = chain.shortage()
+        chain.demand[level] += 1
+        chain.give(level, number)
+        return all(now <= then for now, then in zip(after, before, strict=True))
+
+    # ---- what is owed -------------------------------------------------------------------------------------------
+
+    def doomed(self, domain: Domain, level: int) -> int:
+        """How many of a domain's cells of a level have no hardware left."""
+        lack = domain.chain.shortage()[level]
+        if not lack:
+            return 0
+        name = domain.chain.spec.name
+        sharers = [
+            each
+            for domains in self._domains.values()
+            for each in domains
+            if each.chain.spec.name == name and each.unbound[level]
+        ]
+        sharers.sort(key=lambda each: -each.cells[level])
+        doomed = dict.fromkeys(map(id, sharers), 0)
+        while lack:
+            for each in sharers:
+                if lack and doomed[id(each)] < each.unbound[level]:
+                    doomed[id(each)] += 1
+                    lack -= 1
+        return doomed.get(id(domain), 0)
+
+    def may_take(self, cards: Iterable[tuple[str, int]]) -> bool:
+        """Whether all that is owed would still have a place if what cannot leave took these cards. Changes nothing."""
+        taken: list[tuple[Chain, int]] = []
+        before = {name: chain.shortage() for name, chain in self.chains.items()}
+        is_free = True
+        for name, leaf in cards:
+            chain = self.chains[name]
+            if chain.bound_cell(leaf) is not None:
+                is_free = False
+                break
+            chain.lose(leaf)
+            taken.append((chain, leaf))
+        if is_free:
+            touched = {chain.spec.name: chain for chain, _ in taken}
+            is_free = all(
+                now <= then
+                for name, chain in touched.items()
+                for now, then in zip(chain.shortage(), before[name], strict=True)
+            )
+        for chain, leaf in taken:
+            chain.regain(leaf)
+        return is_free
+
+    def spare_nodes(self, chain: Chain) -> int:
+        """Nodes of a chain of which what cannot leave may take a card, as bits."""
+        spare = 0
+        for level in range(chain.top + 1):
+            cells = chain.clean[level]
+            if not cells:
+                continue
+            first = (cells & -cells).bit_length() - 1
+            if not self.may_take([(chain.spec.name, first * chain.size[level])]):
+                continue
+            while cells:
+                cell = (cells & -cells).bit_length() - 1
+                cells &= cells - 1
+                for node in chain.nodes_in(level, cell):
+                    spare |= 1 << node
+        return spare
+
+    def domains_of(self, cluster: str, pin: str | None) -> list[Domain]:
+        """What a cluster is owed, pinned apart; with None all of it, pinned cells first."""
+        if pin is not None:
+            return self._domains.get((cluster, pin), [])
+        return [each for (name, _), domains in self._domains.items() if name == cluster for each in domains]
