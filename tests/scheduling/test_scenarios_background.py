@@ -319,6 +319,7 @@ def test_no_other_job_waits_that_would_start_in_the_place_of_background_work(dat
         ordering=data.draw(st.sampled_from(("default", "fair", "fifo"))),
         preempt=data.draw(st.booleans()),
         preempt_by_priority=data.draw(st.booleans()),
+        reserve=False,  # a job that is kept off reserved nodes takes nobody's place there
     )
     cards = data.draw(st.lists(st.sampled_from((1, 2, 4)), min_size=1, max_size=3))
     pool = Pool(suspends=data.draw(st.booleans()), turn_s=0.0)
