@@ -108,9 +108,12 @@ class RandomReservations:
     def ask_for_guarantees(self) -> None:
         """Each team asks for all that it is guaranteed, and has it when whoever is asked to leave has left.
 
-        What is kept for it, and not used, is part of that.
+        What is kept for it, and not used, is part of that. With ``fifo`` whoever is first and finds no room keeps all
+        others waiting, guaranteed or not.
         """
         world = self.world
+        if world.core.settings.ordering == "fifo":
+            return
         for team in TEAMS:
             world.submit(*(single(self.name(), queue=team, priority=Priority.LOW) for _ in range(self.half)))
         self.go_to(world.now + 700.0)

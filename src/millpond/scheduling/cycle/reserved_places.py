@@ -7,7 +7,7 @@ may start there it does not count meanwhile. Nodes of which some cards alone are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class ReservedPlaces:
             allowed: (nodes,), 0 keeps a node out.
         """
         state, least_milli = self._state, record.demand.least_amount.gpu_milli
-        if not state.reserved.requires(record) and self._left_by_those_who_wait(room) < least_milli:
+        if not leaves_enough(state, room, self._unused[room.wanted.name], record, least_milli):
             return None
         self._count(room, -1)
         queued, mask = record.queued(), self._mask_of(room)
@@ -98,12 +98,6 @@ class ReservedPlaces:
             unused.update({name: left[index[name]] for name in unused})
         self._count(room, 1)
         return placed
-
-    def _left_by_those_who_wait(self, room: ReservedRoom) -> int:
-        """How much of the cards that are left, in milli, those do not need who wait for this reservation alone."""
-        name, lines = room.wanted.name, self._state.waiting.lines.values()
-        waiting = (entry[2] for line in lines if line[0][2].job.reservation == name for entry in line)
-        return sum(self._unused[name].values()) - sum(record.demand.least_amount.gpu_milli for record in waiting)
 
     def _mask_of(self, room: ReservedRoom) -> NodeMask:
         """(nodes,), 1 where some of its cards are left."""
@@ -225,6 +219,20 @@ def charge_reserved(state: State, record: JobRecord) -> None:
     places.count_ahead(record, 1)
 
 
+def leaves_enough(state: State, room: ReservedRoom, unused: Mapping[str, int], record: JobRecord, milli: int) -> bool:
+    """Whether a job that takes so much of the reserved cards leaves enough to those who wait for these alone.
+
+    Args:
+        unused: how much of the cards of each node is left, in milli.
+    """
+    name = room.wanted.name
+    if record.job.reservation == name:
+        return True
+    lines = (line for line in state.waiting.lines.values() if line[0][2].job.reservation == name)
+    needed = sum(entry[2].demand.least_amount.gpu_milli for line in lines for entry in line)
+    return sum(unused.values()) - needed >= milli
+
+
 def note_start(state: State, record: JobRecord) -> None:
     """A job has started: it uses the first of the reservations whose cards it has alone, if it may.
 
@@ -235,7 +243,10 @@ def note_start(state: State, record: JobRecord) -> None:
         unused = state.reserved.unused(room, state.running, state.cluster)
         left = {index[name]: milli for name, milli in unused.items()}
         placed = [(task, task.holding) for task in record.tasks if task.holding is not None]
-        if all(milli <= left.get(node, -1) for node, milli in _milli_on(placed).items()):
+        fits = all(milli <= left.get(node, -1) for node, milli in _milli_on(placed).items())
+        if fits and leaves_enough(
+            state, room, unused, record, record.amount_of([task for task, _ in placed]).gpu_milli
+        ):
             room.users[record.id] = record.attempt
             return
 
