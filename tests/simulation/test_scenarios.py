@@ -232,6 +232,7 @@ def test_rows_of_the_case_of_four_shared_machines(aistation: dict[str, RowFigure
     assert before.tasks_per_week == pytest.approx(160, abs=2)
     assert before.refused_sessions == 18 * 5 * 4
     assert before.cards.used_hours_on_working_days == pytest.approx(14.4)
+    assert before.cards.utilisation_percent == pytest.approx(100 * 60 / 168, abs=0.1)  # 0.9 and 0.1 for 60 hours each
     assert 366 <= split.tasks_per_week <= 368
     for row in (split, millpond, aistation["millpond-trouble"]):
         assert row.refused_sessions == 0
