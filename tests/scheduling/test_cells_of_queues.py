@@ -206,3 +206,16 @@ def test_more_cells_than_there_are_machines_are_refused_and_nothing_changes() ->
     world.tell(QueueChanged(world.now, owed("others", 8, cells={"node": 1})))
     world.submit(single("mine", 8, queue="lab"), single("theirs", 8, queue="others"))
     assert world.running() == {"mine", "theirs"}
+
+
+def test_why_names_the_cell_that_no_hardware_is_left_for() -> None:
+    world = World(*machines(1), queues=(LAB, queue("others")))
+    world.tell(DeviceHealthChanged(world.now, "n0", "n0-3", DeviceHealth.FAULTY, "ECC"))
+    world.submit(single("big", 8, queue="lab"))
+    assert "of the cells of queue lab no healthy hardware is there for 1 x node" in world.why("big").summary
+
+
+def test_why_says_what_keeps_work_off_that_cannot_leave() -> None:
+    world = World(*machines(1), queues=(owed("lab", 4, cells={"node": 1}), queue("others", guarantee=4)))
+    world.submit(single("stays", 1, queue="others", preemptible=False))
+    assert "stays off 1 node whose cards are owed as cells" in world.why("stays").summary

@@ -21,6 +21,7 @@ from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.explaining import estimate
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
+from millpond.scheduling.explaining.cells import with_cells
 from millpond.scheduling.explaining.cordon_reasons import closed_for
 from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.infeasibility import Infeasibility
@@ -186,7 +187,8 @@ class Explainer:
             return self._room_being_made(record)
         with turn_of(self._state, self._claims, record):
             first = first_in_the_way(self._state, self._claims, record)
-            return self._explain_waiting(record) if first is None else self._behind(first)
+            reason = self._explain_waiting(record) if first is None else self._behind(first)
+        return with_cells(self._state, record, reason)
 
     def _out_of_hours(self, record: JobRecord) -> Reason:
         """It waits for its window, in no line."""

@@ -15,6 +15,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.resources import Amount
 from millpond.model.tenants import ROOT_QUEUE, Queue
 from millpond.specs.config.pools import Registries
+from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import Cpus, Memory, Name
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Shortened, Strict, or_short
@@ -27,7 +28,7 @@ def _cell_level(text: str) -> str:
     try:
         return CellCount(text, 1).level
     except InvalidInputError as error:
-        raise ValueError(str(error)) from error
+        raise BadValueError(error.cause, error.remedy) from error
 
 
 CellLevel = Annotated[str, AfterValidator(_cell_level)]

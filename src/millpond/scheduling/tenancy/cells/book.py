@@ -275,6 +275,18 @@ class CellBook:
         """Whose cells jobs of a queue may use: its own, then those of the queues above."""
         return self._clusters.get(queue, ()) if self.allocator is not None and not self.stale else ()
 
+    def lacking(self, queue: str) -> list[CellCount]:
+        """Cells that a queue is owed, and is not using, for which there is no hardware now."""
+        lacking: dict[str, int] = {}
+        for cell in self.missing.get(queue, ()):
+            lacking[cell.level] = lacking.get(cell.level, 0) + cell.count
+        for domain in () if self.allocator is None else self.allocator.domains_of(queue, ""):
+            for level in lower_first(domain.unbound):
+                name, doomed = domain.chain.spec.levels[level], self._allocator.doomed(domain, level)
+                if doomed:
+                    lacking[name] = lacking.get(name, 0) + doomed
+        return [CellCount(level, count) for level, count in lacking.items()]
+
     def _stake(self, record: JobRecord, holding: Holding) -> Stake:
         """The right that a holding which is not entered has to its cards now."""
         use = None
