@@ -52,6 +52,19 @@ def test_a_queue_is_added_changed_and_deleted(world: AuthWorld) -> None:
     assert add(world, "lab").json()["version"] == 5, "versions go on, so that an old one never fits again"
 
 
+def test_a_limit_below_what_is_held_is_taken_and_the_answer_names_each_resource_that_is_beyond_it(
+    world: AuthWorld,
+) -> None:
+    job = world.submit("max", gpus=1, cpus=8, memory="16GiB")
+    world.settled()
+    answer = change(world, "vision", limit={"gpus": 4, "cpus": 6, "memory": "4GiB"})
+    assert answer.json()["effects"] == [
+        "vision holds 8 CPUs, 2 beyond its limit: nothing more of it starts, and nothing is ended",
+        "vision holds 16 GiB of memory, 12 GiB beyond its limit: nothing more of it starts, and nothing is ended",
+    ]
+    assert world.client("max").get(f"{API}/jobs/{job}").json()["state"] in ("starting", "running")
+
+
 def test_running_work_goes_on_and_the_answer_says_what_is_borrowed_now(world: AuthWorld) -> None:
     change(world, "vision", guarantee=4)
     job = world.submit("max", gpus=4)

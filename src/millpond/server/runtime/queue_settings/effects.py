@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from millpond.model.amounts import milli_text
-from millpond.model.resources import CARD_MILLI
-from millpond.scheduling.explaining.wording import gpus_text
+from millpond.model.amounts import memory_text, milli_text
+from millpond.model.resources import CARD_MILLI, Amount
+from millpond.scheduling.explaining.wording import cpus_text, gpus_text
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 
 
@@ -26,9 +26,9 @@ def effects_of(before: Sequence[QueueStatus], after: Sequence[QueueStatus]) -> I
             verb = "is" if now == CARD_MILLI else "are"
             yield f"{milli_text(now)} of {_cards(used)} that {name} holds {verb} borrowed now{was}"
         limit = status.queue.limit
-        if limit is not None and limit != limits.get(name) and used > limit.gpu_milli:
-            beyond = f"{name} holds {gpus_text(used)}, {milli_text(used - limit.gpu_milli)} beyond its limit"
-            yield f"{beyond}: nothing more of it starts, and nothing is ended"
+        if limit is not None and limit != limits.get(name):
+            for beyond in _beyond(limit, status.work.held):
+                yield f"{name} holds {beyond} beyond its limit: nothing more of it starts, and nothing is ended"
 
     shortage = shortage_of(after)
     if shortage and shortage != shortage_of(before):
@@ -45,6 +45,16 @@ def shortage_of(statuses: Sequence[QueueStatus]) -> str:
     return (
         f"{milli_text(missing)} of {gpus_text(share.guaranteed)} that are guaranteed {verb} on no machine that is open"
     )
+
+
+def _beyond(limit: Amount, held: Amount) -> Iterator[str]:
+    """Of what more is held than a limit allows, and how much more; CPUs and memory count where it names them."""
+    if held.gpu_milli > limit.gpu_milli:
+        yield f"{gpus_text(held.gpu_milli)}, {milli_text(held.gpu_milli - limit.gpu_milli)}"
+    if 0 < limit.cpu_milli < held.cpu_milli:
+        yield f"{cpus_text(held.cpu_milli)}, {milli_text(held.cpu_milli - limit.cpu_milli)}"
+    if 0 < limit.memory_mib < held.memory_mib:
+        yield f"{memory_text(held.memory_mib)} of memory, {memory_text(held.memory_mib - limit.memory_mib)}"
 
 
 def _borrowed(status: QueueStatus) -> int:
