@@ -125,3 +125,16 @@ def keep_busy(task: Task, graph: bool = False) -> None:
         task.program.send("busy", 0, FOR_EVER_MS, number)
     else:
         task.program.send("busy", KERNEL_NS, FOR_EVER_MS)
+
+
+def begin_at_once(task: Task, command: str, *numbers: int) -> None:
+    """Returns when the program is at it, before any time of the test's own has passed."""
+    assert task.program is not None
+    before = last_launch_ns(task)
+    task.program.send(command, *numbers)
+    until(lambda: last_launch_ns(task) != before)
+
+
+def last_launch_ns(task: Task) -> int:
+    """When the task launched last, by its gate."""
+    return sum(process.last_launch_ns for process in task.region.usage().processes.values())

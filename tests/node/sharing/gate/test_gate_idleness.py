@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, until
+from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once, last_launch_ns
 
 FIRST_S = 0.1
+FOUND_OUT_S = 0.4
 FIRST_POINTS = 5.0
 LATER_S, POINTS = 0.5, 3.0
 FOR_EVER_S = 1e6
@@ -81,6 +82,9 @@ OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {
     "short kernels, then not so short ones": ([300, 700], [QUARTER, QUARTER], [MORE, MORE], [40, 60]),
     "short kernels, then all that there is": ([100, 900], [QUARTER, QUARTER], [MORE, KERNEL_NS], [10, 90]),
     "long kernels, then short ones": ([500, 500], [KERNEL_NS, KERNEL_NS], [QUARTER, KERNEL_NS], [25, 75]),
+    "not so short kernels, then shorter ones": ([300, 700], [MORE, KERNEL_NS], [QUARTER, KERNEL_NS], [25, 75]),
+    "short and long kernels, then only long ones": ([100, 900], [QUARTER, KERNEL_NS], [KERNEL_NS, KERNEL_NS], [10, 90]),
+    "short and long kernels, the other way round": ([300, 700], [QUARTER, KERNEL_NS], [KERNEL_NS, MORE], [40, 60]),
 }
 
 
@@ -89,7 +93,7 @@ def test_a_program_that_does_something_else_when_it_comes_back_is_found_out(
     timed_card: GatedCard, guarantees: list[int], before_ns: list[int], after_ns: list[int], wanted: list[float]
 ) -> None:
     tasks = come_back(timed_card, guarantees, before_ns, after_ns)
-    timed_card.pass_time(3)
+    timed_card.pass_time(FOUND_OUT_S)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks)
 
@@ -101,27 +105,36 @@ def come_back(
     card.driver.set("launch_ns", LAUNCH_NS)
     tasks = card.programs(*[{"guarantee_milli": each} for each in guarantees])
     for task, kernel_ns in zip(tasks, before_ns, strict=True):
-        begin_at_once(task, kernel_ns, 100)
-        card.pass_time(0.2)
-        assert task.program is not None
-        task.program.answer()
+        begin_at_once(task, "busy", kernel_ns, 100)
+        rest_after(card, task)
     for task, kernel_ns in zip(tasks, after_ns, strict=True):
-        begin_at_once(task, kernel_ns, FOR_EVER_MS)
+        begin_at_once(task, "busy", kernel_ns, FOR_EVER_MS)
     return tasks
+
+
+def test_a_few_short_launches_do_not_pass_for_what_a_program_wants(timed_card: GatedCard) -> None:
+    timed_card.driver.set("launch_ns", LAUNCH_NS)
+    tasks = timed_card.programs({"guarantee_milli": 100}, {"guarantee_milli": 900})
+    for task in tasks:
+        begin_at_once(task, "launch", QUARTER, 100)
+        rest_after(timed_card, task)
+    for task in tasks:
+        begin_at_once(task, "busy", MORE, FOR_EVER_MS)
+    timed_card.pass_time(FOUND_OUT_S)
+    assert points(timed_card, tasks, LATER_S) == pytest.approx([40, 60], abs=POINTS)
+
+
+def rest_after(card: GatedCard, task: Task) -> None:
+    """Until what it was asked for is done, and it counts as idle."""
+    assert task.program is not None
+    card.pass_time(0.2)
+    task.program.answer()
 
 
 def points(card: GatedCard, tasks: Sequence[Task], seconds: float) -> list[float]:
     before = card.busy_ns(tasks)
     card.pass_time(seconds)
     return [(now - then) / seconds / 1e7 for now, then in zip(card.busy_ns(tasks), before, strict=True)]
-
-
-def begin_at_once(task: Task, kernel_ns: int, milliseconds: int) -> None:
-    """Returns when the program is at it, before any of its time has passed."""
-    assert task.program is not None
-    before = last_launch_ns(task)
-    task.program.send("busy", kernel_ns, milliseconds)
-    until(lambda: last_launch_ns(task) != before)
 
 
 def stretch_s(name: str, phases: Sequence[tuple[str, float]]) -> float:
@@ -134,7 +147,3 @@ def begin(card: GatedCard, task: Task, seconds: float) -> None:
     before = last_launch_ns(task)
     task.program.send("busy", KERNEL_NS, round(seconds * 1000))
     card.until(lambda: last_launch_ns(task) != before)
-
-
-def last_launch_ns(task: Task) -> int:
-    return sum(process.last_launch_ns for process in task.region.usage().processes.values())

@@ -22,6 +22,7 @@
 #define PROBE_NS 20000000ull   // after which the length of launches that never queue is looked at again
 #define LATE_NS 4000000ull     // for each who wants the card, and several times what it should take: a batch is late
 #define LATE_TIMES 4
+#define MOST_UNSURE 16         // batches of one that comes back, after which what its launches take is known in any case
 #define STOP_NS 300000000ull   // at the end of the process, for a collector that the driver keeps
 
 struct batches batches = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -187,6 +188,16 @@ static bool take_span(const struct batch *batch, uint64_t *span) {
     return !result;
 }
 
+void collector_return(void) { batches.unsure = MOST_UNSURE; }
+
+// Whether launches take something else than before the slice was idle: longer than others' turns on the card make it.
+static bool has_changed(uint64_t work, uint64_t known, uint64_t now) {
+    if (!batches.unsure || !work) return false;
+    bool changed = work > (2 + turn_others(now)) * known;
+    batches.unsure = changed ? batches.unsure - 1 : 0;
+    return changed;
+}
+
 // Learns from a batch's span, and says how long its launches had the card: as measured while the slice was alone, else as
 // launches like these are known to take.
 static uint64_t measure(const struct batch *batch, uint64_t span, uint64_t now) {
@@ -196,7 +207,8 @@ static uint64_t measure(const struct batch *batch, uint64_t span, uint64_t now) 
     bool guess = !work && !known;
     bool shared = batch->floor || batch->shared || turn_shared(now) || (!is_queued(batch) && turn_settles(batch->began_ns));
     bool alone = !shared || !known;
-    struct reading reading = {guess ? span : work, batch->size, is_queued(batch), shared, batch->floor || turn_contended(now)};
+    bool changed = has_changed(work, known * batch->size, now), contended = batch->floor || (turn_contended(now) && !changed);
+    struct reading reading = {guess ? span : work, batch->size, is_queued(batch), shared, contended};
     if (work && lane->guessed && !shared) {
         *estimate = (struct estimate){0};
         alone = true;

@@ -16,6 +16,7 @@ struct batches {
     _Atomic uint32_t admitting, resting;    // threads that wait to launch, and of those the ones that wait for time
     _Atomic uint32_t ended;                 // futex: the collecting thread is gone
     _Atomic bool stops;                     // the process ends: nothing is measured any more
+    unsigned unsure;                // batches up to which it is unsure whether launches take what they took before
     bool collecting, asleep;                // whether the thread runs, and whether it waits for work
 };
 extern struct batches batches;
@@ -26,6 +27,7 @@ void collector_open(struct lane *lane, struct batch batch);
 void collector_join(struct lane *lane, uint64_t expected_ns);  // one launch more in the open batch
 void collector_close(struct lane *lane);  // the open batch, if all its launches have been made
 void collector_cut(struct lane *lane);    // no more launches in the open batch, and it is closed if none is under way
+void collector_return(void);              // the slice comes back from idleness
 void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now);
 
 bool collector_is_late(uint64_t now);      // the oldest batch, by far

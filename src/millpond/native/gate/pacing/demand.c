@@ -8,6 +8,7 @@
 #define WINDOW_NS 30000000ull
 #define FIRST_WINDOW_NS 5000000ull // while nothing is known, or more is used than that
 #define KNOWN_NS 2000000000ull
+#define QUEUE_NS 15000000ull      // without a launch that did not have to wait: then more is wanted of the card than there is
 #define MOST_CORRECTIONS 4
 #define NEARLY_MILLI 800u         // whoever uses so much uses it all: turns begin and end with a pause
 
@@ -25,8 +26,17 @@ static bool corrected;         // what was counted in the window is not what it 
 static unsigned corrections;   // windows in a row of which that is so
 static uint64_t alone_milli;  // what it would use, as seen when nobody was in its way
 static bool hindered;
+static uint64_t queued_from_ns;  // since when all work of this process had to wait for earlier work; 0 when the last did not
+static bool remembered;          // what is known is from before the slice was idle, and was not in doubt since
 
 bool demand_is_hindered(void) { return hindered; }
+
+// What is remembered is seen not to hold: the next turn is the slice's alone, and says.
+static void forget(void) {
+    remembered = false;
+    gate.card->member[gate.member].demand_until_ns = 0;
+    demand_drop();
+}
 
 // What was launched over a span, of the card's time and of its thread's.
 static void say(uint64_t busy_ns, uint64_t span, uint64_t now, bool beside) {
@@ -35,6 +45,10 @@ static void say(uint64_t busy_ns, uint64_t span, uint64_t now, bool beside) {
     uint64_t found = busy_ns < span ? busy_ns * WHOLE_CARD / span : WHOLE_CARD, known = demand_of(member, now);
     uint64_t said = found > NEARLY_MILLI || delayed_ns > busy_ns / 2 ? WHOLE_CARD : found;
     hindered = beside && known < WHOLE_CARD && found * 4 < known * 3;
+    if (hindered && remembered && windows++) {
+        forget();
+        return;
+    }
     // Beside others work waits for theirs, and it could use more than comes of it; but they may have some of what it leaves.
     if (hindered) member->demand_milli = (alone_milli + found) / 2;
     if (beside && known < WHOLE_CARD && found * 8 <= known * 9) return;
@@ -42,6 +56,10 @@ static void say(uint64_t busy_ns, uint64_t span, uint64_t now, bool beside) {
     member->demand_milli = windows++ || said > known ? said : known;
     member->demand_until_ns = now + KNOWN_NS;
     alone_milli = member->demand_milli;
+}
+
+void demand_question(uint64_t now) {
+    if (remembered && queued_from_ns && now - queued_from_ns > QUEUE_NS) forget();
 }
 
 void demand_begin(uint64_t now) {
@@ -79,6 +97,8 @@ void demand_drop(void) { gate.usage->demand_from_ns = 0; }
 void demand_resume(void) {
     demand_drop();
     windows = 0;
+    queued_from_ns = 0;
+    remembered = true;
 }
 
 void demand_end(uint64_t now, bool beside) { take(now, 0, 0, beside); }
@@ -90,6 +110,8 @@ void demand_look(uint64_t now, bool beside) {
 }
 
 void demand_count(uint64_t began_ns, uint64_t launched_ns, uint64_t busy_ns, bool delayed) {
+    if (!delayed) queued_from_ns = 0;
+    else if (!queued_from_ns) queued_from_ns = began_ns;
     uint64_t from = gate.usage->demand_from_ns;
     if (!from || began_ns < from) return;
     // Not from the middle of a batch.

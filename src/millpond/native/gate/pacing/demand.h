@@ -16,6 +16,9 @@ void demand_end(uint64_t now, bool beside);
 void demand_excuse(uint64_t nanoseconds);  // for which the gate itself kept a thread from launching
 void demand_correct(void);  // what a launch is taken to need was wrong: so is what was counted in the window by it
 void demand_drop(void);               // it says nothing: the slice rested, or others were in its way
+// Going beside others without turns, it should find the card idle now and then: if not, what is remembered of the time before
+// it was idle does not hold, and the next turn is the slice's alone, and says.
+void demand_question(uint64_t now);
 void demand_resume(void);             // it was idle, and may do something else from now on
 // Work that a thread launched from one instant to another. Delayed: by earlier work.
 void demand_count(uint64_t began_ns, uint64_t launched_ns, uint64_t busy_ns, bool delayed);

@@ -20,6 +20,7 @@
 #define ALONE_NS 8000000ull           // work in flight while nobody else wants the card: whoever joins has to wait for it
 #define QUIET_NS 4000000ull           // and while a higher class has been silent for some seconds
 #define LONGEST_WORK_NS 100000000ull  // beyond which what seems to be in flight may be a dead process's
+#define UNSURE_LAUNCHES 4             // in flight beside others while it is unsure what they take
 #define DRAIN_NAPS 2
 #define DRAIN_NAP_NS 1000ull
 #define PAUSE_NAP_NS 1000000ull
@@ -59,6 +60,9 @@ static uint64_t in_flight_ns(uint64_t each_ns, uint64_t now) {
     return each_ns <= longest && 2 * each_ns > most ? 2 * each_ns : most;
 }
 
+// Whether what launches take may have changed while the slice was idle, which is others' loss.
+static bool is_unsure(uint64_t now) { return batches.unsure && turn_others(now); }
+
 // What a launch is expected to take.
 static uint64_t expected_of(struct lane *lane, const void *graph) {
     uint64_t estimate = lane_estimate(lane, graph)->ns;
@@ -79,6 +83,7 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, bool 
     if (lane->held || lane_is_full(lane) || measured >= PENDING) return wait_for(FOR_WORK, 0);
     if (slot->in_flight && slot->in_flight + 2 * measured > DEEPEST) return wait_for(FOR_WORK, 0);
     if (collector_is_late(now)) return wait_for(FOR_WORK, 0);
+    if (is_unsure(now) && slot->in_flight >= UNSURE_LAUNCHES) return wait_for(FOR_WORK, 0);
     uint64_t ahead = budget_limit_wait(now, outstanding), gap = UINT64_MAX;
     if (ahead && !budget_in_flight(now)) turn_away(now, ahead);
     else turn_active(now, outstanding);
@@ -136,7 +141,7 @@ static bool admit(struct lane *lane, const void *graph, uint32_t size) {
 // Launches that lie apart are measured one by one, and those of so many streams that their batches would fill the books.
 static uint32_t batch_size(const struct lane *lane, const void *graph, uint64_t estimate, bool apart) {
     uint64_t now = gate_now(), size, most = turn_contended(now) ? CONTENDED_LAUNCHES : BATCH_LAUNCHES;
-    if (graph || !estimate || apart || lane->probe || batches.open > PENDING / 2) return 1;
+    if (graph || is_unsure(now) || !estimate || apart || lane->probe || batches.open > PENDING / 2) return 1;
     uint64_t in_flight = in_flight_ns(estimate, now), each = estimate > lane->host_ns ? estimate : lane->host_ns;
     size = (in_flight < 4 * BATCH_NS ? in_flight / 4 : BATCH_NS) / each;
     return size < 1 ? 1 : size > most ? (uint32_t)most : (uint32_t)size;

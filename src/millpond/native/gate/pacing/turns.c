@@ -8,6 +8,7 @@
 #include "turns.h"
 
 #include "budget.h"
+#include "collector.h"
 #include "demand.h"
 
 #define ACTIVE_NS 20000000ull         // how long after its last work a slice still counts as wanting the card
@@ -124,6 +125,7 @@ void turn_active(uint64_t now, uint64_t outstanding_ns) {
     if (until < now) {
         join();
         demand_resume();
+        collector_return();
     } else if (until < now + ACTIVE_NS - REST_NS && !is_waiting(member, now)) {
         forgo_saved(QUANTUM_NS, now);  // it rested a little
     }
@@ -167,8 +169,10 @@ static void keep_up(uint64_t now) {
 void turn_charge(uint64_t busy_ns, uint64_t now) {
     self()->virtual_ns += weighted(busy_ns);
     if (room_milli) budget_charge_fill(busy_ns, now, room_milli);
+    bool contended = turn_contended(now);
+    if (modest || !contended) demand_question(now);
     bool shares = beside || (held_since_ns && !is_exclusive(self(), now));
-    if (!turn_contended(now)) join();
+    if (!contended) join();
     else if (shares && (!room_milli || modest)) keep_up(now);
     else forgo_saved(LONGEST_DEBT_NS, now);
 }
