@@ -17,6 +17,7 @@ from millpond.model.events import DeviceHealthChanged, NodeJoined, NodeLost, Que
 from millpond.model.states import JobState
 from millpond.model.tenants import Queue
 from millpond.model.workloads import Priority
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.cells.book import CellBook
 from millpond.scheduling.tenancy.cells.chains import Chain
@@ -145,17 +146,22 @@ def check_chain(chain: Chain) -> None:
             assert not all(chain.clean[level] >> cell & 1 for cell in range(parent * fan, (parent + 1) * fan))
 
 
+def is_wholly_in_cells(job: JobRecord) -> bool:
+    """A gang of which a task is a visitor elsewhere leaves with that."""
+    return bool(job.tasks) and all(task.holding is not None and task.holding.is_in_cell for task in job.tasks)
+
+
 def walk(seed: int, steps: int) -> None:
     one = Walk(seed)
     for _ in range(steps):
-        in_cells = {
-            job.id: job.queue for job in one.world.core.jobs.values() if book_of(one.world.core).is_in_cells(job)
-        }
-        before = len(one.world.decisions)
+        in_cells = {job.id: job.queue for job in one.world.core.jobs.values() if is_wholly_in_cells(job)}
+        before, heard = len(one.world.decisions), len(one.world.log)
         one.step()
         one.check()
+        if any(isinstance(event, QueueChanged | NodeJoined | NodeLost) for event in one.world.log[heard:]):
+            continue  # what was in cells may have lost its right to them
         for stop in (each for each in one.world.decisions[before:] if isinstance(each, Stop)):
-            if stop.job in in_cells and stop.for_job and not book_of(one.world.core).stale:
+            if stop.job in in_cells and stop.for_job:
                 assert one.world.core.jobs[stop.for_job].queue == in_cells[stop.job], "its own queue alone"
 
 

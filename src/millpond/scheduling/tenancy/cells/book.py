@@ -119,8 +119,11 @@ class CellBook:
         self.stale = False
         tree = [node.queue for node in queues.by_name.values()]
         cells = [cell for queue in tree for cell in queue.cells]
-        self.allocator, self.missing = None, {}
+        had_any, self.allocator, self.missing = self.allocator is not None, None, {}
         if not cells and not any(queue.pinned for queue in tree):
+            for record in running if had_any else ():
+                for holding in _holdings(record):
+                    holding.is_in_cell = False
             return
         nodes = [node for node in self._cluster.nodes if node is not None]
         kinds = kinds_of(nodes, [*cells, CellCount("node", 1)])
