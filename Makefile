@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Where bytecode is not kept, each of the hundreds of programs that tests start would be compiled anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev up down test test-long lint types imports check clean
+.PHONY: help install dev up down test test-long test-compiled lint types imports check clean
 
 help:
 	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
@@ -23,6 +23,7 @@ help:
 	@echo 'make down      stop that server and its jobs, and nothing else'
 	@echo 'make test      the tests, in under four minutes; they need no outside service'
 	@echo 'make test-long whole walks and whole benchmarks, some minutes more'
+	@echo 'make test-compiled  the tests of the scheduler, on the compiled one'
 	@echo 'make check     lint, types, import rules, tests'
 
 install: $(VENV)/.installed
@@ -62,6 +63,12 @@ test: dev
 test-long: dev
 	$(BIN)/pytest --numprocesses 2 --dist worksteal -m long
 
+# The scheduler as `pond compile` makes it: some three minutes of the compiler, once for its sources, then the tests.
+test-compiled: dev
+	$(BIN)/pond compile
+	MILLPOND_CORE=compiled $(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long and not sources' \
+	    tests/scheduling tests/simulation
+
 lint: dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -72,7 +79,7 @@ types: dev
 imports: dev
 	$(BIN)/lint-imports
 
-check: lint types imports test test-long
+check: lint types imports test test-compiled test-long
 
 clean: down
 	rm -rf $(VENV) .millpond build dist

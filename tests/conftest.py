@@ -4,6 +4,7 @@ podman for those that ask."""
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
@@ -13,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("MILLPOND_CORE", "interpreted")  # whatever is compiled here for these sources
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from fake_driver.building import build as build_fake_driver

@@ -43,6 +43,7 @@ def judge(seed: int) -> tuple[list[Cause], list[str]]:
     return causes, [f"seed {seed}: {each}" for each in complaints]
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("seed", range(6))
 def test_causes_are_true_and_remedies_start_their_jobs(seed: int) -> None:
     _, complaints = judge(seed)
@@ -50,6 +51,7 @@ def test_causes_are_true_and_remedies_start_their_jobs(seed: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.sources
 @pytest.mark.parametrize("part", range(25))
 def test_causes_are_true_and_remedies_start_their_jobs_in_ten_thousand_answers(part: int) -> None:
     answers: list[Cause] = []

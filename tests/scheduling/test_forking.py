@@ -151,6 +151,7 @@ def test_what_runs_is_counted_for_fair_shares_once_whatever_policies_came_betwee
     assert rates() == before
 
 
+@pytest.mark.sources
 def test_copies_of_records_have_every_field() -> None:
     job = Job("j", (single("j").roles))
     record, demand = JobRecord(job, RequestClass(job), 1, 0.0), RequestClass(job)

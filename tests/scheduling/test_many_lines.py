@@ -27,6 +27,8 @@ from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 from millpond.simulation.kernel import Simulation
 
+pytestmark = pytest.mark.sources
+
 NEVER_MANY, ALWAYS_MANY = 1_000_000, -1
 
 

@@ -47,6 +47,7 @@ def test_preempted_jobs_do_their_work_and_their_overhead(ordering: str) -> None:
     assert history.held_s == pytest.approx(history.duration_s + history.overhead_s)
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("durations", KNOWLEDGE)
 @pytest.mark.parametrize("ordering", ["default", "srtf", "fair"])
 def test_a_log_that_was_stored_and_read_back_gives_the_identical_decisions(ordering: str, durations: str) -> None:

@@ -16,8 +16,6 @@ from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.holdings import RUNNING, Holding, counted
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
-_new = object.__new__
-
 BY_REQUEST = "request"
 """``JobRecord.suspended_by`` of work that was suspended on request."""
 
@@ -88,7 +86,7 @@ class TaskRecord:
 
     def copy(self) -> TaskRecord:
         """The same task in a twin of its scheduler, with holdings of its own."""
-        twin = _new(TaskRecord)
+        twin = TaskRecord.__new__(TaskRecord)
         twin.holding = None if self.holding is None else self.holding.copy()
         twin.vacating = None if self.vacating is None else self.vacating.copy()
         twin.number = self.number
@@ -248,7 +246,7 @@ class JobRecord:
         Args:
             demand: the twin's own.
         """
-        twin = _new(JobRecord)
+        twin = JobRecord.__new__(JobRecord)
         twin.demand, twin.line = demand, ()
         if self._tasks is not None:
             self._common_tasks, self._tasks = self._tasks, None

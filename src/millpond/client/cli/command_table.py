@@ -88,6 +88,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "backup": _here("server.backup:backup", "Write the server's state to a file."),
         "verify": _here("server.verify:command", "Decide again what the log of a server says, and compare."),
         "restore": _here("server.backup:restore", "Restore a backup into an empty state directory."),
+        "compile": _here("server.compile:command", "Compile the scheduler: twice as fast."),
         "service": _here("server.service:command", "Install the server as a systemd service."),
         "completion": _here("server.completion:command", "Print the completion script of a shell."),
         "webhooks": _here("cluster.webhooks:command", "List webhook deliveries."),

@@ -242,7 +242,7 @@ def give_claims(plain: Sequence[Any], state: State, claims: Claims) -> None:
         claims.put(job, Claim(placed, leaving, Cause(cause), any(asks)))  # not written at first
 
 
-def _heap(by_instant: Sequence[tuple[float, str]], state: State) -> list[tuple[float, int, JobRecord]]:
+def _heap(by_instant: Sequence[Sequence[Any]], state: State) -> list[tuple[float, int, JobRecord]]:
     """As ``_by_instant`` wrote it, without jobs that are gone."""
     heap = [(at, state.jobs[job].sequence, state.jobs[job]) for at, job in by_instant if job in state.jobs]
     heapq.heapify(heap)
@@ -369,11 +369,15 @@ def _leave(state: State, task: TaskRecord, holding: Holding, hold: int, devices:
     cluster.change(task.vacating, HoldState(hold))
 
 
+def _names(record: Settings | PreemptionCost) -> list[str]:
+    return [field.name for field in fields(record)]
+
+
 def _settings_plain(settings: Settings) -> dict[str, Any]:
     cost = settings.preemption_cost
-    plain = {name: getattr(settings, name) for name in settings.__slots__}
+    plain = {name: getattr(settings, name) for name in _names(settings)}
     plain["tiresias_thresholds_gpu_s"] = list(settings.tiresias_thresholds_gpu_s)
-    plain["preemption_cost"] = {name: getattr(cost, name) for name in cost.__slots__}
+    plain["preemption_cost"] = {name: getattr(cost, name) for name in _names(cost)}
     plain["typical_mix"] = [[to_plain(request), count] for request, count in settings.typical_mix]
     return plain
 

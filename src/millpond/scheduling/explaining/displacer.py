@@ -14,8 +14,9 @@ import numpy as np
 from millpond.scheduling.explaining.possible_jobs import Candidate, HeldRoom
 from millpond.scheduling.explaining.rooms import Rooms
 from millpond.scheduling.ordering.base import BoolArray
-from millpond.scheduling.ordering.default import COST_WEIGHT, MARGIN_GUESSED, MARGIN_KNOWN, aged_key
+from millpond.scheduling.ordering.default import COST_WEIGHT, MARGIN_GUESSED, MARGIN_KNOWN, PATIENCE
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.ordering.running import aged_key
 from millpond.scheduling.ordering.survival import BINS, EDGES
 from millpond.scheduling.reclaiming.preemption_budget import SAVED_UP_S
 from millpond.scheduling.reclaiming.roster import FloatArray
@@ -183,7 +184,7 @@ class Displacer:
         bins = np.minimum(np.searchsorted(_EDGES, service, side="right") - 1, BINS - 1)
         learnt = self._preemption.ranks[table[_SIZE_CLASS].astype(np.int64), bins]
         left = np.maximum(np.where(is_known, table[_WHOLE] - service, learnt), 1.0)
-        keys: FloatArray = aged_key(left, table[_WEIGHT], table[_WAITED], service)
+        keys: FloatArray = aged_key(left, table[_WEIGHT], table[_WAITED], service, PATIENCE)
         return keys, table[_CHARGE] + table[_LOSS] * run_s, is_known
 
     def _choose(

@@ -64,8 +64,7 @@ class Holding:
 
     def copy(self) -> Holding:
         """The same amounts of the same node, as a twin of the ledger has them."""
-        twin = Holding.__new__(Holding)
-        twin.node, twin.shape, twin.hold = self.node, self.shape, self.hold
-        twin.devices, twin.memory_mib, twin.takes_memory = self.devices, self.memory_mib, self.takes_memory
+        twin = Holding(self.node, self.shape, self.devices, self.memory_mib)
+        twin.hold = self.hold
         twin.stake, twin.is_in_cell = self.stake, self.is_in_cell
         return twin

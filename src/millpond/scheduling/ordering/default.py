@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from millpond.scheduling.ordering.guard import ShortWorkGuard
 from millpond.scheduling.ordering.line_table import LineTable
 from millpond.scheduling.ordering.running import (
     NOBODY_MOVES,
+    aged_key,
     displaceable,
     displaced_below,
     running_keys,
@@ -79,8 +80,6 @@ RANK_RISE = 1.1
 _ROUNDING = 1e-9
 """The bound of what may be displaced is too high by up to this part of a key, never too low."""
 
-Seconds = TypeVar("Seconds", float, FloatArray)
-
 
 class Default(Ordering):
     """Least predicted work left, aged."""
@@ -102,7 +101,7 @@ class Default(Ordering):
         attained = record.attained_s
         left, is_known = self.time_left.needed_s(record, now)
         waited = max(now - record.submitted_at - attained, 0.0)
-        key = aged_key(left, _weight(record.gpu_milli), waited, attained)
+        key = aged_key(left, _weight(record.gpu_milli), waited, attained, PATIENCE)
         due = now + AGEING_STEP * (waited + PATIENCE * (attained + left))
         return (key,), (MARGIN_KNOWN if is_known else MARGIN_GUESSED) * key, due
 
@@ -219,11 +218,6 @@ class Default(Ordering):
 def _move_gate(asked_cards: float, key: float) -> float:
     """The most that moving a job aside may cost per card of it, for a waiting job."""
     return COST_WEIGHT * MOVE_GATE * key / asked_cards if asked_cards >= LEAST_MOVING_CARDS else NOBODY_MOVES
-
-
-def aged_key(left_s: Seconds, weight: Seconds, waited_s: Seconds, attained_s: Seconds) -> Seconds:
-    """The key of a job, or (jobs,) of many, from the seconds left, the weight of the size, the wait and the service."""
-    return left_s * weight / (1.0 + waited_s / (PATIENCE * (attained_s + left_s)))
 
 
 @cache

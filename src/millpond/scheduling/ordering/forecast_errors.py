@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from statistics import NormalDist
 
 CAUTION = NormalDist().inv_cdf(0.9)
@@ -30,6 +29,9 @@ CLASS_WEIGHT = 8.0
 
 LEAST_SIGMA = 0.01
 
+Fit = tuple[float, float, float, float, list[list[float]]]
+"""Jobs; slope and value at 0 of the line; variance around it; the sums."""
+
 
 class ForecastErrors:
     """Sums over the jobs that had a forecast which did not claim to be certain."""
@@ -37,6 +39,7 @@ class ForecastErrors:
     def __init__(self) -> None:
         self._sums = [[0.0, 0.0, 0.0] for _ in range(CLASSES)]
         """By class: of 1, y, y², with y = ln actual - ln expected."""
+        self._known_fit: Fit | None = None
 
     def learn(self, expected_s: float, actual_s: float) -> None:
         """A job that was expected to run for so long has done so for so long."""
@@ -47,13 +50,13 @@ class ForecastErrors:
         self._sums[number] = [
             kept * sum_ + term for sum_, term in zip(self._sums[number], (1.0, y, y * y), strict=True)
         ]
-        self.__dict__.pop("_fitted", None)
+        self._known_fit = None
 
     def corrected(self, expected_s: float, cautious_s: float) -> tuple[float, float]:
         """Median of the length, in seconds, and standard deviation of its logarithm, for a forecast."""
         expected_s = max(expected_s, 1.0)
         told = max(math.log(max(cautious_s, expected_s) / expected_s) / CAUTION, LEAST_SIGMA)
-        count, slope, shift, variance, classes = self._fitted
+        count, slope, shift, variance, classes = self._fitted()
         if not count:
             return expected_s, told
         x = math.log(expected_s)
@@ -70,9 +73,12 @@ class ForecastErrors:
         square = (own_square + CLASS_WEIGHT * (line * line + prior)) / total
         return expected_s * math.exp(mean), max(math.sqrt(max(square - mean * mean, 0.0)), LEAST_SIGMA)
 
-    @cached_property
-    def _fitted(self) -> tuple[float, float, float, float, list[list[float]]]:
-        """Jobs; slope and value at 0 of the line; variance around it; the sums."""
+    def _fitted(self) -> Fit:
+        if self._known_fit is None:
+            self._known_fit = self._fit()
+        return self._known_fit
+
+    def _fit(self) -> Fit:
         count = x = y = xx = xy = yy = 0.0
         for number, (jobs, errors, squares) in enumerate(self._sums):
             at = WIDTH * (number + 0.5)
@@ -98,4 +104,4 @@ class ForecastErrors:
     def restore(self, plain: Sequence[Sequence[float]]) -> None:
         """Take over what ``snapshot`` returned."""
         self._sums = [list(sums) for sums in plain]
-        self.__dict__.pop("_fitted", None)
+        self._known_fit = None

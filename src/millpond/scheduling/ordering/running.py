@@ -1,6 +1,8 @@
-"""Kernels over all running work: expected ends, keys now, who may be displaced, and when the next may be."""
+"""Keys, and kernels over all running work: expected ends, keys now, who may be displaced, and when the next may be."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,13 @@ from millpond.scheduling.reclaiming.roster import (
 
 NOBODY_MOVES = -1.0
 """A gate that no cost of moving passes."""
+
+Seconds = TypeVar("Seconds", float, FloatArray)
+
+
+def aged_key(left_s: Seconds, weight: Seconds, waited_s: Seconds, attained_s: Seconds, patience: float) -> Seconds:
+    """The key of a job, or (jobs,) of many, from the seconds left, the weight of the size, the wait and the service."""
+    return left_s * weight / (1.0 + waited_s / (patience * (attained_s + left_s)))
 
 
 @lean_kernel

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
+from millpond.compilation.sources import cache_root
 from millpond.scheduling.placement.cache_lock import locked
 
 Kernel = Callable[..., Any]
@@ -117,8 +118,7 @@ def _cache_directory(functions: dict[str, FunctionType], numba_version: str) -> 
     for name, plain in sorted(functions.items()):
         values = [(used, plain.__globals__.get(used)) for used in plain.__code__.co_names]
         digest.update(repr([name, *((used, value) for used, value in values if isinstance(value, int))]).encode())
-    root = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    directory = Path(root) / "millpond" / f"kernels-{digest.hexdigest()[:16]}"
+    directory = cache_root() / f"kernels-{digest.hexdigest()[:16]}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from struct import Struct
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -351,6 +351,7 @@ class Roster:
 
 
 def _wider(table: Array, rows: int, columns: int) -> Array:
-    grown = np.zeros((rows, columns), dtype=table.dtype)
+    kind: Any = table.dtype
+    grown: Array = np.zeros((rows, columns), kind)
     grown[: table.shape[0], : table.shape[1]] = table
     return grown

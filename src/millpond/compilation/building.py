@@ -1,0 +1,91 @@
+"""Compiles the scheduler: a copy of its sources is translated by mypyc and built by the C compiler, in a process and a
+folder of its own, and put in its place at once when all is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from millpond.compilation.sources import NAME, ROOT, folder, modules, sources
+from millpond.model.errors import UnavailableError
+
+OPTIMIZATION: Final = "1"
+"""Of the C compiler. More takes three times as long to compile and is hardly faster."""
+
+_SETUP: Final = """
+import json, sys
+from mypyc.build import mypycify
+from setuptools import setup
+name, level, target, scratch, modules = json.load(sys.stdin)
+options = ["--config-file=", "--ignore-missing-imports", "--allow-untyped-decorators", "--no-warn-unused-ignores"]
+built = mypycify([*options, *modules], opt_level=level, debug_level="0", group_name=name, target_dir=scratch)
+setup(name=name, ext_modules=built, script_args=["-q", "build_ext", "--build-lib", target, "--build-temp", scratch])
+"""
+
+
+def build() -> Path:
+    """Compile the scheduler, unless that was done before; returns the folder of the result. Takes some minutes.
+
+    Raises:
+        UnavailableError: something that it takes is missing, or it failed.
+    """
+    target = folder()
+    if target.is_dir():
+        return target
+    _require_tools()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="compiling-", dir=target.parent) as name:
+            _build_in(Path(name), target)
+    except OSError as error:
+        raise UnavailableError(f"{target.parent}: {error.strerror}", "set XDG_CACHE_HOME to another folder") from error
+    return target
+
+
+def _build_in(scratch: Path, target: Path) -> None:
+    copied, made = scratch / "sources", scratch / "made"
+    for source in sources():
+        copy = copied / source.relative_to(ROOT.parent)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copy)
+    request = [NAME, OPTIMIZATION, str(made), str(scratch / "scratch"), [path.as_posix() for path in modules()]]
+    done = subprocess.run(
+        [sys.executable, "-c", _SETUP],
+        input=json.dumps(request),
+        cwd=copied,
+        env={**os.environ, "MYPYPATH": str(copied), "CFLAGS": "-w"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        said = "\n".join(done.stdout.splitlines()[-20:])
+        raise UnavailableError(f"the scheduler could not be compiled:\n{said}", "it runs as well without, but slower")
+    made.chmod(0o755)
+    try:
+        made.rename(target)
+    except OSError:
+        if not target.is_dir():  # else another one was faster
+            raise
+
+
+def _require_tools() -> None:
+    compiler = str(sysconfig.get_config_var("CC") or "cc").split()[0]
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    missing = {
+        "mypyc": (find_spec("mypyc") is not None, "pip install 'millpond[compile]'"),
+        "setuptools": (find_spec("setuptools") is not None, "pip install 'millpond[compile]'"),
+        f"a C compiler ({compiler})": (shutil.which(compiler) is not None, "install it: on Debian, apt install gcc"),
+        f"the headers of Python ({header})": (header.exists(), "install them: on Debian, apt install python3-dev"),
+    }
+    for what, (is_there, remedy) in missing.items():
+        if not is_there:
+            raise UnavailableError(f"compiling the scheduler takes {what}", remedy)
