@@ -12,10 +12,10 @@ from worlds import World, asks, gang, machine, queue, single
 from millpond.model.events import DurationPredicted
 from millpond.model.reasons import StartEstimate
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
-from millpond.scheduling.explaining import estimate, pool_model
-from millpond.scheduling.explaining.newcomers import Newcomers
-from millpond.scheduling.explaining.pool_model import PoolModeller
-from millpond.scheduling.explaining.rooms import Rooms
+from millpond.scheduling.estimating import estimate, pool_model
+from millpond.scheduling.estimating.newcomers import Newcomers
+from millpond.scheduling.estimating.pool_model import PoolModeller
+from millpond.scheduling.estimating.rooms import Rooms
 from millpond.scheduling.ordering.arrivals import HOUR_S, REMEMBERED, ArrivalHistory
 from millpond.scheduling.ordering.forecast_errors import ForecastErrors
 from millpond.scheduling.scheduler import Scheduler

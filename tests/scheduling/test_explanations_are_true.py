@@ -8,7 +8,7 @@ from explanation_oracle import Oracle
 
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
-from millpond.scheduling.explaining import estimate
+from millpond.scheduling.estimating import estimate
 
 STEPS = 60
 FIRST_STEP = 10

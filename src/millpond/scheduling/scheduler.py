@@ -30,9 +30,9 @@ from millpond.scheduling.cycle.replanning import Replanner
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import grow_all, resume_suspended
+from millpond.scheduling.estimating.lengths import ExpectedLengths, expected_lengths
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.explaining.explainer import Explainer
-from millpond.scheduling.explaining.lengths import ExpectedLengths, expected_lengths
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view

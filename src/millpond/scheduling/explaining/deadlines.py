@@ -7,7 +7,7 @@ comes late tends to be work that was longer than foreseen, on both sides.
 from __future__ import annotations
 
 from millpond.model.reasons import DeadlineOutlook, DeadlineVerdict, StartEstimate
-from millpond.scheduling.explaining.lengths import LEAST_ENDED
+from millpond.scheduling.estimating.lengths import LEAST_ENDED
 from millpond.scheduling.ordering.forecasts import NEVER, forecast_s
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

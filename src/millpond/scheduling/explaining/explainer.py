@@ -19,7 +19,7 @@ from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.cycle.starting import Starter
-from millpond.scheduling.explaining import estimate
+from millpond.scheduling.estimating import estimate
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
 from millpond.scheduling.explaining.cells import with_cells
 from millpond.scheduling.explaining.cordon_reasons import closed_for

@@ -17,12 +17,12 @@ from millpond.model import windows
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.explaining.displacer import Preemption
-from millpond.scheduling.explaining.futures import PoolModel
-from millpond.scheduling.explaining.lengths import Length, Lengths, lasts
-from millpond.scheduling.explaining.limit_accounts import LimitAccounts
-from millpond.scheduling.explaining.possible_jobs import Candidate, Demand, Entry, HeldRoom, Weighing
-from millpond.scheduling.explaining.wait_bounds import WaitBounds
+from millpond.scheduling.estimating.displacer import Preemption
+from millpond.scheduling.estimating.futures import PoolModel
+from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
+from millpond.scheduling.estimating.limit_accounts import LimitAccounts
+from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom, Weighing
+from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.base import cards

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from millpond.scheduling.explaining.possible_jobs import Candidate, HeldRoom
-from millpond.scheduling.explaining.rooms import Rooms
+from millpond.scheduling.estimating.possible_jobs import Candidate, HeldRoom
+from millpond.scheduling.estimating.rooms import Rooms
 from millpond.scheduling.ordering.base import BoolArray
 from millpond.scheduling.ordering.default import COST_WEIGHT, MARGIN_GUESSED, MARGIN_KNOWN, PATIENCE
 from millpond.scheduling.ordering.forecasts import NEVER

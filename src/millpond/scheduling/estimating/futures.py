@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 
-from millpond.scheduling.explaining.displacer import Displacer, Leaving, Preemption
-from millpond.scheduling.explaining.lengths import Length
-from millpond.scheduling.explaining.possible_jobs import Candidate, Entry, HeldRoom
-from millpond.scheduling.explaining.rooms import Rooms, Taken
-from millpond.scheduling.explaining.wait_bounds import WaitBounds
+from millpond.scheduling.estimating.displacer import Displacer, Leaving, Preemption
+from millpond.scheduling.estimating.lengths import Length
+from millpond.scheduling.estimating.possible_jobs import Candidate, Entry, HeldRoom
+from millpond.scheduling.estimating.rooms import Rooms, Taken
+from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.guard import shorter_classes
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from millpond.model.reasons import StartEstimate
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.explaining.futures import Future, PoolModel
-from millpond.scheduling.explaining.lengths import LEAST_ENDED
-from millpond.scheduling.explaining.newcomers import Newcomers
-from millpond.scheduling.explaining.pool_model import FloatArray, PoolModeller
+from millpond.scheduling.estimating.futures import Future, PoolModel
+from millpond.scheduling.estimating.lengths import LEAST_ENDED
+from millpond.scheduling.estimating.newcomers import Newcomers
+from millpond.scheduling.estimating.pool_model import FloatArray, PoolModeller
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from millpond.model.states import JobState
-from millpond.scheduling.explaining.lengths import Length
-from millpond.scheduling.explaining.pool_model import FloatArray, PoolModeller
-from millpond.scheduling.explaining.possible_jobs import Candidate, Entry
+from millpond.scheduling.estimating.lengths import Length
+from millpond.scheduling.estimating.pool_model import FloatArray, PoolModeller
+from millpond.scheduling.estimating.possible_jobs import Candidate, Entry
 from millpond.scheduling.ordering.arrivals import HOUR_S, Hour
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

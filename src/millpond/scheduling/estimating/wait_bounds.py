@@ -8,7 +8,7 @@ from copy import copy
 from typing import Self
 
 from millpond.scheduling.cycle.overdue import bound_s
-from millpond.scheduling.explaining.possible_jobs import Entry
+from millpond.scheduling.estimating.possible_jobs import Entry
 from millpond.scheduling.state import FIRST_LOOK_S
 
 NEXT_LOOK = 0.25

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millpond.scheduling.explaining.lengths import Length
-from millpond.scheduling.explaining.rooms import Part, Taken
+from millpond.scheduling.estimating.lengths import Length
+from millpond.scheduling.estimating.rooms import Part, Taken
 from millpond.scheduling.ordering.forecasts import NEVER
 
 Rank = tuple[float, ...]
