@@ -158,8 +158,16 @@ def test_a_node_that_fails_is_made_up_for_by_the_others(seed: int) -> None:
     course_of(seed, 50, fails=True)
 
 
+def keeps_its_word(seed: int) -> bool:
+    try:
+        course_of(seed, 120).ask_for_guarantees()
+    except AssertionError:
+        return False
+    return True
+
+
 @pytest.mark.long
-@pytest.mark.xfail(strict=False, reason="in about one of twenty such dense worlds one card of a promise is missing")
-@pytest.mark.parametrize("seed", range(1_000, 1_200))
-def test_the_same_in_many_worlds(seed: int) -> None:
-    course_of(seed, 120).ask_for_guarantees()
+def test_of_many_dense_worlds_few_miss_a_card_of_a_promise() -> None:
+    """A known defect: about one of forty does, where several reservations and graces of minutes meet."""
+    missed = [seed for seed in range(1_000, 1_120) if not keeps_its_word(seed)]
+    assert len(missed) <= 6, missed
