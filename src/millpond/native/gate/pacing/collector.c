@@ -221,7 +221,7 @@ static uint64_t measure(const struct batch *batch, uint64_t span, uint64_t now) 
         estimate_learn_longer(estimate, &reading);
     }
     if (!work) gate.slot->unmeasured += batch->size;
-    if (estimate_strays(estimate)) demand_correct();
+    if (estimate_strays(estimate)) demand_correct(now);
     return (work || guess) && alone ? reading.span_ns : estimate->ns * batch->size;
 }
 

@@ -10,6 +10,7 @@
 #define KNOWN_NS 2000000000ull
 #define QUEUE_NS 15000000ull      // without a launch that did not have to wait: then more is wanted of the card than there is
 #define MOST_CORRECTIONS 4
+#define DOUBT_NS 100000000ull
 #define NEARLY_MILLI 800u         // whoever uses so much uses it all: turns begin and end with a pause
 
 uint32_t demand_of(const struct gate_member *member, uint64_t now) {
@@ -23,6 +24,7 @@ static _Atomic uint64_t excused_ns;       // of the window, for which this proce
 static _Atomic uint64_t delayed_busy_ns;  // of the window, by this process, that had to wait for earlier work
 static unsigned windows;
 static bool corrected;         // what was counted in the window is not what it was
+static uint64_t doubted_ns;    // when what was known was last given up for that
 static unsigned corrections;   // windows in a row of which that is so
 static uint64_t alone_milli;  // what it would use, as seen when nobody was in its way
 static bool hindered;
@@ -88,7 +90,12 @@ static void take(uint64_t now, uint64_t at_least, uint64_t next, bool beside) {
     if (span >= SHORTEST_NS || busy_ns >= SHORTEST_NS) say(busy_ns, span, now, beside);
 }
 
-void demand_correct(void) { corrected = true; }
+void demand_correct(uint64_t now) {
+    corrected = true;
+    if (now - doubted_ns < DOUBT_NS || !demand_is_known(now)) return;
+    doubted_ns = now;
+    forget();
+}
 
 void demand_excuse(uint64_t nanoseconds) { excused_ns += nanoseconds; }
 

@@ -14,7 +14,7 @@ bool demand_is_hindered(void);        // beside others much less of it came, whe
 void demand_begin(uint64_t now);
 void demand_end(uint64_t now, bool beside);
 void demand_excuse(uint64_t nanoseconds);  // for which the gate itself kept a thread from launching
-void demand_correct(void);  // what a launch is taken to need was wrong: so is what was counted in the window by it
+void demand_correct(uint64_t now);    // a launch took something else than it was counted for: so is what is known wrong
 void demand_drop(void);               // it says nothing: the slice rested, or others were in its way
 // Going beside others without turns, it should find the card idle now and then: if not, what is remembered of the time before
 // it was idle does not hold, and the next turn is the slice's alone, and says.
