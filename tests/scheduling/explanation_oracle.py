@@ -144,9 +144,13 @@ class Supposition:
             self.core.handle(QueueChanged(self.now, replace(node.queue, limit=None, borrows=True)))
         for account in list(self.state.limits.by_account):
             self.core.handle(LimitChanged(self.now, Limit(*account)))
+        return self.lending().borrowing()
+
+    def lending(self) -> Supposition:
+        """Pools lend at any hour."""
         for pool in list(self.state.cluster.pools.values()):
             self.core.handle(PoolChanged(self.now, replace(pool, lending=())))
-        return self.borrowing()
+        return self
 
     def borrowing(self) -> Supposition:
         """Work that is not preemptible may borrow, too."""
@@ -201,7 +205,7 @@ class Oracle:
             return []
         if not self.core.jobs[job].line and reason.cause is not Cause.IMPOSSIBLE:
             return []
-        empty = self._suppose(job).all_gone().open().healthy().unreserved()
+        empty = self._suppose(job).all_gone().open().healthy().unreserved().lending()
         if reason.cause is Cause.IMPOSSIBLE:
             return ["it starts on the empty cluster"] * (self.core.holds == {} and empty.starts())
         return [] if empty.starts() else ["it does not start on the empty cluster"]
