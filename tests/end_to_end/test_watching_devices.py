@@ -34,6 +34,7 @@ def test_devices_and_who_shares_them_are_watched_live_and_told_once(running: Pon
 
     until(lambda: {job: each["state"] for job, each in shown().items()} == {first: "running", second: "swapped"})
     until(lambda: any(card["latest"] and card["latest"]["memory_used_mib"] for card in devices(running)))
+    until(lambda: shown()[second]["swapped_mib"])
     assert (shown()[first]["share_class"], shown()[second]["swapped_mib"]) == ("online", 4096)
     assert {card["fake"] for card in devices(running)} == {True}
     once = running("top", "--once").stdout
