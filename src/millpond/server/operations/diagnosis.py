@@ -224,11 +224,11 @@ def _kernels() -> Finding:
 
 
 def _scheduler() -> Finding:
-    what = "compiled scheduler"
-    if find_compiled() is None:
+    what, compiled = "compiled scheduler", find_compiled()
+    if compiled is None:
         remedy = "`pond compile` makes it twice as fast; matters from about 1,000 nodes on, and for replays"
         return Finding(what, Grade.LIMITED, "it runs from its sources", remedy)
-    return Finding(what, Grade.OK, f"in {find_compiled()}")
+    return Finding(what, Grade.OK, f"in {compiled}")
 
 
 def _encryption() -> Finding:
