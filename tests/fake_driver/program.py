@@ -13,6 +13,9 @@ import sys
 import time
 from collections.abc import Mapping
 
+WORD = 4096
+"""The address of a word on which streams wait for each other."""
+
 
 class Program:
     """The program as a child process; leaves with the block.
@@ -142,6 +145,14 @@ class Driver:
             if result := self.launch(nanoseconds, 1, number % len(self.streams_made))[0]:
                 return (result,)
         return (0,)
+
+    def await_word(self, stream: int, value: int) -> tuple[int, ...]:
+        """What is launched on a stream from now on waits until a word of memory has a value, or a greater one."""
+        return (self.cuda.cuStreamWaitValue32_v2(self.streams_made[stream], ctypes.c_uint64(WORD), value, 0),)
+
+    def write_word(self, stream: int, value: int) -> tuple[int, ...]:
+        """Writes it, after what was launched on a stream."""
+        return (self.cuda.cuStreamWriteValue32_v2(self.streams_made[stream], ctypes.c_uint64(WORD), value, 0),)
 
     def paced(self, nanoseconds: int, between_ns: int, count: int) -> tuple[int, ...]:
         """Kernels with so much computing between them, which takes time of the test's own alone."""

@@ -138,6 +138,8 @@
     ENTRY(cuStreamQuery, cuStreamQuery, 2000) \
     ENTRY(cuStreamSynchronize, cuStreamSynchronize, 2000) \
     ENTRY(cuStreamWaitEvent, cuStreamWaitEvent, 3020) \
+    ENTRY(cuStreamWaitValue32_v2, cuStreamWaitValue32, 11070) \
+    ENTRY(cuStreamWriteValue32_v2, cuStreamWriteValue32, 11070) \
     ENTRY(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010) \
     ENTRY(cuGraphInstantiateWithFlags, cuGraphInstantiate, 12000)
 

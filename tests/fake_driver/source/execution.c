@@ -13,9 +13,17 @@ static bool is_done(const struct fake_context *context, uint64_t sequence) {
     return !context->used || sequence <= context->completed || context->queue[(sequence - 1) % FAKE_QUEUE].done;
 }
 
+// Where there are more than there is room for, they share the last.
+static uint32_t *word_at(struct fake_context *context, uint64_t address) {
+    struct fake_word *word = context->words;
+    while (word->address && word->address != address && word < context->words + FAKE_WORDS - 1) word++;
+    word->address = address;
+    return &word->value;
+}
+
 // The operation that goes next: of those that are first of their stream and need not wait, one that takes no time, such as
 // an event; else by turns. 0 for none.
-static uint64_t next_operation(const struct fake_context *context) {
+static uint64_t next_operation(struct fake_context *context) {
     uint64_t seen = 0, best = 0;
     bool legacy = false, blocking = false;
     unsigned left = context->busy_streams, nearest = FAKE_STREAMS;
@@ -28,6 +36,7 @@ static uint64_t next_operation(const struct fake_context *context) {
         legacy |= operation->stream == FAKE_LEGACY;
         blocking |= operation->blocking;
         if (operation->awaited) held |= !is_done(&fake->contexts[operation->awaited_context], operation->awaited);
+        if (operation->word_use == FAKE_AWAITS_WORD) held |= *word_at(context, operation->word) < operation->value;
         if (!held && !operation->remaining_ns) return sequence;
         unsigned after = (unsigned)(operation->stream - context->stream - 1) % FAKE_STREAMS;
         if (!held && after < nearest) nearest = after, best = sequence;
@@ -57,6 +66,7 @@ static void complete(struct fake_context *context, struct fake_operation *operat
         // An event that was recorded again since tells of its last record only.
         if (event->used && event->sequence == context->running) event->done_ns = at;
     }
+    if (operation->word_use == FAKE_WRITES_WORD) *word_at(context, operation->word) = operation->value;
     operation->done = true;
     if (!--context->waiting[operation->stream]) context->busy_streams--;
     context->stream = operation->stream;
@@ -139,6 +149,13 @@ uint64_t fake_submit(struct fake_queue queue, uint64_t duration_ns, int event) {
 void fake_hold(struct fake_queue queue, int context, uint64_t sequence) {
     int device = fake->contexts[queue.context].device;
     put(queue, (struct fake_operation){.awaited = sequence, .awaited_context = context, .event = -1});
+    fake_execute(device, fake->devices[device].advanced_ns);
+    fake_unlock();
+}
+
+void fake_use_word(struct fake_queue queue, enum fake_word_use use, uint64_t address, uint32_t value) {
+    int device = fake->contexts[queue.context].device;
+    put(queue, (struct fake_operation){.word_use = use, .word = address, .value = value, .event = -1});
     fake_execute(device, fake->devices[device].advanced_ns);
     fake_unlock();
 }

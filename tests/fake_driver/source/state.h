@@ -32,6 +32,8 @@ enum fake_use { FAKE_USES_MANAGED = 1, FAKE_USES_MPS = 2, FAKE_USES_MIG = 4, FAK
 #define FAKE_STREAMS 64  // of a context that have a queue of their own; more than these share them
 #define FAKE_LEGACY 0    // the default stream: it and blocking ones wait for each other
 
+enum fake_word_use { FAKE_NO_WORD, FAKE_AWAITS_WORD, FAKE_WRITES_WORD };
+
 struct fake_operation {
     uint64_t remaining_ns;
     uint64_t awaited;  // sequence of the operation of a context that has to be done before; 0 for none
@@ -39,7 +41,15 @@ struct fake_operation {
     int32_t event;     // index into the process's events; -1 for a kernel
     uint8_t stream;
     bool blocking, done;
+    enum fake_word_use word_use;
+    uint64_t word;     // address
+    uint32_t value;
 };
+
+#define FAKE_WORDS 16
+
+// A word of memory on which streams of a context wait for each other.
+struct fake_word { uint64_t address; uint32_t value; };
 
 struct fake_event {
     uint64_t sequence;  // of its operation in the context's queue
@@ -64,6 +74,7 @@ struct fake_context {
     uint64_t blocking;              // streams that the legacy one waits for; bits
     int32_t stream;                 // whose turn it was
     uint64_t pending_ns;
+    struct fake_word words[FAKE_WORDS];
     struct fake_operation queue[FAKE_QUEUE];
 };
 

@@ -228,6 +228,22 @@ API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     return SUCCESS;
 }
 
+static CUresult use_word(CUstream stream, enum fake_word_use use, CUdeviceptr word, uint32_t value) {
+    if (stream_context(stream) < 0) return INVALID_CONTEXT;
+    fake_use_word(stream_queue(stream), use, word, value);
+    return SUCCESS;
+}
+
+API cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr word, uint32_t value, unsigned flags) {
+    ENTER("cuStreamWaitValue32_v2");
+    return flags ? NOT_SUPPORTED : use_word(stream, FAKE_AWAITS_WORD, word, value);
+}
+
+API cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr word, uint32_t value, unsigned flags) {
+    ENTER("cuStreamWriteValue32_v2");
+    return flags ? NOT_SUPPORTED : use_word(stream, FAKE_WRITES_WORD, word, value);
+}
+
 API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
     (void)flags;
     return cuEventRecord(event, stream);

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 
 import pytest
-from gated import GatedCard, Task, keep_busy, until
+from gated import KERNEL_NS, GatedCard, Task, keep_busy, last_launch_ns, until
 
 from millpond.model.sharing import ShareClass
 from millpond.node.sharing.gate import layout
@@ -83,6 +84,36 @@ def test_a_batch_that_nobody_fills_does_not_stay_in_flight(timed_card: GatedCard
     timed_card.pass_time(0.05)
     assert in_flight(task) == 0
     assert task.region.usage().launches == 20
+
+
+@pytest.mark.parametrize(("waiting", "beside"), [(10, 20), (900, 0)])
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "beside another"])
+def test_work_that_waits_for_later_work_does_not_hold_that_back(
+    timed_card: GatedCard, waiting: int, beside: int, is_shared: bool
+) -> None:
+    [task, other] = timed_card.programs({}, {})
+    assert task.program is not None
+    task.program("streams", 2)
+    task.program.send("launch", KERNEL_NS, 5)
+    timed_card.until(lambda: task.region.usage().launches == 5)
+    if is_shared:
+        keep_busy(other)
+        timed_card.pass_time(0.1)
+    for number, patience_s in enumerate((1.0 if waiting == 10 else 4.0, 0.2), 1):
+        before = last_launch_ns(task)
+        task.program.send("await_word", 1, number)
+        task.program.send("launch", 10_000, waiting, 1)
+        task.program.send("launch", 10_000, beside, 2)
+        task.program.send("write_word", 2, number)
+        until(partial(has_launched_since, task, before))
+        timed_card.pass_time(patience_s)
+        assert task.region.usage().launches == 5 + number * (waiting + beside)
+        assert in_flight(task) == 0
+        assert task.region.usage().processes[task.program.pid].outstanding_ns == 0
+
+
+def has_launched_since(task: Task, before_ns: int) -> bool:
+    return last_launch_ns(task) != before_ns
 
 
 def test_work_of_a_stopped_process_does_not_hold_up_the_others_of_its_slice(timed_card: GatedCard) -> None:

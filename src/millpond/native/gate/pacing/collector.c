@@ -22,6 +22,8 @@
 #define PROBE_NS 20000000ull   // after which the length of launches that never queue is looked at again
 #define LATE_NS 4000000ull     // for each who wants the card, and several times what it should take: a batch is late
 #define LATE_TIMES 4
+#define STUCK_NS 100000000ull  // and then as long as several times what it should take: it is stuck
+#define MOST_STUCK_TIMES 5     // each of which a launch that goes by all the same was of no use
 #define MOST_UNSURE 16         // batches of one that comes back, after which what its launches take is known in any case
 #define STOP_NS 300000000ull   // at the end of the process, for a collector that the driver keeps
 
@@ -62,11 +64,53 @@ uint64_t collector_left_ns(uint64_t now) {
     return outstanding > done ? outstanding - done : 0;
 }
 
+// The oldest pending batch that counts as in flight; NULL when there is none.
+static const struct batch *oldest(void) {
+    for (unsigned index = 0; index < batches.pending_count; index++)
+        if (!batches.pending[index].stuck) return &batches.pending[index];
+    return NULL;
+}
+
+bool collector_waits(void) { return oldest() != NULL; }
+
 bool collector_is_late(uint64_t now) {
     uint64_t since_ns = now - batches.progress_ns;
-    if (!batches.pending_count) return false;
-    uint64_t expected_ns = LATE_TIMES * batches.pending[0].expected_ns;
+    const struct batch *batch = oldest();
+    if (!batch) return false;
+    uint64_t expected_ns = LATE_TIMES * batch->expected_ns;
     return since_ns > LATE_NS + expected_ns && since_ns > (1 + turn_others(now)) * LATE_NS + expected_ns;
+}
+
+static void set_stuck(struct batch *batch, bool stuck) {
+    if (batch->stuck == stuck) return;
+    batch->stuck = stuck;
+    batches.stuck += stuck ? batch->size : -batch->size;
+    batch->lane->stuck += stuck ? 1 : -1;
+    if (stuck) {
+        take_off(batch->size, batch->expected_ns);
+    } else {
+        gate.slot->in_flight += batch->size;
+        gate.slot->outstanding_ns += batch->expected_ns;
+        budget_expect(gate_now());
+    }
+}
+
+// Work that should have been done long ago waits for something, and that may be what this process launches next: so it is
+// no reason to hold anything back. But it may be a long kernel of which nothing is known yet. Each time that it was of no
+// use, several times as many launches may go by, after twice as long; of a stream that was seen to wait so, all.
+static bool give_up_stuck(uint64_t now) {
+    const struct batch *batch = oldest();
+    if (!batch) return false;
+    struct lane *waits = batch->lane->waits ? batch->lane : NULL;
+    uint64_t since_ns = batches.stuck_ns > batches.progress_ns ? batches.stuck_ns : batches.progress_ns;
+    uint64_t patience_ns = waits ? LATE_NS : STUCK_NS << (batches.stuck_times < 3 ? batches.stuck_times : 3);
+    if (now < since_ns + patience_ns + LATE_TIMES * batch->expected_ns * (1 + turn_others(now))) return false;
+    batches.stuck_ns = now;
+    if (!waits) batches.stuck_times += batches.stuck_times < MOST_STUCK_TIMES;
+    if (!waits) batches.allowed = 1u << 2 * batches.stuck_times;
+    for (unsigned index = 0; index < batches.pending_count; index++)
+        if (!waits || batches.pending[index].lane == waits) set_stuck(&batches.pending[index], true);
+    return true;
 }
 
 void collector_open(struct lane *lane, struct batch batch) {
@@ -122,7 +166,9 @@ void collector_close(struct lane *lane) {
     const struct batch *batch = &lane->batch;
     if (!lane->open || lane->unlaunched > 0 || lane->held) return;
     if (end_batch(lane)) {
-        batches.pending[batches.pending_count++] = *batch;
+        struct batch *pending = &batches.pending[batches.pending_count++];
+        *pending = *batch;
+        set_stuck(pending, lane->waits && lane->stuck);
         gate.slot->launches += batch->size;
         lane->pending++;
         lane->last_pair = batch->pair;
@@ -176,6 +222,7 @@ static uint64_t work_in(const struct batch *batch, uint64_t span) {
 static void see_progress(const struct batch *batch, uint64_t span, uint64_t now) {
     uint64_t ended_ns = is_queued(batch) ? batches.progress_ns + span : now;
     batches.progress_ns = ended_ns < looked_ns ? looked_ns : ended_ns > now ? now : ended_ns;
+    batches.stuck_times = batches.allowed = 0;
 }
 
 // Between the events of a batch; false, and none, where the driver does not say.
@@ -232,10 +279,20 @@ static bool wants_probe(const struct batch *batch, uint64_t now) {
     return !estimate_is_sure(lane_estimate(batch->lane, batch->graph)) || now - lane->probed_ns >= PROBE_NS;
 }
 
-static void finish(const struct batch *batch, uint64_t now) {
+// Whether what should have been done long ago was waiting, or was on the card all the time.
+static void see_waiting(const struct batch *batch, uint64_t span, uint64_t now) {
+    struct lane *lane = batch->lane;
+    uint64_t since_ns = batch->began_ns > lane->ended_ns ? batch->began_ns : lane->ended_ns;
+    if (batch->stuck && now - since_ns > LATE_NS) lane->waits = span < (now - since_ns) / 4;
+    lane->ended_ns = now;
+}
+
+static void finish(struct batch *batch, uint64_t now) {
     struct lane *lane = batch->lane;
     uint64_t span;
     bool said = take_span(batch, &span);
+    if (said) see_waiting(batch, span, now);
+    set_stuck(batch, false);
     uint64_t busy_ns = measure(batch, span, now);
     lane->probe |= wants_probe(batch, now);
     take_off(batch->size, batch->expected_ns);
@@ -254,6 +311,8 @@ static bool sweep(uint64_t now) {
         bool waits = false;
         for (unsigned other = 0; other < running_count; other++) waits |= running[other] == batch.lane;
         if (!waits && is_complete(&batch)) {
+            for (unsigned behind = index + 1; batch.stuck && behind < before; behind++)
+                if (batches.pending[behind].lane == batch.lane) set_stuck(&batches.pending[behind], false);
             finish(&batch, now);
             continue;
         }
@@ -279,7 +338,7 @@ static bool give_up_tails(uint64_t now) {
 // Nobody waits for what completes while the slice has the card to itself, so there is no haste.
 static uint64_t next_nap(uint64_t now) {
     if (!batches.admitting && !turn_contended(now) && !turn_has_superiors()) return LONGEST_NAP_NS;
-    uint64_t done = now - batches.progress_ns, expected = batches.pending_count ? batches.pending[0].expected_ns : 0;
+    uint64_t done = now - batches.progress_ns, expected = collector_waits() ? oldest()->expected_ns : 0;
     uint64_t left = expected > done ? expected - done : 0;
     return left < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : left > LONGEST_NAP_NS ? LONGEST_NAP_NS : left;
 }
@@ -297,13 +356,13 @@ static void leave_card(uint64_t now) {
 static uint64_t collect(void) {
     uint64_t now = gate_now(), wait = 0;
     pthread_mutex_lock(&batches.mutex);
-    bool any = sweep(now) | give_up_tails(now);
-    if (batches.pending_count || batches.open) {
+    bool any = sweep(now) | give_up_tails(now) | give_up_stuck(now);
+    if (collector_waits() || batches.open) {
         turn_active(now, gate.slot->outstanding_ns);
         budget_expect(now);
         wait = next_nap(now);
     } else {
-        wait = turn_held() ? IDLE_NS : 0;
+        wait = batches.pending_count ? LONGEST_NAP_NS : turn_held() ? IDLE_NS : 0;
         if (!budget_in_flight(now)) leave_card(now);
     }
     if (any) batches.completed++;
@@ -405,6 +464,7 @@ static void drop(struct lane *lane) {
             batches.pending[kept++] = batch;
             continue;
         }
+        set_stuck(&batch, false);
         take_off(batch.size, batch.expected_ns);
         collector_charge(batch.expected_ns, &batch, gate_now());
         gate.slot->unmeasured += batch.size;

@@ -12,6 +12,10 @@ struct batches {
     unsigned pending_count;
     unsigned open;
     uint64_t progress_ns;           // when work in flight was last seen to begin or to end
+    uint64_t stuck_ns;              // when pending batches were last found to be stuck
+    unsigned stuck_times;           // since there was progress
+    unsigned stuck;                 // launches of such batches
+    unsigned allowed;               // launches that go by whatever seems to be in flight
     _Atomic uint32_t submitted, completed;  // futexes: count batches
     _Atomic uint32_t admitting, resting;    // threads that wait to launch, and of those the ones that wait for time
     _Atomic uint32_t ended;                 // futex: the collecting thread is gone
@@ -30,6 +34,7 @@ void collector_cut(struct lane *lane);    // no more launches in the open batch,
 void collector_return(void);              // the slice comes back from idleness
 void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now);
 
+bool collector_waits(void);               // batches are pending that are not stuck
 bool collector_is_late(uint64_t now);      // the oldest batch, by far
 uint64_t collector_left_ns(uint64_t now);  // of the time that work in flight is expected to take
 

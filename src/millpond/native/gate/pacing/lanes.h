@@ -26,6 +26,7 @@ struct batch {
     bool gap, floor;
     bool shared;  // others may have been on the card meanwhile
     bool mixed;  // of kernels and graphs: its span says nothing of either
+    bool stuck;  // not done long after it should have been, and not counted as in flight
     const void *graph;
 };
 
@@ -49,6 +50,9 @@ struct lane {
     uint64_t probed_ns;
     int last_pair;                // of the batch closed last
     uint32_t pending;             // batches not known to be complete
+    uint32_t stuck;               // of these
+    uint64_t ended_ns;            // when one was last seen to be complete
+    bool waits;                   // its work was seen to wait for other work, or for the program
     uint32_t free_pairs, made_pairs;  // bits
     CUevent start[LANE_PAIRS], end[LANE_PAIRS];
 };

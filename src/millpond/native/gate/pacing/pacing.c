@@ -47,6 +47,7 @@ struct verdict {
     enum wait wait;
     uint64_t nap_ns;  // when it waits for time; and the longest that it waits for work or its turn
     bool floor;       // goes on the account of the floor
+    bool unmeasured;  // there is no room for its events, and none will be before work that waits for it is done
 };
 
 // Work that may be in flight for the sake of higher classes. Two launches, where they are not much longer than that: with
@@ -80,10 +81,11 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, bool 
     if (is_paused()) return wait_for(FOR_TIME, PAUSE_NAP_NS);
     if (gate.control->cards != gate.cards && gate_follow()) turn_forget();
     unsigned measured = batches.pending_count + batches.open;
-    if (lane->held || lane_is_full(lane) || measured >= PENDING) return wait_for(FOR_WORK, 0);
-    if (slot->in_flight && slot->in_flight + 2 * measured > DEEPEST) return wait_for(FOR_WORK, 0);
-    if (collector_is_late(now)) return wait_for(FOR_WORK, 0);
-    if (is_unsure(now) && slot->in_flight >= UNSURE_LAUNCHES) return wait_for(FOR_WORK, 0);
+    bool deep = slot->in_flight + batches.stuck && slot->in_flight + batches.stuck + 2 * measured > DEEPEST;
+    verdict.unmeasured = batches.stuck && !lane->held && (lane_is_full(lane) || measured >= PENDING || deep);
+    if (lane->held || (!verdict.unmeasured && (lane_is_full(lane) || measured >= PENDING || deep))) return wait_for(FOR_WORK, 0);
+    if (!batches.allowed && collector_is_late(now)) return wait_for(FOR_WORK, 0);
+    if (!batches.allowed && is_unsure(now) && slot->in_flight >= UNSURE_LAUNCHES) return wait_for(FOR_WORK, 0);
     uint64_t ahead = budget_limit_wait(now, outstanding), gap = UINT64_MAX;
     if (ahead && !budget_in_flight(now)) turn_away(now, ahead);
     else turn_active(now, outstanding);
@@ -94,27 +96,29 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, bool 
         if (!known && !in_flight && gap) expected_ns = expected_ns < gap ? expected_ns : gap;
         verdict.floor = in_flight + expected_ns > gap;
         if (verdict.floor && !budget_floor_allows(now)) return wait_for(FOR_TIME, YIELD_NAP_NS);
-        if (in_flight && in_flight + expected_ns > in_flight_ns(expected_ns, now)) return wait_for(FOR_WORK, 0);
+        if (!batches.allowed && in_flight && in_flight + expected_ns > in_flight_ns(expected_ns, now)) return wait_for(FOR_WORK, 0);
     }
     if (turn_contended(now)) {
         struct work work = {outstanding, collector_left_ns(now), expected_ns};
         switch (turn_admits(now, &work)) {
             case AWAIT_TURN: return wait_for(FOR_TURN, 0);
-            case AWAIT_WORK: return wait_for(FOR_WORK, turn_overlap_in(work.left_ns));
             case AWAIT_ROOM: return wait_for(FOR_TURN, YIELD_NAP_NS);
+            case AWAIT_WORK:
+                if (!batches.allowed) return wait_for(FOR_WORK, turn_overlap_in(work.left_ns));
+                break;
             case ADMITTED: break;
         }
     } else {
         turn_unneeded(now);
-        if (slot->in_flight > 1 && outstanding >= ALONE_NS) return wait_for(FOR_WORK, 0);
+        if (!batches.allowed && slot->in_flight > 1 && outstanding >= ALONE_NS) return wait_for(FOR_WORK, 0);
     }
     if (gap != UINT64_MAX && !verdict.floor) budget_meet_floor(expected_ns, now);
     return verdict;
 }
 
-// Waits until so many launches may be made; returns with the lock held, and says whether they are on the floor's account.
-// What they are expected to take may become known meanwhile.
-static bool admit(struct lane *lane, const void *graph, uint32_t size) {
+// Waits until so many launches may be made; returns with the lock held, and says on which terms. What they are expected to
+// take may become known meanwhile.
+static struct verdict admit(struct lane *lane, const void *graph, uint32_t size) {
     uint64_t from = gate_now();
     batches.admitting++;
     for (;;) {
@@ -125,8 +129,9 @@ static bool admit(struct lane *lane, const void *graph, uint32_t size) {
         struct verdict verdict = judge(lane, expected_of(lane, graph) * size, known, now);
         if (verdict.wait == GO || batches.stops) {
             gate.slot->waited_ns += now - from;
+            batches.allowed -= batches.allowed > 0;
             batches.admitting--;
-            return verdict.floor;
+            return verdict;
         }
         if (verdict.wait == FOR_TIME && !budget_in_flight(now)) turn_release(now);
         pthread_mutex_unlock(&batches.mutex);
@@ -156,7 +161,7 @@ static void count_unmeasured(uint64_t expected_ns, bool floor) {
 }
 
 // The launch begins a batch, or goes with the one that another thread has open.
-static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t each, uint32_t size, bool floor) {
+static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t each, uint32_t size, struct verdict terms) {
     if (lane->open) {
         lane->batch.mixed |= lane->batch.graph != graph;
         collector_join(lane, each);
@@ -164,18 +169,18 @@ static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t e
     }
     int mode = exchange_capture_mode(CUDA_CAPTURE_RELAXED);
     bool was_idle = lane_is_idle(lane);
-    int pair = batches.collecting ? lane_take_pair(lane) : -1;
+    int pair = batches.collecting && !terms.unmeasured ? lane_take_pair(lane) : -1;
     if (pair >= 0 && !lane_record(lane, lane->start[pair])) {
         lane_give_pair(lane, pair);
         pair = -1;
     }
     exchange_capture_mode(mode);
     if (pair < 0) {
-        count_unmeasured(each, floor);
+        count_unmeasured(each, terms.floor);
         return NULL;
     }
     collector_open(lane, (struct batch){.lane = lane, .pair = pair, .size = size, .expected_ns = each * size,
-                                        .floor = floor, .graph = graph, .from_idle = size == 1 && was_idle});
+                                        .floor = terms.floor, .graph = graph, .from_idle = size == 1 && was_idle});
     return lane;
 }
 
@@ -201,9 +206,9 @@ static struct lane *enter_slowly(struct lane *lane, const void *graph, bool apar
     if (batches.stops || lane_captures(lane->stream)) return NULL;  // nothing runs yet
     uint32_t size = batch_size(lane, graph, lane_estimate(lane, graph)->ns, apart);
     if (lane->probe) let_drain(lane);
-    bool floor = admit(lane, graph, size);
+    struct verdict terms = admit(lane, graph, size);
     collector_start();
-    lane = begin_batch(lane, graph, expected_of(lane, graph), size, floor);
+    lane = begin_batch(lane, graph, expected_of(lane, graph), size, terms);
     if (lane) lane->last_ns = gate_now();  // the wait is no gap between launches
     pthread_mutex_unlock(&batches.mutex);
     collector_wake();
