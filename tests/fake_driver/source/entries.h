@@ -36,6 +36,15 @@
     ENTRY(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040) \
     ENTRY(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020) \
     ENTRY(cuMemMapArrayAsync, cuMemMapArrayAsync, 11010) \
+    ENTRY(cuCtxAttach, cuCtxAttach, 2000) \
+    ENTRY(cuCtxDetach, cuCtxDetach, 2000) \
+    ENTRY(cuMemcpy2DAsync_v2, cuMemcpy2DAsync, 3020) \
+    ENTRY(cuMemcpyAsync, cuMemcpyAsync, 4000) \
+    ENTRY(cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync, 13000) \
+    ENTRY(cuMemcpyPeerAsync, cuMemcpyPeerAsync, 4000) \
+    ENTRY(cuMemsetD2D8Async, cuMemsetD2D8Async, 3020) \
+    ENTRY(cuPointerGetAttribute, cuPointerGetAttribute, 4000) \
+    ENTRY(cuVDPAUCtxCreate_v2, cuVDPAUCtxCreate, 3020) \
     ENTRY(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync, 3020) \
     ENTRY(cuMemsetD8Async, cuMemsetD8Async, 3020) \
     ENTRY(cuMulticastBindMem, cuMulticastBindMem, 12010) \

@@ -313,6 +313,25 @@ API cuCtxDestroy_v2(CUcontext context) {
     return SUCCESS;
 }
 
+API cuCtxAttach(CUcontext *context, unsigned flags) {
+    ENTER("cuCtxAttach");
+    if (flags || current_context() < 0) return INVALID_VALUE;
+    *context = &fake->contexts[current_context()];
+    (*context)->attached++;
+    return SUCCESS;
+}
+
+API cuCtxDetach(CUcontext context) {
+    ENTER("cuCtxDetach");
+    if (slot_of(context) < 0 || slot_of(context) != current_context() || context->primary) return INVALID_CONTEXT;
+    return context->attached-- ? SUCCESS : cuCtxDestroy_v2(context);
+}
+
+API cuVDPAUCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device, unsigned there, void *find) {
+    (void)there, (void)find;
+    return cuCtxCreate_v2(context, flags, device);
+}
+
 API cuCtxDestroy(CUcontext context) { return cuCtxDestroy_v2(context); }
 
 // A green context is here the context that is made of it.

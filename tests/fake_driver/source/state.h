@@ -63,6 +63,7 @@ struct fake_context {
     bool primary;
     uint64_t number;          // among all that were ever made
     int32_t process, device;
+    int32_t attached;         // how often, beyond having been made
     uint64_t overhead_bytes;  // what a context itself costs
     uint64_t bytes;           // allocations, without the overhead
     uint64_t limits[3];       // of cuCtxSetLimit; 0 for as it was made

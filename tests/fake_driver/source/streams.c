@@ -215,6 +215,7 @@ API cuEventRecord(CUevent event, CUstream stream) {
         return SUCCESS;
     }
     if (stream_context(stream) < 0) return INVALID_CONTEXT;
+    if (stream_context(stream) != event->context) return INVALID_HANDLE;
     fake_submit(stream_queue(stream), 0, event->index);
     return SUCCESS;
 }

@@ -28,7 +28,6 @@ enum {
     NVML_UNINITIALIZED = 1,
 };
 
-#define CUDA_EVENT_BLOCKING_SYNC 1
 #define CUDA_STREAM_PER_THREAD ((CUstream)2)
 #define CUDA_CAPTURE_RELAXED 2
 #define CUDA_GRAPH_NODE 4
@@ -40,7 +39,10 @@ enum {
 #define CUDA_OPERATION_MAP 1
 #define CUDA_GRAPHS_USED 0
 #define CUDA_GRAPHS_RESERVED 2
-#define CUDA_ARRAY_CUBEMAP 4
+#define CUDA_ARRAY_LAYERED 0x01
+#define CUDA_ARRAY_CUBEMAP 0x04
+#define CUDA_ARRAY_SPARSE 0x40
+#define CUDA_ARRAY_DEFERRED 0x80
 
 struct array_descriptor { size_t width, height; unsigned format, channels; };
 struct array3d_descriptor { size_t width, height, depth; unsigned format, channels, flags; };
@@ -49,6 +51,23 @@ struct launch_parameters { CUfunction function; unsigned shape[7]; CUstream stre
 struct pool_properties { int type, handle_types, location_type, location; void *security; size_t maximum; unsigned char rest[56]; };
 struct alloc_node { struct pool_properties pool; const void *access; size_t access_count, bytes; CUdeviceptr pointer; };
 struct graph_node { int type, reserved[3]; struct alloc_node allocation; };
+struct copy_end { int type; const void *host; CUdeviceptr device; CUarray array; };
+struct copy2d {
+    size_t from_x, from_y;
+    struct copy_end from;
+    size_t from_pitch, to_x, to_y;
+    struct copy_end to;
+    size_t to_pitch, width, height;
+};
+struct copy3d {
+    size_t from_place[4];
+    struct copy_end from;
+    void *reserved0;
+    size_t from_pitch, from_height, to_place[4];
+    struct copy_end to;
+    void *reserved1;
+    size_t to_pitch, to_height, width, height, depth;
+};
 struct nvml_memory { unsigned long long total, available, used; };
 struct nvml_memory_v2 { unsigned version; unsigned long long total, reserved, available, used; };
 

@@ -22,11 +22,22 @@
     HOOK(cuMemExportToShareableHandle) HOOK(cuMemMapArrayAsync) HOOK(cuMemMapArrayAsync_ptsz)                      \
     HOOK(cuMulticastBindMem) HOOK(cuMulticastBindMem_v2) HOOK(cuMulticastBindAddr) HOOK(cuMulticastBindAddr_v2)    \
     HOOK(cuMulticastUnbind) HOOK(cuCtxSetLimit) HOOK(cuGreenCtxCreate) HOOK(cuGreenCtxDestroy)                     \
-    HOOK(cuCtxCreate) HOOK(cuGLCtxCreate) HOOK(cuGLCtxCreate_v2) HOOK(cuCtxDestroy)                                \
-    HOOK(cuMemcpyDtoD_v2) HOOK(cuMemcpyDtoD_v2_ptds) HOOK(cuMemcpyDtoDAsync_v2) HOOK(cuMemcpyDtoDAsync_v2_ptsz)    \
-    HOOK(cuMemsetD8_v2) HOOK(cuMemsetD8_v2_ptds) HOOK(cuMemsetD8Async) HOOK(cuMemsetD8Async_ptsz)                  \
-    HOOK(cuMemsetD16_v2) HOOK(cuMemsetD16_v2_ptds) HOOK(cuMemsetD16Async) HOOK(cuMemsetD16Async_ptsz)              \
-    HOOK(cuMemsetD32_v2) HOOK(cuMemsetD32_v2_ptds) HOOK(cuMemsetD32Async) HOOK(cuMemsetD32Async_ptsz)              \
+    HOOK(cuCtxCreate) HOOK(cuGLCtxCreate) HOOK(cuGLCtxCreate_v2) HOOK(cuVDPAUCtxCreate) HOOK(cuVDPAUCtxCreate_v2)  \
+    HOOK(cuCtxDestroy) HOOK(cuCtxDetach)                                                                           \
+    HOOK(cuMemcpyDtoD_v2) HOOK(cuMemcpyDtoD_v2_ptds) HOOK(cuMemcpy) HOOK(cuMemcpy_ptds) HOOK(cuMemcpyPeer)         \
+    HOOK(cuMemcpyPeer_ptds) HOOK(cuMemcpy2D_v2) HOOK(cuMemcpy2D_v2_ptds) HOOK(cuMemcpy2DUnaligned_v2)              \
+    HOOK(cuMemcpy2DUnaligned_v2_ptds) HOOK(cuMemcpy3D_v2) HOOK(cuMemcpy3D_v2_ptds) HOOK(cuMemsetD8_v2)             \
+    HOOK(cuMemsetD8_v2_ptds) HOOK(cuMemsetD16_v2) HOOK(cuMemsetD16_v2_ptds) HOOK(cuMemsetD32_v2)                   \
+    HOOK(cuMemsetD32_v2_ptds) HOOK(cuMemsetD2D8_v2) HOOK(cuMemsetD2D8_v2_ptds) HOOK(cuMemsetD2D16_v2)              \
+    HOOK(cuMemsetD2D16_v2_ptds) HOOK(cuMemsetD2D32_v2) HOOK(cuMemsetD2D32_v2_ptds) HOOK(cuMemcpyDtoDAsync_v2)      \
+    HOOK(cuMemcpyDtoDAsync_v2_ptsz) HOOK(cuMemcpyAsync) HOOK(cuMemcpyAsync_ptsz)                                   \
+    HOOK(cuMemcpyWithAttributesAsync) HOOK(cuMemcpyWithAttributesAsync_ptsz) HOOK(cuMemcpyPeerAsync)               \
+    HOOK(cuMemcpyPeerAsync_ptsz) HOOK(cuMemcpy2DAsync_v2) HOOK(cuMemcpy2DAsync_v2_ptsz) HOOK(cuMemcpy3DAsync_v2)   \
+    HOOK(cuMemcpy3DAsync_v2_ptsz) HOOK(cuMemcpyBatchAsync) HOOK(cuMemcpyBatchAsync_ptsz)                           \
+    HOOK(cuMemcpyBatchAsync_v2) HOOK(cuMemcpyBatchAsync_v2_ptsz) HOOK(cuMemsetD8Async)                             \
+    HOOK(cuMemsetD8Async_ptsz) HOOK(cuMemsetD16Async) HOOK(cuMemsetD16Async_ptsz) HOOK(cuMemsetD32Async)           \
+    HOOK(cuMemsetD32Async_ptsz) HOOK(cuMemsetD2D8Async) HOOK(cuMemsetD2D8Async_ptsz) HOOK(cuMemsetD2D16Async)      \
+    HOOK(cuMemsetD2D16Async_ptsz) HOOK(cuMemsetD2D32Async) HOOK(cuMemsetD2D32Async_ptsz)                           \
     HOOK(cuCtxCreate_v2) HOOK(cuCtxCreate_v3) HOOK(cuCtxCreate_v4) HOOK(cuCtxDestroy_v2)                           \
     HOOK(cuDevicePrimaryCtxRetain) HOOK(cuDevicePrimaryCtxRelease) HOOK(cuDevicePrimaryCtxRelease_v2)              \
     HOOK(cuDevicePrimaryCtxReset) HOOK(cuDevicePrimaryCtxReset_v2)                                                 \
@@ -44,7 +55,8 @@
     CALL(cuStreamIsCapturing) CALL(cuThreadExchangeStreamCaptureMode) CALL(cuCtxGetDevice) CALL(cuDeviceGetMemPool) \
     CALL(cuMemPoolGetAttribute) CALL(cuDeviceGetGraphMemAttribute) CALL(cuGraphGetNodes) CALL(cuGraphNodeGetType)  \
     CALL(cuGraphMemAllocNodeGetParams) CALL(cuGraphMemFreeNodeGetParams) CALL(cuGraphChildGraphNodeGetGraph) \
-    CALL(cuCtxGetLimit) CALL(cuDeviceGetAttribute) CALL(cuCtxFromGreenCtx)
+    CALL(cuCtxGetLimit) CALL(cuDeviceGetAttribute) CALL(cuCtxFromGreenCtx) CALL(cuPointerGetAttribute) \
+    CALL(cuStreamGetCtx) CALL(cuCtxPushCurrent_v2) CALL(cuCtxPopCurrent_v2)
 
 #define NVML_CALLS(CALL) CALL(nvmlDeviceGetUUID)
 

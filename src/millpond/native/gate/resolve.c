@@ -108,7 +108,7 @@ static int first_version(const char *full) {
         {"cuGraphInstantiate_v2", 11000}, {"cuGraphInstantiateWithFlags", 11040},
         {"cuGetProcAddress_v2", 12000}, {"cuGraphAddNode_v2", 12030}, {"cuCtxCreate_v4", 12050},
         {"cuCtxSynchronize_v2", 13000}, {"cuGraphAddNode_v3", 13040},
-        {"cuMulticastBindMem_v2", 13010}, {"cuMulticastBindAddr_v2", 13010},
+        {"cuMemcpyBatchAsync_v2", 13000}, {"cuMulticastBindMem_v2", 13010}, {"cuMulticastBindAddr_v2", 13010},
     };
     for (size_t index = 0; index < sizeof LATER / sizeof *LATER; index++)
         if (!strcmp(LATER[index].name, full)) return LATER[index].version;

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 
-from allocating import MIB, AllocationProperties, AllocNode, cuda
+from allocating import MIB, AllocationProperties, AllocNode, Array3dDescriptor, cuda
 
 
 def allocate(size: int, count: int) -> None:
@@ -200,6 +200,18 @@ def mapped_into_an_array() -> None:
     assert cuda.cuMemRelease(handle) == 0
 
 
+def levels_of_many_layers() -> None:
+    about, layered = Array3dDescriptor(1024, 1024, 6, 0x20, 1, 0x01), c_void_p()
+    assert cuda.cuMipmappedArrayCreate(byref(layered), byref(about), 11) == 0
+
+
+def mapped_into_later() -> None:
+    allocate(10 * MIB, 1)
+    for flag in (0x40, 0x80):
+        about, sparse = Array3dDescriptor(2048, 2048, 0, 0x20, 4, flag), c_void_p()
+        assert cuda.cuArray3DCreate_v2(byref(sparse), byref(about)) == 0
+
+
 def bound_to_a_multicast_object() -> None:
     multicast = c_uint64(0x1000000)
     for unbound in (True, False):
@@ -268,6 +280,8 @@ WAYS: dict[str, Callable[[], object]] = {
         by_handle_of_the_host,
         exported_and_released,
         mapped_into_an_array,
+        levels_of_many_layers,
+        mapped_into_later,
         bound_to_a_multicast_object,
         with_a_larger_heap,
         with_a_larger_stack,

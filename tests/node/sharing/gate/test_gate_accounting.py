@@ -113,18 +113,51 @@ print(cuda.cuCtxSetLimit(2, c_size_t(64 * MIB)), cuda.cuCtxGetLimit(byref(size),
     assert said(card, source, cap_mib=40) == ["2", "0", "8", "40"]
 
 
-def test_large_copies_and_fills_are_work_and_small_ones_are_not(card: GatedCard) -> None:
+WITHIN_THE_CARD = {
+    "copies": "cuda.cuMemcpyDtoDAsync_v2(low, high, c_size_t(size), None)",
+    "fills": "cuda.cuMemsetD8Async(low, 1, c_size_t(size), None)",
+    "fills of a thread's stream": "driver.cuMemsetD8Async(low.value, 1, size, driver.CUstream(2))",
+    "fills of rows": "cuda.cuMemsetD2D8Async(low, c_size_t(size // 4), 1, c_size_t(size // 4), c_size_t(4), None)",
+    "copies of either memory": "cuda.cuMemcpyAsync(low, high, c_size_t(size), None)",
+    "copies from peers": "cuda.cuMemcpyPeerAsync(low, None, high, None, c_size_t(size), None)",
+    "several copies": "cuda.cuMemcpyBatchAsync_v2(two(low.value), two(high.value), two(size), c_size_t(2), *batch)",
+    "copies of rows": "cuda.cuMemcpy2DAsync_v2(rows(low.value, high.value, size), None)",
+}
+
+
+@pytest.mark.parametrize("way", WITHIN_THE_CARD.values(), ids=WITHIN_THE_CARD)
+def test_large_copies_and_fills_are_work_and_small_ones_are_not(card: GatedCard, way: str) -> None:
     card.driver.set("copy_bytes_per_ms", MIB)
-    source = """
+    source = f"""
 from cuda.bindings import driver
-memory = c_uint64()
-cuda.cuMemAlloc_v2(byref(memory), c_size_t(8 * MIB))
-for size in (MIB // 2, 4 * MIB):
-    cuda.cuMemsetD8Async(memory, 1, c_size_t(size), None)
-    cuda.cuMemcpyDtoDAsync_v2(memory, c_uint64(memory.value + 4 * MIB), c_size_t(size), None)
-    driver.cuMemsetD8Async(memory.value, 1, size, driver.CUstream(2))
+low, high = c_uint64(), c_uint64()
+for each in (low, high):
+    cuda.cuMemAlloc_v2(byref(each), c_size_t(4 * MIB))
+def rows(to, since, size):
+    return byref((c_uint64 * 16)(0, 0, 2, 0, since, 0, size // 4, 0, 0, 2, 0, to, 0, size // 4, size // 4, 4))
+def two(value):
+    return (c_uint64 * 2)(value, value)
+batch = None, None, c_size_t(0), None
+for size in (MIB // 4, 4 * MIB):
+    {way}
 cuda.cuCtxSynchronize()
 """
     task = card.slice()
     card.python(task, POOLS + source, PYTHONPATH=str(HOLDING.parent))
-    assert task.region.usage().launches == 3
+    usage = task.region.usage()
+    assert usage.launches == 1
+    assert usage.busy_ns >= 3_500_000
+
+
+def test_copies_from_and_to_the_host_go_by(card: GatedCard) -> None:
+    card.driver.set("copy_bytes_per_ms", MIB)
+    source = """
+import ctypes
+room, memory = ctypes.create_string_buffer(4 * MIB), c_uint64()
+cuda.cuMemAlloc_v2(byref(memory), c_size_t(4 * MIB))
+host = c_uint64(ctypes.addressof(room))
+cuda.cuMemcpyAsync(memory, host, c_size_t(4 * MIB), None), cuda.cuMemcpyAsync(host, memory, c_size_t(4 * MIB), None)
+"""
+    task = card.slice()
+    card.python(task, POOLS + source, PYTHONPATH=str(HOLDING.parent))
+    assert task.region.usage().launches == 0

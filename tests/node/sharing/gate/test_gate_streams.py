@@ -183,14 +183,43 @@ launch(None)
 cuda.cuCtxSynchronize()
 """
 
+LAST_DETACH = """
+for _ in range(60):
+    made, again = ctypes.c_void_p(), ctypes.c_void_p()
+    assert cuda.cuCtxCreate_v2(ctypes.byref(made), 0, 0) == 0
+    assert cuda.cuCtxAttach(ctypes.byref(again), 0) == 0
+    for each in (stream(), None):
+        launch(each, 200_000)
+        assert cuda.cuCtxDetach(made) == 0
+    launch(None)
+cuda.cuCtxSynchronize()
+"""
+
 
 @pytest.mark.parametrize(
-    "program", [RELEASE, RELEASE_BESIDE_LAUNCHES, LAST_RELEASE], ids=["not the last", "beside launches", "the last"]
+    "program",
+    [RELEASE, RELEASE_BESIDE_LAUNCHES, LAST_RELEASE, LAST_DETACH],
+    ids=["not the last", "beside launches", "the last", "the last to detach"],
 )
 def test_a_context_is_released_while_work_of_it_is_in_flight(card: GatedCard, program: str) -> None:
     task = card.slice()
     card.python(task, PREAMBLE + program + "\nprint('done')")
     assert task.region.usage().busy_ns > 0
+
+
+def test_launches_on_a_stream_of_another_context_than_the_current_are_measured(card: GatedCard) -> None:
+    task = card.slice()
+    source = """
+own, other = stream(), ctypes.c_void_p()
+assert cuda.cuCtxCreate_v2(ctypes.byref(other), 0, 0) == 0
+for _ in range(20):
+    launch(own, 100_000)
+    time.sleep(0.001)
+time.sleep(0.02)
+"""
+    card.python(task, PREAMBLE + source)
+    usage = task.region.usage()
+    assert (usage.launches, usage.unmeasured) == (20, 0)
 
 
 def test_a_release_that_is_not_the_last_waits_for_nothing(timed_card: GatedCard) -> None:

@@ -43,6 +43,10 @@ CREATE(cuCtxCreate_v3, (CUcontext *context, void *affinity, int count, unsigned 
        (context, affinity, count, flags, device))
 CREATE(cuCtxCreate_v4, (CUcontext *context, void *parameters, unsigned flags, CUdevice device),
        (context, parameters, flags, device))
+CREATE(cuVDPAUCtxCreate, (CUcontext *context, unsigned flags, CUdevice device, unsigned there, void *find),
+       (context, flags, device, there, find))
+CREATE(cuVDPAUCtxCreate_v2, (CUcontext *context, unsigned flags, CUdevice device, unsigned there, void *find),
+       (context, flags, device, there, find))
 
 // While it is not known whether a context is gone, none of its events is used.
 static CUresult destroy(CUcontext context, void *handle, CUresult (*end)(void *)) {
@@ -63,6 +67,18 @@ static CUresult destroy(CUcontext context, void *handle, CUresult (*end)(void *)
     }
 DESTROY(cuCtxDestroy)
 DESTROY(cuCtxDestroy_v2)
+
+// It counts how often the context was attached to; with the last, the context is current no longer, and gone.
+HOOK CUresult cuCtxDetach(CUcontext context) {
+    if (!gate_ready()) return REAL(cuCtxDetach)(context);
+    pthread_mutex_lock(&mutex);
+    gate_hold_context(context);
+    CUresult result = REAL(cuCtxDetach)(context);
+    if (result || current_context() == context) gate_context_stays(context);
+    else gate_context_gone(context), ledger_drop_context(context);
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
 
 // Of the multiprocessors that a green context has, a context like any other is made.
 static CUcontext context_of(void *green) {

@@ -1,16 +1,7 @@
-// Every way to put work on the card passes here: before it the gate may hold it back, after it the work is counted.
+// Every way to put work on the card passes here, or through copies.c: before it the gate may hold it back, after it the work is counted.
+#include "gated.h"
 #include "graph_memory.h"
-#include "hooks.h"
 #include "pacing/collector.h"
-#include "pacing/pacing.h"
-#include "region.h"
-
-#define GATED(stream_, graph_, call_)                            \
-    if (!gate_ready()) return call_;                             \
-    struct lane *lane_ = gate_enter(stream_, graph_);            \
-    CUresult result_ = call_;                                    \
-    gate_leave(lane_);                                           \
-    return result_
 
 #define SHAPE unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
 #define SHAPE_VALUES gx, gy, gz, bx, by, bz, shared
@@ -32,8 +23,6 @@
     HOOK CUresult name(CUgraphExec graph, CUstream stream) {                                                \
         GATED(own_stream, graph, graph_memory_call(REAL(name), graph, stream));                              \
     }
-#define OF_THREAD (stream ? stream : CUDA_STREAM_PER_THREAD)
-
 LAUNCH(cuLaunchKernel, stream)
 LAUNCH(cuLaunchKernel_ptsz, OF_THREAD)
 LAUNCH_EX(cuLaunchKernelEx, stream)
@@ -57,38 +46,6 @@ HOOK CUresult cuLaunchGrid(CUfunction function, int width, int height) {
 HOOK CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream) {
     GATED(stream, NULL, REAL(cuLaunchGridAsync)(function, width, height, stream));
 }
-
-#define LARGE_BYTES (1u << 20)  // of device memory, from which on copying and setting it takes time worth counting
-
-#define LARGE(name, own_stream, bytes_, parameters, arguments)                      \
-    HOOK CUresult name parameters {                                                 \
-        if ((uint64_t)(bytes_) < LARGE_BYTES) return REAL(name) arguments;          \
-        GATED(own_stream, NULL, REAL(name) arguments);                              \
-    }
-#define COPY(name, own_stream) \
-    LARGE(name, own_stream, bytes, (CUdeviceptr to, CUdeviceptr from, size_t bytes), (to, from, bytes))
-#define COPY_ASYNC(name, own_stream) \
-    LARGE(name, own_stream, bytes, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream), (to, from, bytes, stream))
-#define SET(name, own_stream, type) \
-    LARGE(name, own_stream, count * sizeof(type), (CUdeviceptr to, type value, size_t count), (to, value, count))
-#define SET_ASYNC(name, own_stream, type) \
-    LARGE(name, own_stream, count * sizeof(type), (CUdeviceptr to, type value, size_t count, CUstream stream), (to, value, count, stream))
-COPY(cuMemcpyDtoD_v2, NULL)
-COPY(cuMemcpyDtoD_v2_ptds, CUDA_STREAM_PER_THREAD)
-COPY_ASYNC(cuMemcpyDtoDAsync_v2, stream)
-COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, OF_THREAD)
-SET(cuMemsetD8_v2, NULL, unsigned char)
-SET(cuMemsetD8_v2_ptds, CUDA_STREAM_PER_THREAD, unsigned char)
-SET_ASYNC(cuMemsetD8Async, stream, unsigned char)
-SET_ASYNC(cuMemsetD8Async_ptsz, OF_THREAD, unsigned char)
-SET(cuMemsetD16_v2, NULL, unsigned short)
-SET(cuMemsetD16_v2_ptds, CUDA_STREAM_PER_THREAD, unsigned short)
-SET_ASYNC(cuMemsetD16Async, stream, unsigned short)
-SET_ASYNC(cuMemsetD16Async_ptsz, OF_THREAD, unsigned short)
-SET(cuMemsetD32_v2, NULL, unsigned)
-SET(cuMemsetD32_v2_ptds, CUDA_STREAM_PER_THREAD, unsigned)
-SET_ASYNC(cuMemsetD32Async, stream, unsigned)
-SET_ASYNC(cuMemsetD32Async_ptsz, OF_THREAD, unsigned)
 
 #define DESTROY_STREAM(name)                           \
     HOOK CUresult name(CUstream stream) {              \

@@ -126,9 +126,12 @@ HOOK CUresult cuArrayCreate_v2(CUarray *array, const struct array_descriptor *ab
     CHARGED(bytes, *array, REAL(cuArrayCreate_v2)(array, about));
 }
 
+// Of layers there are as many on each level; what is mapped later has its memory from elsewhere.
 static uint64_t level_bytes(const struct array3d_descriptor *about, unsigned level) {
-    return at_least_one(about->width >> level) * at_least_one(about->height >> level) *
-           at_least_one(about->depth >> level) * element_bytes(about->format, about->channels);
+    if (about->flags & (CUDA_ARRAY_SPARSE | CUDA_ARRAY_DEFERRED)) return 0;
+    size_t depth = about->flags & (CUDA_ARRAY_LAYERED | CUDA_ARRAY_CUBEMAP) ? about->depth : about->depth >> level;
+    return at_least_one(about->width >> level) * at_least_one(about->height >> level) * at_least_one(depth) *
+           element_bytes(about->format, about->channels);
 }
 
 HOOK CUresult cuArray3DCreate_v2(CUarray *array, const struct array3d_descriptor *about) {

@@ -124,8 +124,14 @@ static struct lane *fresh(void) {
     return &blocks[block][count % BLOCK];
 }
 
+// A stream may be launched on while another context is current.
+static CUcontext context_of(CUstream stream) {
+    CUcontext context = NULL;
+    return REAL_AS(cuStreamGetCtx, CUresult(CUstream, CUcontext *))(stream, &context) ? current_context() : context;
+}
+
 static struct lane *make(const struct key *key) {
-    CUcontext context = key->context ? key->context : current_context();
+    CUcontext context = key->context ? key->context : context_of(key->stream);
     struct lane *lane = context && make_room() ? fresh() : NULL;
     if (!lane) return NULL;
     memset(lane, 0, sizeof *lane);
@@ -163,7 +169,13 @@ struct estimate *lane_estimate(struct lane *lane, const void *graph) {
     return &graphs[place].estimate;
 }
 
-static bool make_event(CUevent *event) { return !REAL_AS(cuEventCreate, CUresult(CUevent *, unsigned))(event, 0); }
+static bool make_event(const struct lane *lane, CUevent *event) {
+    bool elsewhere = lane->context != current_context();
+    if (elsewhere && REAL_AS(cuCtxPushCurrent_v2, CUresult(CUcontext))(lane->context)) return false;
+    bool made = !REAL_AS(cuEventCreate, CUresult(CUevent *, unsigned))(event, 0);
+    if (elsewhere) REAL_AS(cuCtxPopCurrent_v2, CUresult(CUcontext *))(NULL);
+    return made;
+}
 
 static bool is_usable(const struct lane *lane) { return lane->state == LANE_LIVE && !lane->held; }
 
@@ -173,8 +185,8 @@ int lane_take_pair(struct lane *lane) {
     if (!is_usable(lane)) return -1;
     if (!lane->free_pairs && lane->made_pairs != UINT32_MAX) {
         int fresh = __builtin_ctz(~lane->made_pairs);
-        if (!make_event(&lane->start[fresh])) return -1;
-        if (!make_event(&lane->end[fresh])) {
+        if (!make_event(lane, &lane->start[fresh])) return -1;
+        if (!make_event(lane, &lane->end[fresh])) {
             REAL_AS(cuEventDestroy_v2, CUresult(CUevent))(lane->start[fresh]);
             return -1;
         }
