@@ -328,6 +328,12 @@ class CoreMachine(RuleBasedStateMachine):
                 self.decide()
                 self.tell(events.QueueChanged(self.now, queue))
 
+    @rule(number=PICK, ordering=st.sampled_from(("", "edf", "fifo", "service=default")), seldom=st.integers(0, 3))
+    def change_ordering(self, number: int, ordering: str, seldom: int) -> None:
+        if not seldom:
+            queue = pick(self.core.queues(), number)
+            self.tell(events.QueueChanged(self.now, replace(queue, ordering=ordering)))
+
     # ---- the engine ---------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self._asked)
@@ -598,15 +604,16 @@ class CoreMachine(RuleBasedStateMachine):
         assert "changed" in started, f"the remedy does not help {record.id}: {remedy.change}; instead {started}"
 
     def _waiting_by_their_own_fault(self) -> list[JobRecord]:
-        """Those that wait, and not because the ordering lets the first of their pool, or nobody, hold up others."""
+        """Those that wait, and not because an ordering lets the first of their pool or group, or nobody, pass."""
         state = self.core._state
         if self._replans():
             return []
-        if not state.ordering.strict:
-            return list(state.waiting)
-        first: dict[str, JobRecord] = {}
-        for record in state.waiting.ranked(QueueRank(state).rank):
-            first.setdefault(record.job.pool, record)
+        first: dict[object, JobRecord] = {}
+        for record in state.waiting.ranked(QueueRank(state).place_of):
+            if state.ordering.strict:
+                first.setdefault(record.job.pool, record)
+            else:
+                first.setdefault(record.group if state.orderings.of(record.group).strict else record.id, record)
         return list(first.values())
 
     def _replans(self) -> bool:

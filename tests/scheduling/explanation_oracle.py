@@ -426,7 +426,7 @@ class Oracle:
         state, first = self.core._state, reason.blocked_by
         mark = state.journal.begin()
         self.core._claims.charge(1)
-        ranked = [record.id for record in state.waiting.ranked(QueueRank(state).rank)]
+        ranked = [record.id for record in state.waiting.ranked(QueueRank(state).place_of)]
         state.journal.rollback(mark)
         if ranked.index(first) > ranked.index(job):
             return ["the one named comes behind it"]

@@ -26,7 +26,7 @@ FOUND_ANEW = {
 }
 """Parts of a snapshot that only a cycle brings up to date, and that bear on later cycles alone."""
 ALSO_OF_JOBS = {
-    "key", "displaces_above", "rekey_at", "bins_outlived", "work", "promised_at", "look_at", "overdue",
+    "key", "turn", "displaces_above", "rekey_at", "bins_outlived", "work", "promised_at", "look_at", "overdue",
     "idled_before",
 }  # fmt: skip
 

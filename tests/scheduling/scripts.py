@@ -40,7 +40,7 @@ def tree(limit: float, guarantee: float = 4) -> tuple[Queue, ...]:
     return (
         queue("team", guarantee=guarantee, limit=limit),
         queue("red", parent="team", guarantee=2),
-        queue("blue", parent="team", limit=6, borrows=True),
+        queue("blue", parent="team", limit=6, borrows=True, ordering="edf,service=sjf"),
         queue("guest", guarantee=3, borrows=False),
     )
 
@@ -111,7 +111,7 @@ def nodes(draw: st.DrawFn, name: str, pool: str = "default") -> Node:
     )
 
 
-ORDERINGS = ("default", "default", "edf", "fair", "fifo", "srtf", "tiresias")
+ORDERINGS = ("default", "default", "default,service=fifo", "edf", "fair", "fifo", "srtf", "tiresias")
 FREE = PreemptionCost(0.0, 0.0)
 
 

@@ -16,7 +16,7 @@ from millpond.model.events import DurationPredicted, JobSubmitted, LimitChanged,
 from millpond.model.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.tenants import Limit
-from millpond.model.workloads import Job, Priority
+from millpond.model.workloads import Job, Kind, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
 from millpond.scheduling.ordering import waiting_lines
 from millpond.scheduling.reclaiming import preemption_budget
@@ -67,7 +67,7 @@ def test_bursts_of_all_kinds_are_decided_alike(kind: str, monkeypatch: pytest.Mo
 
 def tenants(seed: int, *, displacing: bool) -> World:
     """Machines, some of which close, for queues with guarantees and limits, and users with limits."""
-    draws = random.Random(seed)
+    draws, of_orderings = random.Random(seed), random.Random(-seed)
     policy = Settings(
         ordering=draws.choice(("default", "default", "fair", "fifo", "edf")),
         preempt=draws.random() < 0.4,
@@ -75,11 +75,16 @@ def tenants(seed: int, *, displacing: bool) -> World:
     )
     if displacing:
         policy = replace(policy, ordering="default", preempt=True)
+    policy = replace(policy, ordering=policy.ordering + of_orderings.choice(("", "", ",dev=fifo", ",dev=edf")))
     queues = (
         queue("team", guarantee=draws.choice((0, 0, 4)), limit=draws.choice((None, 9))),
         queue("red", parent="team", limit=draws.choice((None, 3)), borrows=draws.random() < 0.7),
         queue("blue", parent="team", guarantee=draws.choice((0, 2))),
-        queue("guest", limit=draws.choice((None, 2))),
+        queue(
+            "guest",
+            limit=draws.choice((None, 2)),
+            ordering=of_orderings.choice(("", "", "edf", "fifo", "default,dev=ssf")),
+        ),
     )
     models = ("A100", "V100")
     world = World(
@@ -101,6 +106,9 @@ def job_of(draws: random.Random, id_: str) -> Job:
         "priority": draws.choice((Priority.LOW, Priority.NORMAL, Priority.NORMAL, Priority.HIGH)),
         "time_limit_s": draws.choice((None, None, 700.0)),
     }
+    others = random.Random(id_)
+    fields["kind"] = others.choice((Kind.TRAIN, Kind.TRAIN, Kind.DEV))
+    fields["deadline_s"] = others.choice((None, None, 5_000.0, 50_000.0))
     models = draws.choice(((), (), ("V100",)))
     match draws.choice(("single", "single", "single", "gang", "elastic")):
         case "single":
@@ -135,8 +143,8 @@ def are_told_alike(world: World) -> None:
     table, standing, now = state.waiting.table, QueueRank(state), state.now
     firsts = [state.waiting.lines[key][0][2] for key in table.keys]
     assert sorted(first.sequence for first in firsts) == sorted(line[0][1] for line in state.waiting.lines.values())
-    ranks = list(zip(*(column.tolist() for column in standing.ranks(table)), strict=True))
-    assert ranks == [standing.rank(first) for first in firsts]
+    places = list(zip(*(column.tolist() for column in standing.places(table)), strict=True))
+    assert places == [(*rank, arrival) for rank, arrival in map(standing.place_of, firsts)]
     assert (now + state.ordering.time_left.cautious_of(table)).tolist() == pytest.approx(
         [state.ordering.time_left.cautious_end(first, now) for first in firsts]
     )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from worlds import World, asks, gang, machine, single
+from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.events import JobSubmitted, LoadSampled, PolicyChanged
+from millpond.model.events import JobSubmitted, LoadSampled, PolicyChanged, QueueChanged
 from millpond.model.nodes import Node
+from millpond.model.policies import placements_of
 from millpond.model.workloads import Kind
 from millpond.scheduling.scheduler import Scheduler
-from millpond.scheduling.settings import Settings, placements_of
+from millpond.scheduling.settings import Settings
 
 DEV, SERVICE, TRAIN = Kind.DEV, Kind.SERVICE, Kind.TRAIN
 
@@ -83,6 +84,34 @@ def test_another_placement_of_a_kind_holds_from_the_next_cycle_on() -> None:
     assert [where(world, job) for job in ("first", "second", "third")] == ["busy", "idle", "busy"]
 
 
+@pytest.mark.parametrize(
+    ("of_cluster", "of_group", "of_queue", "node"),
+    [
+        ("default", "", "spread", "idle"),
+        ("default", "spread", "", "idle"),
+        ("default", "spread", "default", "busy"),
+        ("default", "spread", "service=default", "idle"),
+        ("spread", "", "train=best-fit", "busy"),
+        ("gandiva", "", "spread", "busy"),
+    ],
+)
+def test_the_jobs_of_a_queue_go_where_it_says_else_where_the_queue_above_or_the_cluster_does(
+    of_cluster: str, of_group: str, of_queue: str, node: str
+) -> None:
+    world = loaded(of_cluster)
+    world.tell(QueueChanged(0.0, queue("group", placement=of_group)))
+    world.tell(QueueChanged(0.0, queue("lab", parent="group", placement=of_queue)))
+    world.submit(single("job", 0.5, queue="lab"))
+    assert where(world, "job") == node
+
+
+@pytest.mark.parametrize("placement", ["random", "train=gandiva", "anywhere"])
+def test_a_queue_can_have_no_such_placement(placement: str) -> None:
+    world = loaded("default")
+    with pytest.raises(InvalidInputError):
+        world.tell(QueueChanged(0.0, queue("lab", placement=placement)))
+
+
 def test_twins_place_alike() -> None:
     world = loaded("auto")
     world.submit(single("before", 0.5, kind=SERVICE))
@@ -104,6 +133,7 @@ def test_twins_place_alike() -> None:
         ("service=spread,service=fgd", "two placements of kind service"),
         ("service=random", "of kind service alone"),
         ("train=gandiva", "of kind train alone"),
+        ("random,train=fgd", "of all kinds but train"),
         ("service=", "unknown placement ''"),
     ],
 )

@@ -9,8 +9,9 @@ from ledgers import check_everything
 from millpond.model.decisions import Start
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import PolicyChanged
+from millpond.model.policies import ORDERINGS, PLACEMENTS
 from millpond.scheduling.scheduler import Scheduler
-from millpond.scheduling.settings import ORDERINGS, PLACEMENTS, PreemptionCost, Settings
+from millpond.scheduling.settings import PreemptionCost, Settings
 
 
 def to(world: World, ordering: str = "default", placement: str = "default", preempt: bool = False) -> None:

@@ -10,9 +10,10 @@ import pytest
 from event_logs import replay_log
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
+from millpond.model.policies import ORDERINGS
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.scheduler import Scheduler
-from millpond.scheduling.settings import ORDERINGS, PreemptionCost, Settings
+from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import KNOWLEDGE, Simulation, World

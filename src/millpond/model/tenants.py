@@ -24,6 +24,9 @@ class Queue:
         borrows: may run beyond its guarantee on idle capacity; borrowed work is the first to leave.
         cells: in which shapes its guaranteed cards come.
         pinned: machines that are its own among these.
+        ordering: who of its jobs, or of those of some kinds, is next; empty: as in the queue above. See
+            ``policies.own_orderings_of``.
+        placement: where they go, in the same way; see ``policies.own_placements_of``.
     """
 
     name: str
@@ -34,6 +37,8 @@ class Queue:
     borrows: bool = True
     cells: tuple[CellCount, ...] = ()
     pinned: tuple[str, ...] = ()
+    ordering: str = ""
+    placement: str = ""
 
 
 @dataclass(frozen=True, slots=True)

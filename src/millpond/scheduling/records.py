@@ -58,6 +58,10 @@ class Migration:
                 return f"stayed on {self.source}, as it could not be {how} to {self.target}: {self.reason}"
 
 
+Group = tuple[str, str, str, str, int]
+"""Jobs that an ordering of their own is for: its name, their queue, user (empty: all), pool and class of priority."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class TaskRecord:
     """One task of a job.
@@ -135,7 +139,9 @@ class JobRecord:
         expected_s, cautious_s: forecast of the whole run; None when there is none.
         failures, out_of_memory_failures: runs that failed by the program's own fault.
         retry_at: until when it waits after such a failure before it lines up again.
-        key: its place in the order of those that wait; lower goes first.
+        group: those whose order is its queue's or its kind's own, see ``ordering.turns``; None: the cluster's decides.
+        key: its place among them, or in the order of all that wait; lower goes first.
+        turn: the place in the order of all that wait which the cluster's ordering would give it.
         displaces_above: running work with a key above this may be displaced for it (selective orderings).
         line: which waiting line it stands in; empty while it does not wait.
         rekey_at: when its key is computed anew; 0 when that is not settled yet.
@@ -187,7 +193,9 @@ class JobRecord:
     failures: int = 0
     out_of_memory_failures: int = 0
     retry_at: float = 0.0
+    group: Group | None = None
     key: tuple[float, ...] = ()
+    turn: float = 0.0
     displaces_above: float = float("inf")
     line: tuple[object, ...] = ()
     rekey_at: float = 0.0
@@ -263,7 +271,7 @@ class JobRecord:
         twin.preemptions = self.preemptions
         twin.failures = self.failures
         twin.out_of_memory_failures = self.out_of_memory_failures
-        twin.key = self.key
+        twin.group, twin.key, twin.turn = self.group, self.key, self.turn
         twin.displaces_above = self.displaces_above
         twin.rekey_at = self.rekey_at
         twin.work, twin.promised_at = self.work, self.promised_at

@@ -70,7 +70,7 @@ class Scheduler:
         """Make all parts, empty."""
         self.settings = settings
         self._state = State(self.settings)
-        self._placer = Placer(self._state.cluster, self.settings)
+        self._placer = Placer(self._state.cluster, self.settings, self._state.queues)
         self._claims = Claims(self._state)
         self._migrations = Migrations(self._state, self._placer, self._claims)
         self._event_handlers = EventHandlers(self._state, self._placer, self._migrations)

@@ -4,45 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millpond.model.errors import InvalidInputError
+from millpond.model.policies import orderings_of, placements_of
 from millpond.model.resources import TaskRequest
-from millpond.model.workloads import Kind
-
-ORDERINGS = ("default", "fifo", "sjf", "srtf", "srsf", "ssf", "tiresias", "edf", "fair")
-PLACEMENTS = ("default", "fgd", "best-fit", "dot-product", "random", "gandiva", "spread", "auto")
-FOR_ALL_KINDS = ("random", "gandiva")
-"""Placements that what has been placed before decides: they hold for all kinds of jobs."""
-
-
-def placements_of(text: str) -> dict[Kind, str]:
-    """The placement of each kind of job: one of ``PLACEMENTS`` for all, or such as ``service=spread,train=fgd``.
-
-    Kinds that are not named have the default one.
-
-    Raises:
-        InvalidInputError: a placement or a kind is unknown, named twice, or not to be had for some kinds alone.
-    """
-    if "=" not in text:
-        return dict.fromkeys(Kind, _known_placement(text))
-    found: dict[Kind, str] = {}
-    for part in text.split(","):
-        word, _, placement = part.strip().partition("=")
-        if word not in list(Kind):
-            raise InvalidInputError(f"unknown kind {word!r} in placement {text!r}", f"choose one of {', '.join(Kind)}")
-        if Kind(word) in found:
-            raise InvalidInputError(f"two placements of kind {word} in {text!r}", "leave one of them out")
-        found[Kind(word)] = _known_placement(placement)
-        if placement in FOR_ALL_KINDS:
-            raise InvalidInputError(
-                f"placement {placement!r} of kind {word} alone", "choose it for all kinds, or another"
-            )
-    return dict.fromkeys(Kind, PLACEMENTS[0]) | found
-
-
-def _known_placement(name: str) -> str:
-    if name not in PLACEMENTS:
-        raise InvalidInputError(f"unknown placement {name!r}", f"choose one of {', '.join(PLACEMENTS)}")
-    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +36,8 @@ class Settings:
     """Policies of one scheduler.
 
     Attributes:
-        ordering: who is next; one of ``ORDERINGS``.
-        placement: where it goes; see ``placements_of``.
+        ordering: who is next; see ``model.policies.orderings_of``.
+        placement: where it goes; see ``model.policies.placements_of``.
         preempt: the ordering may end running work of the same class for work that goes before it.
         preempt_by_priority: a higher class may end lower work.
         reserve: keep room for the first job that does not fit (EASY), so that it cannot starve.
@@ -100,6 +63,5 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.ordering not in ORDERINGS:
-            raise InvalidInputError(f"unknown ordering {self.ordering!r}", f"choose one of {', '.join(ORDERINGS)}")
+        orderings_of(self.ordering)
         placements_of(self.placement)

@@ -26,16 +26,16 @@ from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
-from millpond.scheduling.ordering.base import Ordering, cards
+from millpond.scheduling.ordering.base import Key, Ordering, cards
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.idle_time import IdleTime
-from millpond.scheduling.ordering.line_table import KEY, PRIORITY, REQUEST, BoolArray
-from millpond.scheduling.ordering.registry import make_ordering
+from millpond.scheduling.ordering.line_table import GROUPED, KEY, PRIORITY, REQUEST, BoolArray
+from millpond.scheduling.ordering.own_orderings import Orderings
 from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRooms
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.fairness import DecayedUsage
@@ -97,7 +97,8 @@ class State:
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.preemption_budget = PreemptionBudget()
         self.idle_time = IdleTime()
-        self.ordering: Ordering = make_ordering(settings)
+        self.orderings = Orderings(settings)
+        self.ordering: Ordering = self.orderings.base
         self.jobs: dict[str, JobRecord] = {}
         self.demands = RequestClasses()
         self.waiting = WaitingLines()
@@ -161,7 +162,7 @@ class State:
         self.journal.require_no_trial()
         if record.is_parked or not self.is_in_window(record):
             return
-        record.key, record.displaces_above, _ = self.line_up(record)
+        self.take_place(record)
         left_s = 0.0 if record.overdue else self.ordering.time_left.needed_s(record, self.now)[0]
         record.work = int(CARD_MILLI * cards(record) * left_s)
         self.waiting.add(record)
@@ -172,11 +173,30 @@ class State:
         """The wait of a job counts from now on."""
         record.requeued_at, record.idled_before = self.now, self.idle_time.of(record.job.pool, self.now)
 
-    def line_up(self, record: JobRecord) -> tuple[tuple[float, ...], float, float]:
-        """How a job waits from now on, as ``Ordering.line_up``; one that is overdue may go first."""
+    def take_place(self, record: JobRecord) -> None:
+        """Give a job its place in the order, before it joins a line."""
+        record.group = self.group_of(record)
+        record.key, record.turn, record.displaces_above, _ = self.line_up(record)
+
+    def group_of(self, record: JobRecord) -> Group | None:
+        """The group of a job by the settings of now, see ``ordering.turns``."""
+        return self.orderings.group_of(record, self.queues.by_name[record.queue])
+
+    def line_up(self, record: JobRecord) -> tuple[Key, float, float, float]:
+        """How a job waits from now on: its key, its turn, what it displaces, and until when that holds.
+
+        As ``Ordering.line_up`` of the cluster, and by that of its own group; one that is overdue may go first.
+        """
         key, displaces_above, due = self.ordering.line_up(record, self.now)
-        is_first = record.overdue and self.ordering.promotes
-        return ((record.submitted_at - OVERDUE_LEAD,) if is_first else key), displaces_above, due
+        if record.group is None:
+            if record.overdue and self.ordering.promotes:
+                key = (record.submitted_at - OVERDUE_LEAD,)
+            return key, key[0], displaces_above, due
+        own = self.orderings.of(record.group)
+        own_key, _, own_due = own.line_up(record, self.now)
+        if record.overdue and own.promotes:
+            own_key = (record.submitted_at - OVERDUE_LEAD,)
+        return own_key, key[0], displaces_above, min(due, own_due)
 
     def is_in_window(self, record: JobRecord) -> bool:
         """Whether a window of the job is open now, and the reservation that it requires has begun, or is over."""
@@ -198,11 +218,11 @@ class State:
         """Schedule new keys for jobs that joined a line since the last cycle and still wait."""
         for record in self.fresh:
             if record.line:
-                _, _, due = self.line_up(record)
+                *_, due = self.line_up(record)
                 if due < NEVER:
                     record.rekey_at = due
                     heapq.heappush(self.rekeys, (due, record.sequence, record.id))
-                if self.ordering.bounds_waits and not record.job.is_background:
+                if self.orderings.of(record.group).bounds_waits and not record.job.is_background:
                     record.look_at = max(record.requeued_at + FIRST_LOOK_S, self.now)
                     heapq.heappush(self.looks, (record.look_at, record.sequence, record.id))
         self.fresh.clear()
@@ -221,8 +241,8 @@ class State:
             if record is None or record.rekey_at != due:
                 heapq.heappop(rekeys)
                 continue
-            key, record.displaces_above, record.rekey_at = self.line_up(record)
-            self.waiting.rekey(record, key)
+            key, turn, record.displaces_above, record.rekey_at = self.line_up(record)
+            self.waiting.rekey(record, key, turn)
             heapq.heapreplace(rekeys, (record.rekey_at, sequence, job))
 
     def pause(self, record: JobRecord) -> None:
@@ -244,6 +264,12 @@ class State:
             elif record.state is JobState.QUEUED and not record.line and not record.scaled_to_zero:
                 self.enqueue(record)
 
+    def rekey_queue(self, queue: str) -> None:
+        """Renew the places of all that wait in a queue and below it, where another ordering is theirs now."""
+        for record in [each for each in self.waiting if self.queues.is_below(each.queue, queue)]:
+            if self.group_of(record) != record.group:
+                self.rekey(record)
+
     def rekey(self, record: JobRecord) -> None:
         """Renew the place of a job in the order after its forecast or its spec has changed."""
         if record.line:
@@ -256,7 +282,7 @@ class State:
         cluster = self.cluster
         return (
             self._may_hold_back
-            and not (record.elastic or record.overdue or record.job.is_background)
+            and not (record.elastic or record.overdue or record.job.is_background or record.group)
             and self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
         )
 
@@ -268,7 +294,7 @@ class State:
         rigid = np.array([demand is not None and not demand.elastic for demand in table.requests.items], dtype=np.bool_)
         held, soonest = self.ordering.held_lines(table, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
         held &= rigid[table.number(REQUEST)] & (table.figure(KEY) >= 0.0)
-        held &= table.figure(PRIORITY) > Priority.BACKGROUND
+        held &= (table.figure(PRIORITY) > Priority.BACKGROUND) & (table.figure(GROUPED) == 0.0)
         return held, None if soonest < 0 else self.waiting.lines[table.keys[soonest]][0][2]
 
     @property

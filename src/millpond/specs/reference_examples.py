@@ -274,6 +274,8 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "borrows": _queue("borrows: false"),
         "cells": _queue("guarantee: 20, cells: {node: 2, 4 cards: 1}"),
         "pinned": _queue("guarantee: 16, pinned: [node-1, node-2]"),
+        "ordering": _queue("ordering: edf"),
+        "placement": _queue("placement: service=spread"),
         "data": _queue("data: [/data/vision]"),
         "output": _queue("output: [/results/vision]"),
         "images": _queue("images: [registry.example.org/vision]"),

@@ -67,7 +67,7 @@ def go_on_under_other_policies(source: Parts, twin: Parts) -> None:
             state.use_of_all(1)
         twin.claims.copy_from(source.claims)
         twin.claims.forget_plans()
-        if state.settings.ordering == before.settings.ordering:
+        if type(state.ordering) is type(before.ordering):
             state.ordering.restore(before.ordering.snapshot())
             state.roster.copy_from(before.roster, state.jobs)
             before.roster.leave_tables()

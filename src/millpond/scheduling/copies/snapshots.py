@@ -249,11 +249,14 @@ def _heap(by_instant: Sequence[Sequence[Any]], state: State) -> list[tuple[float
     return heap
 
 
-_MADE_ANEW = {"demand", "id", "queue", "gpu_milli", "elastic", "amount", "state", "line", "slot", "_common_tasks"}
+_MADE_ANEW = {
+    "demand", "id", "queue", "group", "gpu_milli", "elastic", "amount", "state", "line", "slot", "_common_tasks",
+}  # fmt: skip
 """Fields of a job's record that follow from others."""
 _CONVERTED = {
     "job", "_tasks", "key", "displaces_above", "suspended_why", "suspend_mode", "ready_at", "suspend_refused",
     "leave_s", "return_s", "migration", "stop_trigger", "stop_cause",
+    "turn",
 }  # fmt: skip
 """Fields that ``_record_plain`` and ``_record`` write and read one by one."""
 _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
@@ -279,6 +282,8 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     plain["switching_s"] = [record.leave_s, record.return_s]
     plain["on_roster"] = record.slot >= 0
     plain["key"] = [_finite(part) for part in record.key] if record.line else None
+    if record.group is not None and record.line:
+        plain["turn"] = _finite(record.turn)
     plain["displaces_above"] = _finite(record.displaces_above) if record.line else None
     plain["stop"] = [record.stop_trigger.value if record.stop_trigger else None, to_plain(record.stop_cause)]
     plain["tasks"] = [_task_plain(state, task) for task in record.tasks]
@@ -330,9 +335,10 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record.count_tasks()
     record.refresh()
     if plain["key"] is not None:
-        record.key = tuple(NEVER if part is None else part for part in plain["key"])
-        above = plain["displaces_above"]
-        record.displaces_above = NEVER if above is None else above
+        record.key = tuple(map(_number, plain["key"]))
+        record.group = state.group_of(record)
+        record.turn = record.key[0] if record.group is None else _number(plain["turn"])
+        record.displaces_above = _number(plain["displaces_above"])
         state.waiting.add(record)
         if record.rekey_at:
             heapq.heappush(state.rekeys, (record.rekey_at, record.sequence, record.id))
@@ -411,3 +417,8 @@ def _give_right(holding: Holding, record: JobRecord, right: Sequence[Any]) -> No
 def _finite(number: float) -> float | None:
     """The number as JSON knows it: None stands for infinity."""
     return None if number == NEVER else number
+
+
+def _number(plain: float | None) -> float:
+    """What ``_finite`` wrote."""
+    return NEVER if plain is None else plain

@@ -27,7 +27,7 @@ from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.line_table import LineKey
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
-from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.records import Group, JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.admission import (
@@ -104,6 +104,8 @@ class AdmissionCycle:
         """For which requests background work would leave in vain in this walk, with what keeps them off nodes."""
         self._is_long = False
         self._blocked: set[str] = set()
+        self._closed: set[Group | None] = set()
+        """Groups with a strict ordering of their own, see ``ordering.turns``, of which one is blocked."""
 
     def run(self) -> None:
         """One cycle, with its decisions."""
@@ -162,6 +164,8 @@ class AdmissionCycle:
                 while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
                     self._grow(gangs.pop()[1], outcome)
             is_background = record.job.is_background
+            if record.group in self._closed:
+                continue  # an ordering of their own, which lets nobody pass who finds no room
             if record.job.pool in self._blocked and not is_background:
                 if not state.ordering.strict:
                     self._claims.bind(record, standing)
@@ -175,6 +179,8 @@ class AdmissionCycle:
                     self._block(record, standing)
                     if not self._time_slicing.takes_place_in(record.job.pool):
                         lines.pass_over(record.job.pool, wholly=state.ordering.strict and not self._reserved.is_used)
+                if record.group is not None and state.orderings.of(record.group).strict:
+                    self._closed.add(record.group)
                 kept_off = self._claims.kept_off(record) if self._may_have_room(record) else (0, 0, 0)
                 if any(kept_off) and depth:
                     self._kept_out[record.line] = kept_off
@@ -250,6 +256,7 @@ class AdmissionCycle:
         self._no_room.clear()
         self._is_long = not state.waiting.are_few
         self._blocked.clear()
+        self._closed.clear()
         claims.begin_walk()
         self._reserver.begin()
 

@@ -265,8 +265,8 @@ class Claims:
         """The walk has come to a job: if it has the reservation of its pool, or who has goes first, that binds now."""
         pool = record.job.pool
         if pool in self._not_reached and pool in self.reservations:
-            holder, rank = self._state.jobs[self.reservations[pool].job], ranks.rank
-            if not holder.line or (rank(holder), holder.sequence) <= (rank(record), record.sequence):
+            holder = self._state.jobs[self.reservations[pool].job]
+            if not holder.line or ranks.place_of(holder) <= ranks.place_of(record):
                 self._not_reached.discard(pool)
 
     def bind_all(self, pools: Collection[str]) -> None:

@@ -4,9 +4,9 @@ Single tasks take the best node by the chosen score. Gangs go largest task first
 single rack, else the fewest racks; a gang that must or should lie together is tried rack by rack or node by node first.
 A node mask keeps out what reservations, quotas or cells forbid, without touching the cached scores.
 
-Each kind of job may have a placement of its own: a selector with other tables over the same arrays. With ``auto``
-services spread by measured load, and large gangs try to lie within one rack; everything else goes by the default score,
-which packs slices (``docs/architecture/placement.md``).
+Each kind of job, and each queue, may have a placement of its own: a selector with other tables over the same arrays.
+With ``auto`` services spread by measured load, and large gangs try to lie within one rack; everything else goes by the
+default score, which packs slices (``docs/architecture/placement.md``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from millpond.model.policies import FOR_ALL_KINDS, PLACEMENTS, own_placements_of, placements_of
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, Kind
 from millpond.scheduling.elastic.gang_sizes import most_tasks
@@ -31,9 +32,10 @@ from millpond.scheduling.placement.selector import Choice, Selector
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placement.tables import Scorer, ScoreTables, Weights, build_tables
 from millpond.scheduling.records import JobRecord, TaskRecord
-from millpond.scheduling.settings import PLACEMENTS, Settings, placements_of
+from millpond.scheduling.settings import Settings
 from millpond.scheduling.suspension.affinity import Affinities
 from millpond.scheduling.suspension.host_memory import nodes_that_swap
+from millpond.scheduling.tenancy.queues import QueueTree
 
 NodeMask = NDArray[np.uint8]
 Placed = list[tuple[TaskRecord, Holding]]
@@ -63,12 +65,14 @@ class Placer:
         mix: the request shapes that scores are built on; learnt from what is submitted unless given.
     """
 
-    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+    def __init__(self, cluster: Cluster, settings: Settings, queues: QueueTree) -> None:
         self.cluster = cluster
+        self._queues = queues
         self.settings = settings
         self.affinities = Affinities(cluster) if settings.placement == "gandiva" else None
         self._placements = placements_of(settings.placement)
         named = set(self._placements.values())
+        self._is_for_all = not named.isdisjoint(FOR_ALL_KINDS)
         self._main = named.pop() if len(named) == 1 else PLACEMENTS[0]
         self._others: dict[str, Selector] = {}
         """Of placements other than the main one, made when they are first asked for."""
@@ -133,7 +137,7 @@ class Placer:
 
     def _selector_of(self, job: Job) -> Selector:
         """Who knows the best node for tasks of a job."""
-        placement = self._placements[job.kind]
+        placement = self._placement_of(job)
         if placement == "auto" and job.kind is Kind.SERVICE:
             placement = "spread"
         if placement in (self._main, "auto"):
@@ -142,6 +146,14 @@ class Placer:
         if found is None:
             found = self._others[placement] = self._selector(self._tables(placement))
         return found
+
+    def _placement_of(self, job: Job) -> str:
+        """The placement of a job by name: of its queue, or the nearest above, for its kind; else the cluster's."""
+        if not self._is_for_all:
+            for node in self._queues.by_name[job.queue].path:
+                if node.queue.placement and (name := own_placements_of(node.queue.placement).get(job.kind)):
+                    return name
+        return self._placements[job.kind]
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; decisions are the same."""
@@ -251,7 +263,7 @@ class Placer:
     def _level_of(self, job: Job, members: Sequence[Shape]) -> Level:
         """Within what a gang must or should lie."""
         level = min(max(job.together, Level.NODE), Level.ZONE)
-        if level is Level.ZONE and self._placements[job.kind] == "auto" and len(members) > 1:
+        if level is Level.ZONE and len(members) > 1 and self._placement_of(job) == "auto":
             is_large = sum(shape.total_compute_milli for shape in members) >= LARGE_GANG_MILLI
             return Level.RACK if is_large else level
         return level

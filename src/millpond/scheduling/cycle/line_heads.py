@@ -13,7 +13,7 @@ import numpy as np
 
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.feasibility.request_classes import RequestClass
-from millpond.scheduling.ordering.line_table import POOL, REQUEST, SEQUENCE, BoolArray
+from millpond.scheduling.ordering.line_table import POOL, REQUEST, BoolArray
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.records import JobRecord
@@ -53,7 +53,8 @@ class Heads:
         standing = self._standing
         if len(self._lines) == 1:  # there is nothing that it could be before or behind
             return (), float(record.sequence), record, position, row, 0
-        return standing.rank(record), float(record.sequence), record, position, row, standing.version
+        rank, arrival = standing.place_of(record)
+        return rank, float(arrival), record, position, row, standing.version
 
     def pop(self) -> JobRecord | None:
         """The next job; its line has left the walk until ``go_on`` brings it back."""
@@ -111,7 +112,7 @@ class TableHeads(Heads):
         departures: Callable[[], Departures | None],
     ) -> None:
         self._table = lines.table
-        self._ranks, self._ranked_at = standing.ranks(lines.table), standing.version
+        self._places, self._ranked_at = standing.places(lines.table), standing.version
         self._prospects, self._departures = prospects, departures
         prospects.look(departures())
         self._left_out: BoolArray = ~prospects.admitted
@@ -172,7 +173,7 @@ class TableHeads(Heads):
     def reconsider(self) -> None:
         self._prospects.look(self._departures())
         if self._ranked_at != self._standing.version:
-            self._ranks, self._ranked_at = self._standing.ranks(self._table), self._standing.version
+            self._places, self._ranked_at = self._standing.places(self._table), self._standing.version
         again = self._behind() & ~self._had_turn
         again[[entry[4] for entry in self._heap if entry[4] >= 0]] = True
         self._heap = [entry for entry in self._heap if entry[4] < 0]
@@ -188,7 +189,7 @@ class TableHeads(Heads):
     def _behind(self) -> BoolArray:
         """(lines,) which stood behind the job popped last when the walk began."""
         rank, sequence = self._at
-        columns, values = (*self._ranks, self._table.figure(SEQUENCE)), (*rank, sequence)
+        columns, values = self._places, (*rank, sequence)
         behind = np.zeros(len(self._table), dtype=np.bool_)
         for column, value in zip(columns[::-1], values[::-1], strict=True):
             behind = (column > value) | ((column == value) & behind)
@@ -202,15 +203,16 @@ class TableHeads(Heads):
     def _sort_more(self) -> None:
         """Line up those of the rest that come next."""
         rest = chosen = self._rest
-        for column in self._ranks:
+        *columns, arrivals = self._places
+        for column in columns:
             if len(chosen) <= CHUNK:
                 break
             values = column[chosen]
             bound = np.partition(values, CHUNK)[CHUNK]
             below = values < bound
             chosen = chosen[below if below.any() else values == bound]
-        ranks = list(zip(*(column[chosen].tolist() for column in self._ranks), strict=True))
-        sequences = self._table.figure(SEQUENCE)[chosen].tolist()
+        ranks = list(zip(*(column[chosen].tolist() for column in columns), strict=True))
+        sequences = arrivals[chosen].tolist()
         keys, rows = self._table.keys, chosen.tolist()
         firsts = [self._lines[keys[row]][0][2] for row in rows]
         self._heap.extend(zip(ranks, sequences, firsts, repeat(0), rows, repeat(self._ranked_at)))

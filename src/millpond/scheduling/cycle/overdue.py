@@ -76,7 +76,8 @@ class Overdue:
             if record.look_at <= now:
                 record.overdue = True
                 state.waiting.backlog.forget(record)
-                state.waiting.rekey(record, state.line_up(record)[0])
+                key, turn, _, _ = state.line_up(record)
+                state.waiting.rekey(record, key, turn)
             else:
                 heapq.heappush(looks, (record.look_at, sequence, job))
 

@@ -245,7 +245,8 @@ class Future:
         self._ahead += entry < self._target
         if self._bounds:
             self._bounds.add(entry, 1)
-            self._bounds.watch(entry, self.now)
+            if entry[3].group < 0:
+                self._bounds.watch(entry, self.now)
 
     # ---- who starts ---------------------------------------------------------------------------------------------
 
@@ -254,6 +255,8 @@ class Future:
         candidate = entry[3]
         line = self._lines[candidate.line]
         if self._first(line) is not entry or (self._model.strict and len(self._waiting) > 1):
+            return
+        if candidate.strict and sum(each[3].group == candidate.group for each in self._waiting.values()) > 1:
             return
         if not self._is_admitted(candidate):
             return
@@ -275,12 +278,13 @@ class Future:
         heapq.heapify(heads)
         passed: list[Entry] = []
         blocked = found = False
+        closed = set[int]()
         while heads and not found:
             entry = heapq.heappop(heads)
             candidate = entry[3]
             line = lines[candidate.line]
             self.steps += 1
-            if not self._is_admitted(candidate):
+            if candidate.group in closed or not self._is_admitted(candidate):
                 continue
             avoided = self._avoided(entry)
             taken = rooms.take(candidate.demand.parts, avoided) or self._make_room(entry, avoided)
@@ -290,6 +294,8 @@ class Future:
                 if not blocked and (model.reserves or candidate.overdue):
                     self._reserve(entry)
                 blocked = True
+                if candidate.strict:
+                    closed.add(candidate.group)
                 continue
             heapq.heappop(line)
             if self._is_held_back(entry):

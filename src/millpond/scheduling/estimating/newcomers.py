@@ -137,7 +137,7 @@ class Newcomers:
             state = self._state
             fresh = state.new_record(record.job, 0, state.now)
             fresh.expected_s, fresh.cautious_s = record.expected_s, record.cautious_s
-            fresh.key, fresh.displaces_above, _ = state.line_up(fresh)
+            state.take_place(fresh)
             found = self._known[record.id] = self._modeller.candidate(fresh, self._whole(record))
         return found
 

@@ -32,7 +32,7 @@ from millpond.scheduling.ordering.guard import LONGEST_DELAY, length_class
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.preemption_budget import PREEMPTION_BUDGET
-from millpond.scheduling.records import BY_REQUEST, JobRecord
+from millpond.scheduling.records import BY_REQUEST, Group, JobRecord
 from millpond.scheduling.state import OVERDUE_LEAD, State
 from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
 
@@ -84,6 +84,7 @@ class PoolModeller:
         self._record = record
         self._standing = QueueRank(state)
         self._lines: dict[object, tuple[int, Demand]] = {}
+        self._groups: dict[Group, int] = {}
         ordering, settings = state.ordering, state.settings
         guards = isinstance(ordering, Default) and settings.reserve and not settings.preempt
         self._guard = ordering.guard if isinstance(ordering, Default) and guards else None
@@ -212,10 +213,8 @@ class PoolModeller:
 
     def _line_up(self) -> tuple[Entry, list[Entry]]:
         """The job, and all that wait, in order."""
-        pool, rank = self._record.job.pool, self._standing.rank
-        ranked = sorted(
-            (rank(record), record.sequence, record) for record in self._state.waiting if record.job.pool == pool
-        )
+        pool, place_of = self._record.job.pool, self._standing.place_of
+        ranked = sorted((*place_of(record), record) for record in self._state.waiting if record.job.pool == pool)
         place = next(place for place, entry in enumerate(ranked) if entry[2] is self._record)
         self.ahead = place
         ahead = ranked[: place : self.every]
@@ -262,9 +261,11 @@ class PoolModeller:
             loses_run=record.job.checkpoint.mode is CheckpointMode.NONE,
             displaces_above=record.displaces_above,
             weighing=self._weighing(record) if self._displaces else None,
+            group=-1 if record.group is None else self._groups.setdefault(record.group, len(self._groups)),
+            strict=record.group is not None and state.orderings.of(record.group).strict,
         )  # fmt: skip
         expected_s = record.expected_s
-        if self._guard is None or expected_s is None:
+        if self._guard is None or expected_s is None or record.group is not None:
             return candidate
         return replace(
             candidate,
@@ -294,6 +295,8 @@ class PoolModeller:
             first_key=state.now - OVERDUE_LEAD,
         )
         for entry in waiting:
+            if entry[3].group >= 0:
+                continue
             if entry[1] in self._promised:
                 bounds.promise(entry, self._promised[entry[1]], 0.0)
             else:
@@ -315,7 +318,7 @@ class PoolModeller:
     def _line_of(self, record: JobRecord) -> tuple[int, Demand]:
         """The number of a job's line, and what it asks for."""
         charges = self._limits.charges(record)
-        key = (record.demand, charges)
+        key = (record.demand, charges, record.group)
         found = self._lines.get(key)
         if found is None:
             shapes = self._state.cluster.words.shapes_of(record.demand)

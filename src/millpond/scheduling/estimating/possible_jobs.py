@@ -63,6 +63,8 @@ class Candidate:
         may_leave, restart_s, loses_run: whether it may be asked to leave once it runs, and what that costs it.
         displaces_above: it displaces equals whose keys are above this.
         weighing: None where equals displace nothing.
+        group: the number of those whose order is their queue's or their kind's own, see ``ordering.turns``; -1: none.
+        strict: one of the group that finds no room blocks those behind it in the group.
     """
 
     line: int
@@ -85,6 +87,8 @@ class Candidate:
     loses_run: bool = False
     displaces_above: float = NEVER
     weighing: Weighing | None = None
+    group: int = -1
+    strict: bool = False
 
 
 Entry = tuple[Rank, int, float, Candidate]

@@ -96,7 +96,10 @@ class EventHandlers:
         if queue.name not in queues.by_name and queues.is_leaf(queue.parent):
             self._require_unused(queue.parent, "a queue with others below it takes none")
         self.state.cluster.cells.require_room(queues, queue)
+        before = queues.by_name[queue.name].queue.ordering if queue.name in queues.by_name else ""
         queues.set_queue(queue)
+        if queue.ordering != before:
+            self.state.rekey_queue(queue.name)
         self.state.cluster.cells.changed()
         self.state.cluster.releases += 1
 

@@ -250,7 +250,7 @@ class Explainer:
         period = state.settings.replan_period_s
         if record in state.fresh or (period > 0.0 and record.requeued_at > state.now // period * period):
             return Reason(Cause.NOT_CONSIDERED, "it came in after the last replanning; the next one looks at it")
-        ordering = f"the ordering {state.settings.ordering!r}"
+        ordering = f"the ordering {state.orderings.base_name!r}"
         return Reason(
             Cause.BEHIND, f"there is room, but {ordering} has given all cards of its pool to work that is ahead"
         )
@@ -312,16 +312,22 @@ class Explainer:
     def _behind(self, first: JobRecord) -> Reason:
         return Reason(
             Cause.BEHIND,
-            f"the ordering {self._state.settings.ordering!r} lets nobody overtake; {first.id} is first and waits",
+            f"the ordering {self._ordering_of(first)} lets nobody overtake; {first.id} is first and waits",
             blocked_by=first.id,
         )
+
+    def _ordering_of(self, record: JobRecord) -> str:
+        """The ordering of a job by name; and whose, if not the cluster's."""
+        if record.group is None:
+            return repr(self._state.orderings.base_name)
+        return f"{record.group[0]!r} of {record.job.kind} jobs in queue {record.queue}"
 
     def _position(self, record: JobRecord) -> int | None:
         """Its place in the order of all that wait in a line, from 1; None when it stands in none."""
         if not record.line:
             return None
         with turn_of(self._state, self._claims, record):
-            ranked = self._state.waiting.ranked(QueueRank(self._state).rank)
+            ranked = self._state.waiting.ranked(QueueRank(self._state).place_of)
         return next(place for place, other in enumerate(ranked, 1) if other is record)
 
     def _remedy(self, record: JobRecord) -> Remedy | None:

@@ -76,11 +76,12 @@ def sooner_by_reservation(state: State, record: JobRecord, found: StartEstimate)
 
     It counts for the first of its queue, as many as the reservation has cards for.
     """
+    turns = state.waiting.turns
     ahead = [
         other
         for other in state.waiting
         if other.queue == record.queue and other.job.pool == record.job.pool and other is not record
-        and (other.key, other.sequence) < (record.key, record.sequence)
+        and turns.of(other) < turns.of(record)
     ]  # fmt: skip
     needed = record.gpu_milli + sum(other.gpu_milli for other in ahead)
     begins = [

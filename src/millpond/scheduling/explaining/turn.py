@@ -33,15 +33,17 @@ def turn_of(state: State, claims: Claims, record: JobRecord) -> Iterator[None]:
 
 
 def first_in_the_way(state: State, claims: Claims, record: JobRecord) -> JobRecord | None:
-    """The job behind which all others of its pool wait under a strict ordering, if it is ahead of this one.
+    """The job behind which this one waits under a strict ordering, the cluster's or their own, if it is ahead of it.
 
     It is the first that its queue and its user admit and that has no claim: the cycle found no room for it.
     """
-    if not state.ordering.strict or record.job.is_background or state.reserved.open_to(record, state.now):
+    is_own = state.orderings.of(record.group).strict and record.group is not None
+    if not (is_own or state.ordering.strict) or record.job.is_background or state.reserved.open_to(record, state.now):
         return None
-    for other in state.waiting.ranked(QueueRank(state).rank):
+    for other in state.waiting.ranked(QueueRank(state).place_of):
         if other is record:
             return None
-        if other.job.pool == record.job.pool and other.id not in claims.by_job and admitted_tasks(state, other):
+        binds = other.job.pool == record.job.pool if state.ordering.strict else other.group == record.group
+        if binds and other.id not in claims.by_job and admitted_tasks(state, other):
             return other
     return None

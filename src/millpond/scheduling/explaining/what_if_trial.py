@@ -65,7 +65,7 @@ class WhatIfTrial:
         state = self._state
         variant = state.new_record(job, state.next_sequence, state.now)
         variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
-        variant.key, variant.displaces_above, _ = state.ordering.line_up(variant, state.now)
+        state.take_place(variant)
         return variant
 
     def _starts_instead(self, variant: JobRecord, record: JobRecord) -> bool:

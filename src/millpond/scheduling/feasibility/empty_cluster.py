@@ -80,7 +80,9 @@ class EmptyCluster:
             return None
         empty = self._pools.get(pool.name)
         if empty is None or not empty.is_of(pool, nodes):
-            empty = self._pools[pool.name] = EmptyPool(pool, nodes, self._state.settings, self._placer.kernels)
+            state = self._state
+            empty = EmptyPool(pool, nodes, state.settings, state.queues, self._placer.kernels)
+            self._pools[pool.name] = empty
         if empty.takes(job, counts):
             return None
         asked = sum(counts)

@@ -20,6 +20,7 @@ from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.records import TaskRecord
 from millpond.scheduling.settings import Settings
+from millpond.scheduling.tenancy.queues import QueueTree
 
 MOST_VERDICTS = 1_000
 """Answers kept about one pool."""
@@ -28,7 +29,9 @@ MOST_VERDICTS = 1_000
 class EmptyPool:
     """The nodes of one pool, empty and healthy."""
 
-    def __init__(self, pool: Pool, nodes: list[Node], settings: Settings, kernels: KernelSet) -> None:
+    def __init__(
+        self, pool: Pool, nodes: list[Node], settings: Settings, queues: QueueTree, kernels: KernelSet
+    ) -> None:
         self._pool = pool
         self._nodes = nodes
         cluster = Cluster(Journal())
@@ -36,7 +39,7 @@ class EmptyPool:
         for node in nodes:
             devices = tuple(replace(device, health=DeviceHealth.OK) for device in node.devices)
             cluster.add_node(replace(node, schedulable=True, devices=devices))
-        self._placer = Placer(cluster, settings)
+        self._placer = Placer(cluster, settings, queues)
         self._placer.use_kernels(kernels)
         self._verdicts: dict[tuple[object, ...], bool] = {}
         self._rooms: dict[Shape, Int64Array] = {}

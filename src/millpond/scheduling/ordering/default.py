@@ -170,7 +170,7 @@ class Default(Ordering):
     def victims(
         self, record: JobRecord, slots: FloatArray, now: float, keys: FloatArray, open_to_it: BoolArray, budget: float
     ) -> Displaceable | None:
-        gate = _move_gate(cards(record), record.key[0])
+        gate = _move_gate(cards(record), record.turn)
         harm, move_harm = np.empty(len(keys)), np.empty(len(keys))
         ended, moved = self._displaceable(
             slots,

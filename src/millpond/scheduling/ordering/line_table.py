@@ -22,10 +22,11 @@ BoolArray = NDArray[np.bool_]
 Item = TypeVar("Item", bound=Hashable)
 
 KEY, DISPLACES_ABOVE, SEQUENCE, PRIORITY, SUBMITTED, ATTAINED, REACHED, DEBT = range(8)
-EXPECTED, CAUTIOUS, LIMIT, SIZE_CLASS, LEAST_MILLI, ASKED_MILLI, ASKED_CPU_MILLI = range(8, 15)
-FIGURES = 15
-"""Columns of ``figures``: as in the record, infinite where there is no forecast or time limit; then the compute of the
-least size in which it may start, and what it holds at least once it has started."""
+EXPECTED, CAUTIOUS, LIMIT, SIZE_CLASS, LEAST_MILLI, ASKED_MILLI, ASKED_CPU_MILLI, GROUPED = range(8, 16)
+FIGURES = 16
+"""Columns of ``figures``: as in the record, infinite where there is no forecast or time limit (the key is the one that
+the cluster's ordering gives); then the compute of the least size in which it may start, what it holds at least once it
+has started, and whether (1 or 0) its group has an ordering of its own."""
 
 ACCOUNT, QUEUE, REQUEST, POOL = range(4)
 """Columns of ``numbers``: positions in ``accounts``, ``queues``, ``requests`` and ``pools``."""
@@ -131,13 +132,14 @@ class LineTable:
         least, limit = first.demand.least_amount, first.job.time_limit_s
         is_whole = len(first.tasks) == 1 or len(first.queued()) == len(first.tasks)
         self._figures[row] = (
-            first.key[0], first.displaces_above, first.sequence, first.job.priority,
+            first.turn, first.displaces_above, first.sequence, first.job.priority,
             first.submitted_at, first.attained_s, first.reached_s, first.debt_s,
             np.inf if first.expected_s is None else first.expected_s,
             np.inf if first.cautious_s is None else first.cautious_s,
             np.inf if limit is None else limit,
             first.size_class, least.gpu_milli,
             least.gpu_milli if is_whole else 0, least.cpu_milli if is_whole else 0,
+            first.group is not None,
         )  # fmt: skip
 
     def drop(self, key: LineKey) -> None:

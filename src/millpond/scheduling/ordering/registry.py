@@ -20,6 +20,6 @@ _BY_NAME: dict[str, type[Ordering]] = {
 }
 
 
-def make_ordering(settings: Settings) -> Ordering:
-    """The ordering that the settings name."""
-    return _BY_NAME[settings.ordering](settings)
+def make_ordering(name: str, settings: Settings) -> Ordering:
+    """The ordering of this name."""
+    return _BY_NAME[name](settings)

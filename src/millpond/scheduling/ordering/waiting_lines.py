@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from millpond.scheduling.ordering.backlog import Backlog
 from millpond.scheduling.ordering.line_table import DISPLACES_ABOVE, LineKey, LineTable
+from millpond.scheduling.ordering.turns import Turns
 from millpond.scheduling.records import JobRecord
 
 Rank = tuple[float, ...]
@@ -30,14 +31,16 @@ class WaitingLines:
         backlog: how much work that is.
         count: how many jobs wait.
         lines: by what stands in the line; none is empty.
+        turns: when those go among all others that have an ordering of their own.
     """
 
-    __slots__ = ("_changed", "_table", "backlog", "count", "lines")
+    __slots__ = ("_changed", "_table", "backlog", "count", "lines", "turns")
 
     def __init__(self) -> None:
         self.lines: dict[LineKey, Line] = {}
         self.count = 0
         self.backlog = Backlog()
+        self.turns = Turns()
         self._table = LineTable()
         self._changed: dict[LineKey, None] = {}
         """Lines whose row is not what it should be; an ordered set."""
@@ -63,7 +66,8 @@ class WaitingLines:
         job = record.job
         line = record.line
         if not line:
-            line = record.line = (job.queue, job.user, job.priority, job.preemptible, job.reservation, record.demand)
+            kind = (job.priority, job.preemptible, job.reservation, record.group)
+            line = record.line = (job.queue, job.user, *kind, record.demand)
         waiting = self.lines.get(line)
         entry = (record.key, record.sequence, record)
         if waiting is None:
@@ -74,6 +78,7 @@ class WaitingLines:
             if waiting[0][2] is record:
                 self._changed[line] = None
         self.count += 1
+        self.turns.add(record)
         self.backlog.add(record, 1)
 
     def copy_from(self, other: WaitingLines, jobs: dict[str, JobRecord]) -> None:
@@ -86,6 +91,7 @@ class WaitingLines:
                 twin.line = own_key
         self._changed = dict.fromkeys(self.lines)
         self.count = other.count
+        self.turns.copy_from(other.turns)
         self.backlog.copy_from(other.backlog)
 
     def remove(self, record: JobRecord) -> None:
@@ -103,13 +109,16 @@ class WaitingLines:
         elif place == 0:
             self._changed[line] = None
         self.count -= 1
+        self.turns.remove(record)
         self.backlog.add(record, -1)
 
-    def rekey(self, record: JobRecord, key: Key) -> None:
-        """Move a job to where its new key belongs in its line."""
+    def rekey(self, record: JobRecord, key: Key, turn: float) -> None:
+        """Move a job to where its new key belongs in its line, and let it have another turn."""
         waiting = self.lines[record.line]
         place = bisect_left(waiting, (record.key, record.sequence, record))
-        record.key = key
+        self.turns.remove(record)
+        record.key, record.turn = key, turn
+        self.turns.add(record)
         entry = (key, record.sequence, record)
         goes_before = place + 1 == len(waiting) or entry < waiting[place + 1]
         goes_after = place == 0 or waiting[place - 1] < entry
@@ -145,6 +154,6 @@ class WaitingLines:
         """The highest class of priority among waiting jobs; -1 when there are none."""
         return max((line[0][2].job.priority for line in self.lines.values()), default=-1)
 
-    def ranked(self, rank: Callable[[JobRecord], Rank]) -> list[JobRecord]:
-        """All jobs, first to last: by ``rank`` of the record, then key, then arrival. O(n log n): for explanations."""
-        return sorted(self, key=lambda record: (rank(record), record.sequence))
+    def ranked(self, place_of: Callable[[JobRecord], tuple[Rank, int]]) -> list[JobRecord]:
+        """All jobs, first to last, by rank and arrival as ``place_of`` says. O(n log n): for explanations."""
+        return sorted(self, key=place_of)

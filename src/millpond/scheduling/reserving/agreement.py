@@ -84,7 +84,7 @@ def require_sound(state: State, wanted: AdvanceReservation) -> None:
             "choose another name, or cancel it first",
         )
     if state.ordering.replans and state.settings.preempt:
-        raise ConflictError(f"the ordering {state.settings.ordering!r} keeps no room for anyone", "use another")
+        raise ConflictError(f"the ordering {state.orderings.base_name!r} keeps no room for anyone", "use another")
     _require_cards(state, wanted)
 
 

@@ -10,8 +10,9 @@ from there up are common to both.
    does not leave. Nor does work to which a common one is owed for a job that would borrow: a higher class takes the
    place of a lower one there if it fits beside all that is not below it.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
-   (``tenancy.queue_rank``), then by their keys. Behind the first job of a pool that found no room no later queue takes
-   room from others, or the weights would give way to whichever queue has the lower keys.
+   (``tenancy.queue_rank``), then by their keys; not among those of a queue that have an ordering of their own
+   (``ordering.turns``), of which none that runs leaves for another. Behind the first job of a pool that found no room
+   no later queue takes room from others, or the weights would give way to whichever queue has the lower keys.
 4. Background work (``Priority.BACKGROUND``) lives on no guarantee and displaces nothing: it leaves for all other work,
    before any of that leaves.
 5. What leaves stays borrowed: no eviction lets a job that it ends be covered by a guarantee of its own side, nor one
@@ -176,9 +177,9 @@ class Displacement:
         return holder == newcomer and self._has_turn(record, victim)
 
     def _has_turn(self, record: JobRecord, victim: JobRecord) -> bool:
-        """Whether it is the turn of a job's queue to take room from another one."""
+        """Whether it is the turn of a job's queue to take room from another one, or of the job within its queue."""
         if record.queue == victim.queue:
-            return True
+            return record.group is None or self._state.group_of(victim) != record.group
         own, first = self._ranks.rounds(record.queue), self._first_blocked.get(record.job.pool)
         if first is not None and first.job.priority == record.job.priority and own > self._ranks.rounds(first.queue):
             return False

@@ -18,15 +18,18 @@ from millpond.model.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT_QUEUE
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.ordering.line_table import (
     ACCOUNT,
+    GROUPED,
     KEY,
     LEAST_MILLI,
     PRIORITY,
     QUEUE,
     REQUEST,
+    SEQUENCE,
     BoolArray,
     FloatArray,
     LineTable,
 )
+from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State, user_account
 from millpond.scheduling.tenancy.queues import QueueNode
@@ -56,6 +59,7 @@ class QueueRank:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._turns = state.waiting.turns
         self.by_share = state.ordering.needs_usage and _has_accounts(state)
         built_in = (ROOT_QUEUE, DEFAULT_QUEUE, BACKGROUND_QUEUE)
         self.has_rounds = self.by_share and len(state.queues.by_name) > len(built_in)
@@ -78,19 +82,23 @@ class QueueRank:
 
     def rank(self, record: JobRecord) -> Rank:
         """The lower, the earlier: borrowing or not, class of priority, service of queues and users, key."""
+        return self.place_of(record)[0]
+
+    def place_of(self, record: JobRecord) -> tuple[Rank, int]:
+        """The rank of a job, and when it came, which decides among equals; the lower, the earlier."""
         self._count_placed()
         tier = self._tier(record.queue, record.demand.least_amount)
-        priority, key, user = -float(record.job.priority), record.key[0], record.job.user
+        (key, arrival), priority, user = self._turns.of(record), -float(record.job.priority), record.job.user
         if not self.by_share:
-            return (tier, priority, key)
+            return (tier, priority, key), arrival
         if key >= 0.0:  # no user's share decides between jobs that are overdue
-            (stretch,) = self._stretches_of(((record.queue, user),))
+            (stretch,) = self._stretches_of(((record.queue, user if record.group is None else _ALL),))
             key *= stretch
-        return (tier, priority, *self.standing(record.queue, user), key)
+        return (tier, priority, *self.standing(record.queue, user), key), arrival
 
-    def ranks(self, table: LineTable) -> tuple[FloatArray, ...]:
-        """The ranks of the first of each line: the parts of ``rank``, (lines,) each."""
-        keys: FloatArray = table.figure(KEY)
+    def places(self, table: LineTable) -> tuple[FloatArray, ...]:
+        """The places of the first of each line: the parts of a rank and behind them the arrivals, (lines,) each."""
+        keys, arrivals, grouped = self._keys(table)
         parts: list[FloatArray] = [(~self.covered(table)).astype(np.float64), -table.figure(PRIORITY)]
         if self.by_share and len(table):
             accounts = [account or (DEFAULT_QUEUE, "") for account in table.accounts.items]
@@ -100,8 +108,23 @@ class QueueRank:
             else:
                 rounds = [self.rounds(queue or DEFAULT_QUEUE) for queue in table.queues.items]
                 parts.extend(np.array(rounds).T[:, table.number(QUEUE)])
-            keys = np.where(keys < 0.0, keys, keys * np.array(self._stretches_of(accounts))[of_lines])
-        return (*parts, keys)
+            stretches = np.array(self._stretches_of(accounts))[of_lines]
+            if len(grouped):
+                queues = [accounts[account][0] for account in of_lines[grouped].tolist()]
+                stretches[grouped] = self._stretches_of([(queue, _ALL) for queue in queues])
+            keys = np.where(keys < 0.0, keys, keys * stretches)
+        return (*parts, keys, arrivals)
+
+    def _keys(self, table: LineTable) -> tuple[FloatArray, FloatArray, Int64Array]:
+        """(lines,) key and arrival of the first of each among all; and which lines have an ordering of their own."""
+        keys, arrivals = table.figure(KEY), table.figure(SEQUENCE)
+        grouped: Int64Array = np.flatnonzero(table.figure(GROUPED)) if self._turns else _NONE
+        if len(grouped):
+            lines, of_rows = self._state.waiting.lines, table.keys
+            turns = np.array([self._turns.of(lines[of_rows[row]][0][2]) for row in grouped.tolist()])
+            keys, arrivals = keys.copy(), arrivals.copy()
+            keys[grouped], arrivals[grouped] = turns.T
+        return keys, arrivals, grouped
 
     def _tier(self, queue: str, amount: Amount) -> float:
         return float(not self._has_guarantees or self._state.queues.borrows(queue, amount))
@@ -178,7 +201,7 @@ class QueueRank:
         if missing := [account for account in accounts if account not in known]:
             for queue in {queue for queue, _ in missing} - parts.keys():
                 parts[queue] = math.prod(node.part for node in self._path(queue))
-            names = [user_account(*account) for account in missing]
+            names = [queue if user == _ALL else user_account(queue, user) for queue, user in missing]
             shares = self._state.usage.dominant_shares(names, self._capacity, self._state.now)
             for account, share in zip(missing, shares, strict=True):
                 known[account] = (SHARE_FLOOR + share / parts[account[0]]) ** SHARE_POWER
@@ -215,6 +238,9 @@ class QueueRank:
         return state.usage.served_s(account, self._capacity, state.now, LOOKAHEAD_S, more)
 
 
+_ALL = "(all)"
+"""In place of a user: whose jobs follow an ordering of their own count as if all who use the queue were one."""
+_NONE: Int64Array = np.empty(0, dtype=np.int64)
 _NOTHING = (0.0, 0.0, 0.0)
 _NO_GUARANTEE = (-1.0, 0.0, -1.0, -1.0)
 

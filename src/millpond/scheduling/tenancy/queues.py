@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from millpond.model.errors import ConflictError, InconsistentStateError, InvalidInputError, NotFoundError
+from millpond.model.policies import own_orderings_of, own_placements_of
 from millpond.model.resources import Amount
 from millpond.model.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
@@ -168,6 +169,8 @@ def _require_sound(queue: Queue) -> None:
         raise InvalidInputError(f"a queue called {BACKGROUND_QUEUE}, or below it", "choose another name")
     if not 0 < queue.weight < math.inf:
         raise InvalidInputError(f"queue {queue.name!r} has a weight of {queue.weight}", "use a number above 0")
+    own_orderings_of(queue.ordering)
+    own_placements_of(queue.placement)
     for each in (queue.guarantee, limit):
         if min(each.gpu_milli, each.cpu_milli, each.memory_mib) < 0:
             raise InvalidInputError(f"queue {queue.name!r} is given less than nothing ({each})", "use zero or more")

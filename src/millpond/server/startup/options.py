@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.policies import orderings_of, placements_of
 from millpond.node.host.controllers import GroupMode
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sandbox.detection import SandboxMode
-from millpond.scheduling.settings import ORDERINGS, placements_of
 from millpond.server.operations.server_log import LogFormat
 from millpond.server.runtime.policies import Policies
 
@@ -88,7 +88,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--state-dir", type=Path, help="where everything is remembered")
     parser.add_argument("--fake-gpus", default="", help="pretended devices, such as 4x8:V100-32GB")
     parser.add_argument("--config", type=Path, help="file with pools, queues and pretended nodes")
-    parser.add_argument("--ordering", default="", choices=ORDERINGS, help="who is next")
+    parser.add_argument("--ordering", default="", type=_ordering, help="who is next, for all kinds or KIND=NAME,…")
     parser.add_argument("--placement", default="", type=_placement, help="where it goes, for all kinds or KIND=NAME,…")
     switch = argparse.BooleanOptionalAction
     parser.add_argument("--preempt", action=switch, help="the ordering may end running work for work that goes first")
@@ -125,6 +125,14 @@ def _placement(text: str) -> str:
     try:
         if text:
             placements_of(text)
+    except InvalidInputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _ordering(text: str) -> str:
+    try:
+        orderings_of(text)
     except InvalidInputError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text

@@ -99,6 +99,8 @@ class Queues:
             group="" if group is None else group.name,
             weight=queue.weight,
             borrows=queue.borrows,
+            ordering=queue.ordering,
+            placement=queue.placement,
             guarantee_gpu_milli=queue.guarantee.gpu_milli,
             guarantee_cpu_milli=queue.guarantee.cpu_milli,
             guarantee_memory_mib=queue.guarantee.memory_mib,

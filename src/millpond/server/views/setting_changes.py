@@ -60,7 +60,11 @@ def _queue_text(queue: Queue) -> str:
     borrows = "" if queue.borrows else ", borrows nothing"
     cells = "".join(f", {cell.count} x {cell.level}" for cell in queue.cells)
     pinned = f", pinned {', '.join(queue.pinned)}" if queue.pinned else ""
-    return f"guarantee {_amount_text(queue.guarantee, 0)}{cells}{pinned}, {limit}, weight {queue.weight:g}{borrows}"
+    chosen = [
+        f", {name} {text}" for name, text in (("ordering", queue.ordering), ("placement", queue.placement)) if text
+    ]
+    shares = f"{limit}, weight {queue.weight:g}{borrows}{''.join(chosen)}"
+    return f"guarantee {_amount_text(queue.guarantee, 0)}{cells}{pinned}, {shares}"
 
 
 def _limited(limit: Limit) -> str:

@@ -16,6 +16,8 @@ class QueueInfo:
         group: the group that owns it; empty where none does.
         weight: its part of what is left over, against the others below its parent.
         borrows: it may run beyond its guarantee on idle capacity.
+        ordering, placement: who of its jobs, or of those of some kinds, is next, and where they go; empty: as in the
+            queue above.
         guarantee_gpu_milli, guarantee_cpu_milli, guarantee_memory_mib: what it gets whenever it asks.
         promised_gpu_milli: its guarantee or, if that is less, those of the queues below it together.
         limit_gpu_milli, limit_cpu_milli, limit_memory_mib, limit_jobs: the most that it may hold; null without a limit.
@@ -37,6 +39,8 @@ class QueueInfo:
     group: str = ""
     weight: float = 1.0
     borrows: bool = True
+    ordering: str = ""
+    placement: str = ""
     guarantee_gpu_milli: int = 0
     guarantee_cpu_milli: int = 0
     guarantee_memory_mib: int = 0

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 from millpond.model.amounts import memory_text, milli_text
 from millpond.model.cells import CellCount
 from millpond.model.errors import InvalidInputError
+from millpond.model.policies import own_orderings_of, own_placements_of
 from millpond.model.resources import Amount
 from millpond.model.tenants import ROOT_QUEUE, Queue
 from millpond.specs.config.pools import Registries
@@ -33,6 +34,21 @@ def _cell_level(text: str) -> str:
 
 CellLevel = Annotated[str, AfterValidator(_cell_level)]
 """A kind of cell, as ``CellCount`` has it."""
+
+
+def _read_by(read: Callable[[str], object]) -> AfterValidator:
+    def checked(text: str) -> str:
+        try:
+            read(text)
+        except InvalidInputError as error:
+            raise BadValueError(error.cause, error.remedy) from error
+        return text
+
+    return AfterValidator(checked)
+
+
+QueueOrdering = Annotated[str, _read_by(own_orderings_of)]
+QueuePlacement = Annotated[str, _read_by(own_placements_of)]
 
 
 class AmountFile(Shortened):
@@ -81,6 +97,9 @@ class QueueFile(Strict):
         cells: in which shapes guaranteed cards come, as so many of each: ``card``, ``4 cards``, ``switch``, ``socket``,
             ``node``, ``rack of 4 nodes``. Those of the queues below it are among them.
         pinned: machines of which the queue is guaranteed all cards.
+        ordering: who of its jobs is next, ``edf``, or of those of some kinds, ``dev=fifo,train=edf``: ``default``,
+            ``fifo``, ``sjf``, ``ssf`` or ``edf``; left out: as in the queue above, and at the top as in the cluster.
+        placement: where they go, in the same way: ``service=spread``.
         data, output: folders of the machines below which its jobs may read (``data:``) and write (``output:``); left
             out: what its parent may, and at the top, anything.
         images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: as
@@ -95,6 +114,8 @@ class QueueFile(Strict):
     borrows: bool = True
     cells: dict[CellLevel, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default={})
     pinned: list[Name] = Field(default=[])
+    ordering: QueueOrdering = ""
+    placement: QueuePlacement = ""
     data: list[HostPath] | None = None
     output: list[HostPath] | None = None
     images: Registries | None = None
@@ -110,6 +131,8 @@ class QueueFile(Strict):
             self.borrows,
             tuple(CellCount(level, count) for level, count in self.cells.items()),
             tuple(self.pinned),
+            self.ordering,
+            self.placement,
         )
 
     def paths(self) -> QueuePaths:

@@ -143,7 +143,8 @@ class JobFile(Strict):
             others go on without it as long as the minimum is there.
         time_limit: it is ended after this long.
         deadline: when it should have ended, with a time zone: ``2026-12-01 18:00 Europe/Berlin``; or how long after
-            its submission: ``6h``. It does not end the job; the ordering ``edf`` goes by it.
+            its submission: ``6h``. It does not end the job; the ordering ``edf``, of the cluster or of the
+            queue, goes by it.
         keep: when a task has failed and no retry is left, its place is kept this long, with its cards, files and
             ``/tmp``, for a look inside (``pond exec``); ``pond stop`` gives it back before. At most a day.
         reservation: name of an advance reservation of its queue (``pond reserve``), on whose cards alone it starts;

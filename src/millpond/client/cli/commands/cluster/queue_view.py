@@ -37,6 +37,8 @@ _COLUMNS = (
     Column("RUNNING", lambda queue: str(queue.running), right=True, wide=True),
     Column("WEIGHT", lambda queue: f"{queue.weight:g}", right=True, wide=True),
     Column("BORROWS", lambda queue: "yes" if queue.borrows else "no", wide=True),
+    Column("ORDERING", lambda queue: queue.ordering, wide=True),
+    Column("PLACEMENT", lambda queue: queue.placement, wide=True),
     Column("CPUS", lambda queue: _milli(queue.cpu_milli), right=True, wide=True),
     Column("CPU LIMIT", lambda queue: _milli(queue.limit_cpu_milli), right=True, wide=True),
     Column("GIB", lambda queue: formats.gib(queue.memory_mib), right=True, wide=True),
@@ -99,13 +101,15 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
     below = f", below {queue.parent}" if queue.parent else ""
     owner = f", of group {queue.group}" if queue.group else ""
     borrowing = "it may borrow" if queue.borrows else "it borrows nothing"
+    chosen = (("ordering", queue.ordering), ("placement", queue.placement))
+    policies = "".join(f", {name} {text}" for name, text in chosen if text)
     jobs = "" if queue.limit_jobs is None else f", at most {formats.count(queue.limit_jobs, 'job')} at once"
     lines = [
         ("queue", f"{queue.name}{below}{owner}"),
         ("cards", _cards(queue)),
         ("CPUs", _use(milli_text, queue.cpu_milli, queue.guarantee_cpu_milli, queue.limit_cpu_milli)),
         ("memory", _use(memory_text, queue.memory_mib, queue.guarantee_memory_mib, queue.limit_memory_mib)),
-        ("rules", f"weight {queue.weight:g}, {borrowing}{jobs}"),
+        ("rules", f"weight {queue.weight:g}, {borrowing}{jobs}{policies}"),
         ("running", formats.count(queue.running, "job")),
         ("waiting", f"{formats.count(queue.waiting, 'job')}, asking for {_cards_text(queue.waiting_gpu_milli)}"),
     ]

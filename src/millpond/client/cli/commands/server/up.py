@@ -8,10 +8,9 @@ import click
 
 from millpond.client.cli.commands.server import background
 from millpond.client.cli.connection import state_dir_option
-from millpond.client.cli.placement_option import PlacementChoice
+from millpond.client.cli.policy_options import OrderingChoice, PlacementChoice
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
-from millpond.scheduling.settings import ORDERINGS
 from millpond.server.startup.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
 from millpond.specs.api.nodes import NodeInfo
 from millpond.specs.api.server import FIRST_LOGIN_FILE
@@ -46,7 +45,7 @@ def _config_file(_context: click.Context, _option: click.Parameter, path: Path |
     callback=_config_file,
     help="Pools and queues (YAML); none: without [default: as at the last start].",
 )
-@click.option("--ordering", type=click.Choice(ORDERINGS), help="Who is next [default: as before, at first 'default'].")
+@click.option("--ordering", type=OrderingChoice(), help="Who is next [default: as before, at first 'default'].")
 @click.option("--placement", type=PlacementChoice(), help="Where it goes [default: as before, at first 'default'].")
 @click.option(
     "--preempt/--no-preempt",

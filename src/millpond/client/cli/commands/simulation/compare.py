@@ -21,7 +21,7 @@ from millpond.client.cli.commands.simulation.simulation_options import (
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.model.errors import InvalidInputError
-from millpond.scheduling.settings import ORDERINGS, PLACEMENTS, placements_of
+from millpond.model.policies import ORDERINGS, PLACEMENTS, orderings_of, placements_of
 
 
 @click.command()
@@ -87,9 +87,8 @@ def _policy(word: str, *, packs: bool) -> dict[str, Any]:
     parts: dict[str, Any] = (
         {"placement": word} if packs else dict(zip(("ordering", "placement"), word.split("/", 1), strict=False))
     )
-    if parts.get("ordering", ORDERINGS[0]) not in ORDERINGS:
-        raise InvalidInputError(f"unknown ordering {parts['ordering']!r}", f"choose one of {', '.join(ORDERINGS)}")
-    placements_of(parts.get("placement", PLACEMENTS[0]))
+    orderings_of(parts.get("ordering", ""))
+    placements_of(parts.get("placement", ""))
     return parts
 
 

@@ -20,8 +20,7 @@ from millpond.client.cli.commands.simulation.simulation_options import (
     write_text,
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
-from millpond.client.cli.placement_option import PlacementChoice
-from millpond.scheduling.settings import ORDERINGS
+from millpond.client.cli.policy_options import OrderingChoice, PlacementChoice
 
 if TYPE_CHECKING:
     from millpond.scheduling.settings import Settings
@@ -35,7 +34,7 @@ _COMPILING = "compiling kernels, once on this machine"
 @click.command()
 @simulation_options
 @click.option("--placement", type=PlacementChoice(), help="Where jobs go.  [default: default; published: best-fit]")
-@click.option("--ordering", type=click.Choice(ORDERINGS), help="Who is next.  [default: default]")
+@click.option("--ordering", type=OrderingChoice(), help="Who is next.  [default: default]")
 @click.option("--seed", type=int, default=0, help="For arrival orders, synthetic jobs, random placement, failures.")
 @click.option("--scenario", metavar="NAME|FILE", help="Instead of a trace: aistation, or a scenario file.")
 @click.option("--write-jobs", type=click.Path(dir_okay=False), help="synthetic: keep the jobs as a native trace.")

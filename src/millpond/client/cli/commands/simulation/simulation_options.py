@@ -120,6 +120,7 @@ def scenario_of(
     if trace_format is None or jobs is None:
         missing = "--format" if trace_format is None else "--jobs"
         raise InvalidInputError(f"{missing} is missing", "give a trace: --format FORM --jobs FILE --cluster NxG")
+    from millpond.model.policies import orderings_of
     from millpond.scheduling.settings import PreemptionCost, Settings
     from millpond.simulation.conventions import conventions_of, default_placement
     from millpond.simulation.costs import Costs
@@ -129,17 +130,18 @@ def scenario_of(
     if trace_format != SYNTHETIC_FORMAT and not Path(jobs).is_file():
         raise InvalidInputError(f"there is no trace file {jobs!r}", "check the path given to --jobs")
     ordering = ordering or "default"
+    base, _ = orderings_of(ordering)
     cost = given["preemption_cost"]
     conventions = conventions_of(trace_format)
     preemption = conventions.preemption if cost is None else PreemptionCost(cost, cost)
-    preempt = ordering in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
+    preempt = base in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
     settings = Settings(
         ordering=ordering,
-        placement=placement or default_placement(trace_format, ordering),
+        placement=placement or default_placement(trace_format, base),
         preempt=preempt,
         preemption_cost=preemption,
         tiresias_thresholds_gpu_s=conventions.tiresias_thresholds_gpu_s,
-        replan_period_s=_replan_period(given, ordering, conventions.tiresias_period_s),
+        replan_period_s=_replan_period(given, base, conventions.tiresias_period_s),
     )
     costs = Costs(preemption=preemption, **_named(given, start_s="start_cost", restore_s="restore_cost",
                                                   lost_work_s="lost_work", sharing_speed="sharing_speed",
