@@ -42,7 +42,7 @@ def own_orderings_of(text: str) -> dict[Kind, str]:
     Raises:
         InvalidInputError: as ``orderings_of``, or a queue can have no such ordering.
     """
-    base, by_kind = _parts("ordering", text, ORDERINGS)
+    base, by_kind = _parts("ordering", text, ORDERINGS, OWN_ORDERINGS)
     for name in (base, *by_kind.values()):
         if name:
             _require_own(name, "of a queue")
@@ -79,15 +79,19 @@ def own_placements_of(text: str) -> dict[Kind, str]:
     return (dict.fromkeys(Kind, base) if base else {}) | by_kind
 
 
-def _parts(what: str, text: str, names: tuple[str, ...]) -> tuple[str, dict[Kind, str]]:
-    """The name that holds for all kinds, empty if there is none, and those of single kinds."""
+def _parts(what: str, text: str, names: tuple[str, ...], choice: tuple[str, ...] = ()) -> tuple[str, dict[Kind, str]]:
+    """The name that holds for all kinds, empty if there is none, and those of single kinds.
+
+    Args:
+        choice: those of the names that can be had here, where not all can.
+    """
     base, by_kind = "", dict[Kind, str]()
     for part in text.split(",") if text else ():
         word, equals, name = part.strip().partition("=")
         if not equals:
             word, name = "", word
         if name not in names:
-            raise InvalidInputError(f"unknown {what} {name!r}", f"choose one of {', '.join(names)}")
+            raise InvalidInputError(f"unknown {what} {name!r}", f"choose one of {', '.join(choice or names)}")
         if not equals:
             if base:
                 raise InvalidInputError(f"two {what}s of all kinds in {text!r}", "leave one of them out")
