@@ -258,7 +258,7 @@ def test_whoever_is_kept_out_is_told_for_whom_in_its_own_pool() -> None:
         assert (reason.cause, reason.blocked_by) == (Cause.RESERVED, f"big {pool}")
 
 
-# ---- masks and vetoes, through the placer that the cycle uses ---------------------------------------------------
+# ---- masks, through the placer that the cycle uses --------------------------------------------------------------
 
 
 def places(core: Scheduler, job: Job, **keeping_out: np.ndarray) -> list[str] | None:
@@ -275,16 +275,6 @@ def test_a_node_mask_keeps_a_job_off_nodes_with_room() -> None:
     world = World(machine("n0", 4), machine("n1", 4))
     assert places(world.core, single("j", 4), mask=np.array([0, 1], dtype=np.uint8)) == ["n1"]
     assert places(world.core, single("j", 4), mask=np.array([0, 0], dtype=np.uint8)) is None
-
-
-def test_a_level_without_spare_cells_vetoes_what_would_break_one_of_them() -> None:
-    world = World(machine("n", 4))
-    world.submit(single("one"))
-    # Switch 0 is broken already; breaking another is vetoed, the rest of the broken one is not.
-    no_switch = np.array([0, 9, 9, 9], dtype=np.int64)
-    assert places(world.core, single("j", 1), spare=no_switch) == ["n"]
-    assert places(world.core, single("j", 2), spare=no_switch) is None
-    assert places(world.core, single("j", 2), spare=np.array([9, 9, 9, 9], dtype=np.int64)) == ["n"]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -106,7 +106,6 @@ class Filter(StrEnum):
     """It will be closed before the job would end."""
     OTHER_POOL = "other-pool"
     KEPT_FOR_OTHERS = "kept-for-others"
-    CELLS_KEPT = "cells-kept"
     CPU = "cpu"
     MEMORY = "memory"
     EXTRA_RESOURCE = "extra-resource"

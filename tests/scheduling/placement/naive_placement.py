@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from millpond.scheduling.placement.arrays import ClusterArrays
-from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.placement.links import LinkTables, id_cost
 from millpond.scheduling.placement.mix import TypicalMix
 from millpond.scheduling.placement.shapes import Shape
@@ -139,9 +138,9 @@ class Naive:
             lost += share * (fitted and needed > free - taken_mib)
         return max(lost, 100 * idle)
 
-    def score(self, node: int, shape: Shape, excluded: frozenset[int] = frozenset()) -> tuple[int, list[int]] | None:
-        """Score and device (for a slice), or None if it does not fit without the excluded devices."""
-        fitting = [d for d in self.devices_of(node) if self.device_fits(d, shape) and d not in excluded]
+    def score(self, node: int, shape: Shape) -> tuple[int, list[int]] | None:
+        """Score and device (for a slice), or None if it does not fit."""
+        fitting = [d for d in self.devices_of(node) if self.device_fits(d, shape)]
         if not self.host_fits(node, shape) or len(fitting) < shape.devices:
             return None
         if shape.devices != 1 or shape.compute_milli == 1000:
@@ -152,7 +151,7 @@ class Naive:
             device = min(fitting, key=lambda d: (int(self.arrays.compute_free_milli[d]), d))
         return self.score_with(node, shape, [device]), [device]
 
-    # ---- devices and cells
+    # ---- devices
 
     def pair_cost(self, node: int, a: int, b: int) -> int:
         arrays, kind = self.arrays, int(self.arrays.link_type[node])
@@ -169,61 +168,27 @@ class Naive:
         sets = list(combinations(free, wanted))
         return list(min(sets, key=cost)) if sets else None  # min keeps the first: lowest indices
 
-    def free_cells(self, level: int) -> list[list[int]]:
-        """Wholly free cells (switch 0, socket 1, node 2, rack 3) as lists of their devices."""
-        a, groups = self.arrays, {}
-        for node in range(a.node_count):
-            for device in self.devices_of(node):
-                key = [(node, int(a.switch[device])), (node, int(a.socket[device])), node, int(a.rack[node])][level]
-                groups.setdefault(key, []).append((node, device))
-        return [
-            [device for _, device in members]
-            for members in groups.values()
-            if all(self.wholly_free(device) and (level < 2 or a.node_usable[node]) for node, device in members)
-        ]
-
-    def broken(self, devices: list[int]) -> list[int]:
-        return [sum(bool(set(cell) & set(devices)) for cell in self.free_cells(level)) for level in range(4)]
-
-    def choose(self, node: int, shape: Shape, spare: list[int] | None) -> tuple[int, list[int]] | None:
-        """Score and devices under cell vetoes."""
+    def choose(self, node: int, shape: Shape) -> tuple[int, list[int]] | None:
+        """Score and devices."""
         plain = self.score(node, shape)
-        if plain is None or shape.devices == 0:
+        if plain is None or shape.devices == 0 or shape.compute_milli < 1000:
             return plain
-        cells = [] if spare is None else [self.free_cells(level) for level in range(4)]
-        vetoed = set() if spare is None else {level for level in range(4) if spare[level] <= 0}
-        while True:
-            excluded = frozenset(d for level in vetoed for cell in cells[level] for d in cell)
-            if shape.compute_milli < 1000:
-                return self.score(node, shape, excluded)
-            free = [d for d in self.devices_of(node) if self.device_fits(d, shape) and d not in excluded]
-            cards = self.closest(node, free, shape.devices)
-            if cards is None:
-                return None
-            broken = [sum(bool(set(cell) & set(cards)) for cell in level) for level in cells]
-            over = [level for level, count in enumerate(broken) if spare is not None and count > max(spare[level], 0)]
-            if not over:
-                return plain[0], cards
-            vetoed.add(over[0])
+        free = [d for d in self.devices_of(node) if self.device_fits(d, shape)]
+        cards = self.closest(node, free, shape.devices)
+        return None if cards is None else (plain[0], cards)
 
-    def best(
-        self, shape: Shape, mask: list[int] | None, spare: list[int] | None
-    ) -> tuple[int, int, tuple[int, ...]] | None:
+    def best(self, shape: Shape, mask: list[int] | None) -> tuple[int, int, tuple[int, ...]] | None:
         best = None
         for node in range(self.arrays.node_count):
-            found = self.choose(node, shape, spare) if mask is None or mask[node] else None
+            found = self.choose(node, shape) if mask is None or mask[node] else None
             if found is not None and (best is None or found[0] > best[1]):
                 first = int(self.arrays.first_device[node])
                 best = (node, found[0], tuple(device - first for device in found[1]))
         return best
 
-    def failures(self, shape: Shape, mask: list[int] | None, spare: list[int] | None) -> dict[FilterStep, int]:
-        """Nodes that fit, are masked, or are vetoed; the rest is left to the kernels' own tests."""
-        counts = {FilterStep.FITS: 0, FilterStep.VETOED: 0}
-        for node in range(self.arrays.node_count):
-            if self.fits(node, shape) and (mask is None or mask[node]):
-                counts[FilterStep.FITS if self.choose(node, shape, spare) else FilterStep.VETOED] += 1
-        return counts
+    def fitting(self, shape: Shape, mask: list[int]) -> int:
+        """How many nodes it fits on; the rest is left to the kernels' own tests."""
+        return sum(bool(mask[node]) and self.choose(node, shape) is not None for node in range(self.arrays.node_count))
 
 
 def hold(arrays: ClusterArrays, node: int, shape: Shape, devices: tuple[int, ...], sign: int = 1) -> None:

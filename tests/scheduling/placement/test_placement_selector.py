@@ -114,14 +114,10 @@ def test_a_selection_is_the_best_node_of_a_plain_search(kernel_name: str, scorer
         shape = rng.choice(SHAPES)
         count = selector.arrays.node_count
         mask = np.array([rng.random() < 0.7 for _ in range(count)], dtype=np.uint8) if rng.random() < 0.4 else None
-        spare = np.array([rng.randrange(-1, 3) for _ in range(4)]) if rng.random() < 0.4 else None
-        choice = selector.place(shape, mask, spare)
-        expected = naive.best(shape, None if mask is None else mask.tolist(), None if spare is None else spare.tolist())
+        choice = selector.place(shape, mask)
+        expected = naive.best(shape, None if mask is None else mask.tolist())
         assert (None if choice is None else tuple(choice)) == expected
         if choice is not None:
-            if spare is not None:
-                devices = [int(selector.arrays.first_device[choice.node]) + device for device in choice.devices]
-                assert selector.cells_broken(choice).tolist() == naive.broken(devices)
             hold(selector.arrays, choice.node, shape, choice.devices)
             held.append((choice.node, shape, choice.devices))
         random_change(selector, naive, held, rng)
@@ -136,11 +132,9 @@ def test_the_histogram_of_failures_accounts_for_every_node(kernel_name: str, see
     for _ in range(10):
         shape = rng.choice(SHAPES)
         mask = [int(rng.random() < 0.7) for _ in range(selector.arrays.node_count)]
-        spare = [rng.randrange(-1, 3) for _ in range(4)]
-        counts = selector.failures(shape, np.array(mask, dtype=np.uint8), np.array(spare))
+        counts = selector.failures(shape, np.array(mask, dtype=np.uint8))
         assert counts.sum() == selector.arrays.node_count
-        fitting = {failure: counts[failure] for failure in (FilterStep.FITS, FilterStep.VETOED)}
-        assert fitting == naive.failures(shape, mask, spare)
+        assert counts[FilterStep.FITS] == naive.fitting(shape, mask)
         for node in range(selector.arrays.node_count):
             assert (selector.fit(node, shape) is FilterStep.FITS) == naive.fits(node, shape)
         choice = selector.place(shape)

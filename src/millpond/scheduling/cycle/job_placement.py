@@ -24,7 +24,6 @@ from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding, HoldState
-from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.gangs import place_gang
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.mix import LearntMix, TypicalMix
@@ -167,7 +166,6 @@ class Placer:
         self,
         record: JobRecord,
         mask: NodeMask | None = None,
-        spare: Int64Array | None = None,
         tasks: Sequence[TaskRecord] | None = None,
     ) -> Placed | None:
         """Take holdings for a job's tasks, in the open transaction; None, and nothing taken, if they do not fit.
@@ -176,51 +174,48 @@ class Placer:
 
         Args:
             mask: (nodes,), 0 keeps a node out.
-            spare: (4,), wholly free cells that may still be broken, by switch, socket, node and rack.
             tasks: which of its tasks; all that wait unless given.
         """
         if tasks is None:
             tasks = record.tasks if len(record.tasks) == 1 else record.queued()
         swapping = nodes_that_swap(self.cluster, record, mask)
         if swapping is None:
-            return self._place_by_affinity(record, tasks, mask, spare)
+            return self._place_by_affinity(record, tasks, mask)
         for step in (swapping, mask):
-            placed = self._place_by_affinity(record, tasks, step, spare)
+            placed = self._place_by_affinity(record, tasks, step)
             if placed is not None:
                 return placed
         return None
 
     def _place_by_affinity(
-        self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None, spare: Int64Array | None
+        self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None
     ) -> Placed | None:
         if self.affinities is None:
-            return self._place(record, tasks, mask, spare)
+            return self._place(record, tasks, mask)
         for step in self.affinities.masks(record, mask):
-            placed = self._place(record, tasks, step, spare)
+            placed = self._place(record, tasks, step)
             if placed is not None:
                 return placed
         return None
 
-    def _place(
-        self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None, spare: Int64Array | None
-    ) -> Placed | None:
+    def _place(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed | None:
         job = record.job
         if len(record.tasks) == 1 and len(tasks) == 1:
             shape = self.cluster.words.shapes_of(record.demand)[0]
-            choice = self.choose(job, shape, mask, spare)
+            choice = self.choose(job, shape, mask)
             return None if choice is None else [(tasks[0], self.take(shape, choice))]
-        placed = self.place_all(job, tasks, mask, spare)
+        placed = self.place_all(job, tasks, mask)
         if placed is not None or not record.elastic:
             return placed
         journal = self.cluster.journal
 
         def fits(some: list[TaskRecord]) -> bool:
             mark = journal.begin()
-            trial = self.place_all(job, some, mask, spare)
+            trial = self.place_all(job, some, mask)
             journal.rollback(mark)
             return trial is not None
 
-        return self.place_all(job, most_tasks(job, tasks, fits), mask, spare)
+        return self.place_all(job, most_tasks(job, tasks, fits), mask)
 
     def place_some(self, job: Job, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed:
         """Take holdings for as many of these tasks as fit, first to last."""
@@ -233,12 +228,10 @@ class Placer:
             placed.append((task, self.take(shape, choice)))
         return placed
 
-    def place_all(
-        self, job: Job, tasks: Sequence[TaskRecord], mask: NodeMask | None = None, spare: Int64Array | None = None
-    ) -> Placed | None:
+    def place_all(self, job: Job, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed | None:
         """Take holdings for all of these tasks, as near to each other as the job asks; None, and nothing taken, if not.
 
-        ``mask`` and ``spare`` are as in ``place``.
+        ``mask`` is as in ``place``.
         """
         shapes = [self.cluster.words.shape_of(role.request, job.pool) for role in job.roles]
         members = [shapes[task.role_index] for task in tasks]
@@ -252,7 +245,6 @@ class Placer:
             level=self._level_of(job, members),
             required=job.together_required,
             node_mask=mask,
-            level_spare=spare,
         )
         transaction.close(keep=found is not None)
         if found is None:
@@ -268,11 +260,11 @@ class Placer:
             return Level.RACK if is_large else level
         return level
 
-    def choose(self, job: Job, shape: Shape, mask: NodeMask | None, spare: Int64Array | None = None) -> Choice | None:
+    def choose(self, job: Job, shape: Shape, mask: NodeMask | None) -> Choice | None:
         """The best place for one task of a job; None if there is none, at once where too little is free in all."""
         if shape.total_compute_milli > self.cluster.free_gpu_milli:
             return None
-        return self._selector_of(job).place(shape, mask, spare)
+        return self._selector_of(job).place(shape, mask)
 
     def may_fit(self, demand: RequestClass, mask: NodeMask | None) -> bool:
         """Whether each of the fewest tasks that can start would have room on some node of a mask, were it alone."""

@@ -36,7 +36,6 @@ _FILTERS = {
     KernelFilter.FRAGMENTED: Filter.FRAGMENTED,
     KernelFilter.DEVICE_LIMIT: Filter.DEVICE_COMPUTE,
     KernelFilter.DEVICE_MEMORY: Filter.DEVICE_MEMORY,
-    KernelFilter.VETOED: Filter.CELLS_KEPT,
 }
 
 

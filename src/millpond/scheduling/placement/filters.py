@@ -52,12 +52,21 @@ class FilterStep(IntEnum):
     FRAGMENTED = 11  # enough in sum, but not on enough single cards
     DEVICE_LIMIT = 12  # the sum of limits would exceed the pool's factor
     DEVICE_MEMORY = 13
-    VETOED = 14  # would break a cell that a guarantee needs
 
 
 # Kernels need plain integers.
 _FITS, _UNUSABLE, _WRONG_POOL, _MASKED, _CPU, _MEMORY, _EXTRAS = range(7)
-_COUNT, _MODEL, _HEALTH, _COMPUTE, _FRAGMENTED, _LIMIT, _DEVICE_MEMORY, _VETOED = range(7, 15)
+_COUNT, _MODEL, _HEALTH, _COMPUTE, _FRAGMENTED, _LIMIT, _DEVICE_MEMORY = range(7, 14)
+
+
+@lean_kernel
+def device_idle(devices: Int64Array, device: int) -> bool:
+    """Whether a device is usable and holds nothing."""
+    return bool(
+        devices[DEVICE_USABLE, device] != 0
+        and devices[COMPUTE_FREE, device] == 1000
+        and devices[DEVICE_MEMORY_FREE, device] == devices[DEVICE_MEMORY, device]
+    )
 
 
 @lean_kernel

@@ -62,7 +62,6 @@ class _Request:
 
     members: tuple[Shape, ...]
     base: NodeMask
-    level_spare: Int64Array | None
     counts: dict[Shape, int]
     room: dict[Shape, Int64Array]
     more_orders: int = MORE_ORDERS
@@ -93,12 +92,10 @@ def place_gang(
     level: Level = Level.ZONE,
     required: bool = False,
     node_mask: NodeMask | None = None,
-    level_spare: Int64Array | None = None,
 ) -> GangPlacement | None:
     """Place all ``members`` through ``transaction``, or none: then it is rolled back and None is returned.
 
-    ``level`` is a preference, or with ``required`` a condition. ``node_mask`` and ``level_spare`` are as in
-    ``Selector.place``; the spare cells are counted down as members break them.
+    ``level`` is a preference, or with ``required`` a condition. ``node_mask`` is as in ``Selector.place``.
 
     Members of one shape are placed whenever they fit. Members of several shapes are where one of the orders does it or
     the search's steps last.
@@ -109,7 +106,7 @@ def place_gang(
     largest_first = tuple(members[index] for index in order)
     counts = dict(Counter(largest_first))
     room = {shape: selector.member_room(shape, base) for shape in counts}
-    request = _Request(largest_first, base, level_spare, counts, room)
+    request = _Request(largest_first, base, counts, room)
     if not request.may_fit(base != 0):
         return None
     preferred = [Level.NODE, Level.RACK, Level.ZONE]
@@ -143,14 +140,14 @@ def _place_somehow(
     if request.kinds is None:
         request.kinds = NodeKinds(selector.arrays, np.flatnonzero(request.useful()))
     signature = request.kinds.signature(np.flatnonzero(chosen))
-    if signature in request.failed and request.level_spare is None:
+    if signature in request.failed:
         return None
     for shapes in _orders(request, chosen):
         members = [shape for shape in shapes for _ in range(request.counts[shape])]
         choices = _place_all(selector, request, transaction, mask, members)
         if choices is not None:
             return _in_order(request.members, members, choices)
-    if request.level_spare is None and len(request.members) <= MOST_MEMBERS and request.steps.left > 0:
+    if len(request.members) <= MOST_MEMBERS and request.steps.left > 0:
         members, layout = _search(selector, request, request.kinds, chosen)
         if layout is not None:
             for shape, (node, devices) in zip(members, layout, strict=True):
@@ -179,15 +176,12 @@ def _suffices(selector: Selector, request: _Request, chosen: NDArray[np.bool_]) 
 def _place_all(
     selector: Selector, request: _Request, transaction: Transaction, mask: NodeMask, members: Sequence[Shape]
 ) -> list[Choice] | None:
-    spare = None if request.level_spare is None else request.level_spare.copy()
     choices: list[Choice] = []
     for shape in members:
-        choice = selector.place(shape, mask, spare)
+        choice = selector.place(shape, mask)
         if choice is None:
             transaction.rollback()
             return None
-        if spare is not None:
-            spare -= selector.cells_broken(choice)
         transaction.apply(choice.node, shape, choice.devices)
         choices.append(choice)
     return choices

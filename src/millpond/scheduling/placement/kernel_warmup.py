@@ -21,17 +21,14 @@ def warm() -> KernelSet:
     kernels = compiled()
     arrays = ClusterArrays(2, 4)
     arrays.append_node(cpu_milli=8_000, memory_mib=8_192, models=[0, 0])
-    shape, mask, spare = Shape(1_000, 0, 2), np.ones(1, dtype=np.uint8), np.full(4, 9, dtype=np.int64)
+    shape, mask = Shape(1_000, 0, 2), np.ones(1, dtype=np.uint8)
     selector = Selector(arrays, build_tables(TypicalMix.from_counts([(shape, 1)])), kernels=kernels)
-    for choice in (selector.place(shape), selector.place(shape, mask, spare)):
-        if choice is not None:
-            selector.cells_broken(choice)
+    selector.place(shape)
     for _ in range(2):  # what has fitted nowhere is looked for on changed nodes
         selector.may_fit(Shape(9_000, 0, 1))
     selector.choose_devices(0, shape)
-    selector.choose_devices(0, shape, spare)
     selector.fit(0, shape)
-    selector.failures(shape, mask, spare)
+    selector.failures(shape, mask)
     selector.member_room(shape, mask)
     selector.use_tables(build_tables(TypicalMix(), Scorer.RANDOM))
     selector.place(shape)

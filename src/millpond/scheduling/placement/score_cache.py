@@ -82,9 +82,7 @@ def refresh_scores(
             continue
         score = NOWHERE
         if may_fit(summary, node, shape):
-            score, _ = score_summarised(
-                nodes, devices, node, shape, tables, 0, summary[node, FREE], summary[node, USEFUL]
-            )
+            score, _ = score_summarised(nodes, devices, node, shape, tables, summary[node, FREE], summary[node, USEFUL])
         keep_score(scores, block_best, node, score)
 
 

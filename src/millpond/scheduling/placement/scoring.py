@@ -20,8 +20,7 @@ from millpond.scheduling.placement.arrays import (
     LOAD,
     Int64Array,
 )
-from millpond.scheduling.placement.cells import device_idle
-from millpond.scheduling.placement.filters import device_fits, host_failure
+from millpond.scheduling.placement.filters import device_fits, device_idle, host_failure
 from millpond.scheduling.placement.fragmentation import (
     cpu_level,
     quantum,
@@ -62,14 +61,11 @@ _CARD_BEGUN = 100
 
 @lean_kernel
 def score_node(
-    nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array, tables: Int64Array, excluded: int
+    nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array, tables: Int64Array
 ) -> tuple[int, int]:
-    """Score of the shape on the node, and the device that earns it.
-
-    ``excluded``: bit i set keeps device i of the node out. For whole cards and CPU-only shapes the device is -1.
-    """
+    """Score of the shape on the node, and the device that earns it: -1 for whole cards and CPU-only shapes."""
     free, _, _, useful = summarise(nodes, devices, node, tables)
-    return score_summarised(nodes, devices, node, shape, tables, excluded, free, useful)
+    return score_summarised(nodes, devices, node, shape, tables, free, useful)
 
 
 @lean_kernel
@@ -79,7 +75,6 @@ def score_summarised(
     node: int,
     shape: Int64Array,
     tables: Int64Array,
-    excluded: int,
     free: int,
     useful: int,
 ) -> tuple[int, int]:
@@ -92,7 +87,7 @@ def score_summarised(
     fitting = 0
     found = 0
     for device in range(first, last if wanted > 0 else first):
-        if (excluded >> (device - first)) & 1 == 0 and device_fits(devices, device, shape):
+        if device_fits(devices, device, shape):
             fitting |= 1 << (device - first)
             found += 1
     if found < wanted:

@@ -1,22 +1,8 @@
-"""Finding the best node of a class: cached scores, block maxima, and the exact argmax under masks and vetoes."""
+"""Finding the best node of a class: cached scores, block maxima, and the exact argmax under masks."""
 
 from __future__ import annotations
 
-from millpond.scheduling.placement.arrays import (
-    DEVICE_TOTAL,
-    FIRST_DEVICE,
-    SOCKET,
-    SWITCH,
-    Int64Array,
-    NodeMask,
-)
-from millpond.scheduling.placement.cells import (
-    SOCKET_LEVEL,
-    SWITCH_LEVEL,
-    broken_groups,
-    guarded_devices,
-    idle_groups,
-)
+from millpond.scheduling.placement.arrays import DEVICE_TOTAL, FIRST_DEVICE, Int64Array, NodeMask
 from millpond.scheduling.placement.filters import device_fits, first_failure
 from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.placement.links import closest_cards
@@ -24,7 +10,7 @@ from millpond.scheduling.placement.score_cache import BLOCK, refresh_scores, ref
 from millpond.scheduling.placement.scoring import NOWHERE, score_node
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
 
-_FITS, _MASKED, _VETOED = 0, 3, 14
+_MASKED = 3
 _WHOLE = 1000
 
 
@@ -75,82 +61,6 @@ def scatter(seed: int, place: int) -> int:
 
 
 @lean_kernel
-def guarded_node(
-    nodes: Int64Array,
-    devices: Int64Array,
-    count: int,
-    shape: Int64Array,
-    tables: Int64Array,
-    scores: Int64Array,
-    block_best: Int64Array,
-    mask: NodeMask,
-    lookup: Int64Array,
-    costs: Int64Array,
-    spare: Int64Array,
-    occupied: Int64Array,
-) -> tuple[int, int]:
-    """As ``best_node``, under cell vetoes: (node, score), (-1, NOWHERE) if none.
-
-    A cached score is an upper bound of the score under a veto, so only nodes that could win are looked at.
-    """
-    best = NOWHERE
-    found = -1
-    for block in range((count + BLOCK - 1) // BLOCK):
-        if block_best[block] <= best:
-            continue
-        for node in range(block * BLOCK, min((block + 1) * BLOCK, count)):
-            if scores[node] <= best or (mask.shape[0] > 0 and mask[node] == 0):
-                continue
-            score, _ = guarded_choice(nodes, devices, node, shape, tables, lookup, costs, spare, occupied)
-            if score > best:
-                best = score
-                found = node
-    return found, best
-
-
-@lean_kernel
-def guarded_choice(
-    nodes: Int64Array,
-    devices: Int64Array,
-    node: int,
-    shape: Int64Array,
-    tables: Int64Array,
-    lookup: Int64Array,
-    costs: Int64Array,
-    spare: Int64Array,
-    occupied: Int64Array,
-) -> tuple[int, int]:
-    """Score and devices (bits) of the shape on the node without breaking more cells than ``spare`` allows.
-
-    (NOWHERE, 0) if it does not fit or every choice is vetoed. CPU-only shapes break no cell. The score of whole
-    cards is that of the node, whichever of its cards are taken.
-    """
-    score, device = score_node(nodes, devices, node, shape, tables, 0)
-    if score == NOWHERE or shape[SHAPE_DEVICES] == 0:
-        return score, 0
-    guarded = guarded_devices(nodes, devices, node, spare, occupied)
-    if shape[SHAPE_COMPUTE] < _WHOLE:
-        if guarded != 0:
-            score, device = score_node(nodes, devices, node, shape, tables, guarded)
-        if device < 0:
-            return NOWHERE, 0
-        return score, 1 << device
-    for _ in range(3):
-        free = fitting_devices(nodes, devices, node, shape) & ~guarded
-        cards = closest_cards(nodes, devices, lookup, costs, node, free, shape[SHAPE_DEVICES])
-        if cards == 0:
-            return NOWHERE, 0
-        if broken_groups(nodes, devices, node, SWITCH, cards) > max(spare[SWITCH_LEVEL], 0):
-            wider = guarded | idle_groups(nodes, devices, node, SWITCH)
-        elif broken_groups(nodes, devices, node, SOCKET, cards) > max(spare[SOCKET_LEVEL], 0):
-            wider = guarded | idle_groups(nodes, devices, node, SOCKET)
-        else:
-            return score, cards
-        guarded = wider
-    return NOWHERE, 0
-
-
-@lean_kernel
 def fitting_devices(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
     """Devices of the node, as bits, that can each hold one device's part of the shape."""
     first = nodes[FIRST_DEVICE, node]
@@ -172,7 +82,7 @@ def free_choice(
     costs: Int64Array,
 ) -> tuple[int, int]:
     """Score and devices (bits) of the shape on the node; (NOWHERE, 0) if it does not fit."""
-    score, device = score_node(nodes, devices, node, shape, tables, 0)
+    score, device = score_node(nodes, devices, node, shape, tables)
     if score == NOWHERE or shape[SHAPE_DEVICES] == 0:
         return score, 0
     if shape[SHAPE_COMPUTE] < _WHOLE:
@@ -183,30 +93,13 @@ def free_choice(
 
 @lean_kernel
 def count_failures(
-    nodes: Int64Array,
-    devices: Int64Array,
-    count: int,
-    shape: Int64Array,
-    tables: Int64Array,
-    mask: NodeMask,
-    lookup: Int64Array,
-    costs: Int64Array,
-    spare: Int64Array,
-    occupied: Int64Array,
-    histogram: Int64Array,
+    nodes: Int64Array, devices: Int64Array, count: int, shape: Int64Array, mask: NodeMask, histogram: Int64Array
 ) -> None:
-    """Count the live nodes by the first ``Filter`` that refuses the shape, into ``histogram`` (15,).
-
-    ``spare`` empty: no vetoes.
-    """
+    """Count the live nodes by the first ``FilterStep`` that refuses the shape, into ``histogram`` (14,)."""
     for node in range(count):
         failure = first_failure(nodes, devices, node, shape)
         if failure != 1 and failure != 2 and mask.shape[0] > 0 and mask[node] == 0:
             failure = _MASKED
-        elif failure == _FITS and spare.shape[0] > 0:
-            score, _ = guarded_choice(nodes, devices, node, shape, tables, lookup, costs, spare, occupied)
-            if score == NOWHERE:
-                failure = _VETOED
         histogram[failure] += 1
 
 

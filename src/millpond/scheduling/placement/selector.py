@@ -2,7 +2,7 @@
 
 Each class of equal shapes keeps a score per node, the maximum of every block of 64, and its place in the change
 log. A selection rescores the nodes logged since then and looks through the block maxima: exact, and flat in the
-size of the cluster. Masks and cell vetoes act at the argmax, so they never cost a cached score.
+size of the cluster. Masks act at the argmax, so they never cost a cached score.
 
 Nearest relative: score caching and equivalence classes in Verma et al., "Large-scale cluster management at Google with
 Borg", EuroSys 2015, section 3.4.
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from millpond.scheduling.placement import filters, search
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array, NodeMask
-from millpond.scheduling.placement.cells import LEVELS
 from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.links import LinkTables
@@ -31,7 +30,6 @@ from millpond.scheduling.placement.tables import Scorer, ScoreTables
 
 NO_NODE = -1
 _NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
-_NO_SPARE: Int64Array = np.zeros(0, dtype=np.int64)
 
 
 class Choice(NamedTuple):
@@ -76,10 +74,6 @@ class Selector:
         self.rounds = 0  # random selections made; part of a snapshot
         self._class_limit = class_limit
         self._classes: OrderedDict[Shape, _Class] = OrderedDict()
-        self._occupied: Int64Array = np.zeros(1, dtype=np.int64)
-        self._busy: Int64Array = np.zeros(0, dtype=np.int64)
-        self._racks_seen = -1
-        self._racks_known = 0
         self._summary: Int64Array
         self._summary_seen = -1
         self._summary_known = 0
@@ -100,24 +94,19 @@ class Selector:
         self._select_best = kernels.call(search.select_best.__name__)
         self._fits_on_any = kernels.call(filters.fits_on_any.__name__)
 
-    def select(
-        self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None
-    ) -> tuple[int, int]:
+    def select(self, shape: Shape, node_mask: NodeMask | None = None) -> tuple[int, int]:
         """(node, score) of the best node, lowest index on ties; (-1, NOWHERE) if none fits.
 
-        ``node_mask``: uint8 (at least node_count,), 0 excludes a node. ``level_spare``: int64 (4,), by switch,
-        socket, node and rack: how many wholly free cells may still be broken.
+        ``node_mask``: uint8 (at least node_count,), 0 excludes a node.
         """
-        choice = self.place(shape, node_mask, level_spare)
+        choice = self.place(shape, node_mask)
         return (NO_NODE, NOWHERE) if choice is None else (choice.node, choice.score)
 
-    def place(
-        self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None
-    ) -> Choice | None:
+    def place(self, shape: Shape, node_mask: NodeMask | None = None) -> Choice | None:
         """As ``select``, with the devices to take; None if no node fits. Changes no cluster state."""
         arrays, entry = self.arrays, self._class_of(shape)
-        if level_spare is not None or self.is_random:
-            return self._place_slowly(entry, node_mask, level_spare)
+        if self.is_random:
+            return self._place_anywhere(entry, node_mask)
         head, count = arrays.change_head, arrays.node_count
         if self._summary.shape[0] < count:
             self._forget_summary()
@@ -131,20 +120,10 @@ class Selector:
         self._summary_known = entry.known = count
         return None if node < 0 else Choice(int(node), int(score), bits_of(int(cards)))
 
-    def choose_devices(self, node: int, shape: Shape, level_spare: Int64Array | None = None) -> tuple[int, ...] | None:
+    def choose_devices(self, node: int, shape: Shape) -> tuple[int, ...] | None:
         """The devices, by index on the node, that the shape would take there; None if it does not fit."""
-        arrays, vector = self.arrays, self._class_of(shape).shape
-        if level_spare is None:
-            score, cards = self.kernels.call("free_choice")(
-                arrays.node_table, arrays.device_table, node, vector, self._flat, self.links.lookup, self.links.costs
-            )
-        else:
-            self._refresh_racks()
-            score, cards = self.kernels.call("guarded_choice")(
-                arrays.node_table, arrays.device_table, node, vector, self._flat, self.links.lookup,
-                self.links.costs, level_spare, self._occupied,
-            )  # fmt: skip
-        return None if score == NOWHERE else bits_of(int(cards))
+        choice = self._choice_at(node, self._class_of(shape).shape)
+        return None if choice.score == NOWHERE else choice.devices
 
     def vector(self, shape: Shape) -> Int64Array:
         """The shape as kernels read it, for this cluster's extra resources."""
@@ -170,30 +149,15 @@ class Selector:
         entry.nowhere_at = -1 if fits else arrays.change_head
         return fits
 
-    def failures(
-        self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None
-    ) -> Int64Array:
-        """Live nodes by the first filter that refuses the shape: int64 (15,), indexed by ``FilterStep``."""
+    def failures(self, shape: Shape, node_mask: NodeMask | None = None) -> Int64Array:
+        """Live nodes by the first filter that refuses the shape: int64 (14,), indexed by ``FilterStep``."""
         arrays = self.arrays
-        if level_spare is not None:
-            self._refresh_racks()
         histogram = np.zeros(len(FilterStep), dtype=np.int64)
         self.kernels.call("count_failures")(
-            arrays.node_table, arrays.device_table, arrays.node_count, shape.vector(arrays.extras), self._flat,
-            _NO_MASK if node_mask is None else node_mask, self.links.lookup, self.links.costs,
-            _NO_SPARE if level_spare is None else level_spare, self._occupied, histogram,
+            arrays.node_table, arrays.device_table, arrays.node_count, shape.vector(arrays.extras),
+            _NO_MASK if node_mask is None else node_mask, histogram,
         )  # fmt: skip
         return histogram
-
-    def cells_broken(self, choice: Choice) -> Int64Array:
-        """Wholly free cells that taking the choice would break, by level: int64 (4,). Ask before applying it."""
-        self._refresh_racks()
-        broken = np.zeros(LEVELS, dtype=np.int64)
-        cards = sum(1 << device for device in choice.devices)
-        self.kernels.call("count_broken")(
-            self.arrays.node_table, self.arrays.device_table, choice.node, cards, self._occupied, broken
-        )
-        return broken
 
     def member_room(self, shape: Shape, node_mask: NodeMask) -> Int64Array:
         """How many tasks of the shape each node could hold at once: int64 (node_count,), 0 where masked out."""
@@ -225,8 +189,9 @@ class Selector:
         sums: Int64Array = upto[first + arrays.device_total[: arrays.node_count]] - upto[first]
         return sums
 
-    def _place_slowly(self, entry: _Class, node_mask: NodeMask | None, level_spare: Int64Array | None) -> Choice | None:
-        arrays, call, links = self.arrays, self.kernels.call, self.links
+    def _place_anywhere(self, entry: _Class, node_mask: NodeMask | None) -> Choice | None:
+        """A random one of the nodes that fit."""
+        arrays, call = self.arrays, self.kernels.call
         nodes, devices = arrays.node_table, arrays.device_table
         head, count = arrays.change_head, arrays.node_count
         mask = _NO_MASK if node_mask is None else node_mask
@@ -242,24 +207,10 @@ class Selector:
         )  # fmt: skip
         self._summary_seen = entry.seen = head
         self._summary_known = entry.known = count
-        if level_spare is None:
-            self.rounds += 1
-            seed = self.tables.seed * 7919 + self.rounds
-            node = int(call("scattered_node")(entry.scores, count, mask, seed))
-            if node < 0:
-                return None
-            return self._choice_at(node, entry.shape)
-        self._refresh_racks()
-        node, score = call("guarded_node")(
-            nodes, devices, count, entry.shape, self._flat, entry.scores, entry.block_best, mask,
-            links.lookup, links.costs, level_spare, self._occupied,
-        )  # fmt: skip
-        if node < 0:
-            return None
-        _, cards = call("guarded_choice")(
-            nodes, devices, node, entry.shape, self._flat, links.lookup, links.costs, level_spare, self._occupied
-        )
-        return Choice(int(node), int(score), bits_of(int(cards)))
+        self.rounds += 1
+        seed = self.tables.seed * 7919 + self.rounds
+        node = int(call("scattered_node")(entry.scores, count, mask, seed))
+        return None if node < 0 else self._choice_at(node, entry.shape)
 
     def _choice_at(self, node: int, vector: Int64Array) -> Choice:
         score, cards = self.kernels.call("free_choice")(
@@ -296,20 +247,6 @@ class Selector:
         if seen < 0 or lag > self.arrays.changed.shape[0] or lag > self.arrays.node_count:
             return -1
         return seen
-
-    def _refresh_racks(self) -> None:
-        arrays = self.arrays
-        head, count = arrays.change_head, arrays.node_count
-        racks = int(arrays.rack[:count].max(initial=0)) + 1
-        if self._busy.shape[0] < count or self._occupied.shape[0] < racks:
-            self._busy = np.zeros(arrays.node_table.shape[1], dtype=np.int64)
-            self._occupied = np.zeros(racks, dtype=np.int64)
-            self._racks_seen = -1
-        self.kernels.call("refresh_racks")(
-            arrays.node_table, arrays.device_table, arrays.changed, self._begin(self._racks_seen, head), head,
-            self._racks_known, count, self._occupied, self._busy,
-        )  # fmt: skip
-        self._racks_seen, self._racks_known = head, count
 
 
 @lru_cache(maxsize=4096)

@@ -21,7 +21,6 @@ _FILTERS = {
     "closes-too-soon": "that close before it would end",
     "other-pool": "in another pool",
     "kept-for-others": "kept for others",
-    "cells-kept": "in cells kept for others",
     "cpu": "without enough free CPU cores",
     "memory": "without enough free memory",
     "extra-resource": "without an extra resource that it asks for",
