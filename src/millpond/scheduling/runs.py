@@ -38,9 +38,9 @@ def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Ho
         if record.elastic:
             state.elastic[record.id] = record
     placements = []
+    state.cluster.cells.settle(record, [holding for _, holding in placed], state.jobs)
     for task, holding in placed:
         task.move(Trigger.START_DECIDED)
-        state.cluster.cells.enlist(record, holding)
         task.holding = holding
         task.placement = placement_of(state, task, holding)
         task.outcome = task.exit_code = None

@@ -382,9 +382,20 @@ class State:
     def begin_cycle(self) -> None:
         """Count what has been held and what stood idle since the last cycle; follow changed machines and cells."""
         if self.cluster.cells.stale:
-            self.cluster.cells.renew(self.queues, self.running.values())
+            self.renew_cells()
+        self.cluster.cells.regain(self.jobs)
         self.preemption_budget.earn(self.queues.by_name[ROOT_QUEUE].gpu_milli, self.now)
         self.idle_time.advance(self.now)
+
+    def renew_cells(self, *, finds_rights: bool = True) -> None:
+        """Follow changed machines and guarantees.
+
+        Args:
+            finds_rights: whether running work gets rights to cells that are there for it now.
+        """
+        self.cluster.cells.renew(self.queues, self.running.values(), finds_rights=finds_rights)
+        for record in self.running.values():
+            self.roster.mark(record, is_in_cells=self.cluster.cells.is_in_cells(record))
 
     def end_cycle(self) -> None:
         """Nothing more is decided at this instant: what is free now stands idle, where work may start."""
@@ -407,6 +418,7 @@ class State:
     def enroll(self, record: JobRecord) -> None:
         """Put a job that runs on the roster, as it is now."""
         self.roster.add(record, self.now, self.ordering.sizes(record))
+        self.roster.mark(record, is_in_cells=self.cluster.cells.is_in_cells(record))
 
     def watch_deadline(self, record: JobRecord) -> None:
         """Schedule the end of a run by its time limit."""

@@ -30,7 +30,7 @@ from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.cells.book import stake_of
+from millpond.scheduling.tenancy.cells.book import class_in_cells, stake_of
 from millpond.scheduling.tenancy.cells.domains import CellUse
 
 FORMAT = 3
@@ -77,6 +77,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "protects": state.protects,
         "unfinished": state.is_unfinished,
         "cells_stale": cluster.cells.stale,
+        "cells_demoted": sorted(cluster.cells.demoted.items()),
         "deadlines": [list(deadline) for deadline in state.deadlines],
         "window_changes": _by_instant(state.window_changes),
         "unlent": sorted(state.unlent),
@@ -155,7 +156,8 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, ev
     if plain.get("cells_stale", True):  # not written at first
         state.cluster.cells.changed()
     else:
-        state.cluster.cells.renew(state.queues, state.running.values(), finds_rights=False)
+        state.renew_cells(finds_rights=False)
+    state.cluster.cells.demoted = dict(plain.get("cells_demoted", ()))  # not written at first
     placer.rebuild(stale=plain["tables_stale"])
 
 
@@ -411,7 +413,7 @@ def _right_plain(holding: Holding) -> list[Any]:
 
 def _give_right(holding: Holding, record: JobRecord, right: Sequence[Any]) -> None:
     for cluster, level, pin, holding.is_in_cell in right:
-        holding.stake = stake_of(record, CellUse(record.id, cluster, level, pin, record.job.priority))
+        holding.stake = stake_of(record, CellUse(record.id, cluster, level, pin, class_in_cells(record)))
 
 
 def _finite(number: float) -> float | None:

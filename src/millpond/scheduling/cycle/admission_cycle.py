@@ -348,7 +348,7 @@ class AdmissionCycle:
         def place(mask: NodeMask | None) -> Placed | None:
             return self._placer.place(record, mask, tasks=tasks)
 
-        placed = self._cells.place_staying(record, claims.mask(record), place)
+        placed = self._cells.place_settled(record, claims.mask(record), place)
         if placed is None and claims.keeps_out(record):
             kept = claims.reservations[record.job.pool]
             mask = both(claims.mask_without(record, [kept.job]), claims.mask_of_closings(record))
@@ -356,16 +356,14 @@ class AdmissionCycle:
             def place_beside(mask: NodeMask | None) -> Placed | None:
                 return self._reserver.place_beside(record, kept, mask, tasks)
 
-            placed = self._cells.place_staying(record, both(mask, cells.mask(record)), place_beside)
+            placed = self._cells.place_settled(record, both(mask, cells.mask(record)), place_beside)
         if placed is None and self._reserved.is_used:
             wider = both(claims.mask_without_reservations(record), cells.mask(record))
 
             def place_on_reserved(mask: NodeMask | None) -> Placed | None:
                 return self._reserved.place_beside(self._placer, record, mask, wider, tasks)
 
-            placed = self._cells.place_staying(record, claims.mask(record), place_on_reserved)
-        for _, holding in placed or () if cells.allocator is not None else ():
-            cells.enlist(record, holding)
+            placed = self._cells.place_settled(record, claims.mask(record), place_on_reserved)
         if placed is None and self._is_long and not record.elastic:
             self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
         return placed

@@ -13,10 +13,11 @@ import numpy as np
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
-from millpond.scheduling.ledger.holdings import NOTHING, RUNNING
+from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, Holding
 from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan, softened
+from millpond.scheduling.reclaiming.shrink import ShrinkPart
 from millpond.scheduling.reclaiming.suspend_instead import ASKED_PER_CYCLE
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -73,7 +74,6 @@ class CellPlacer:
             next(iter(models)) if len(models) == 1 else (),
             None,
             record.job.priority,
-            preempts=False,
         )
         found = book.place_of(request, record.job.pool, mask)
         if found is None:
@@ -85,14 +85,20 @@ class CellPlacer:
 
     def _take(self, record: JobRecord, placed: Placed) -> tuple[Plan | None, set[int]]:
         """Take a place off those who are there; else the nodes on which that cannot be."""
-        state, cluster = self._state, self._state.cluster
-        victims, refused = self._visitors(record, placed)
+        state, cluster, holdings = self._state, self._state.cluster, [holding for _, holding in placed]
+        if not self._book.settle(record, holdings, state.jobs) or any(_owner(each) is None for each in holdings):
+            return None, {holding.node for holding in holdings}
+        victims, parts, refused = self._visitors(record, holdings)
         if refused:
             return None, refused
         for victim in victims:
             hold_all(state, victim, NOTHING)
-        for _, holding in placed:
-            self._book.enlist_new(record, holding)
+        for part in parts:
+            state.charge(part.record, part.record.held_by(part.tasks), -1)
+            for task in part.tasks:
+                if task.holding is not None:
+                    cluster.change(task.holding, NOTHING)
+        for holding in holdings:
             cluster.change(holding, RUNNING)
             if not holding.is_in_cell or cluster.is_overdrawn(holding):
                 refused.add(holding.node)
@@ -102,51 +108,66 @@ class CellPlacer:
         if cluster.pools[record.job.pool].suspends and len(victims) > ASKED_PER_CYCLE:
             asked_later, victims = tuple(victims), []
         ways = softened(state, record, [task for task, _ in placed], victims)
-        plan = Plan(record, tuple(victims), (), (), placed, Cause.RECLAIMED, False, ways, asked_later)
+        shrunk: dict[str, tuple[JobRecord, tuple[TaskRecord, ...]]] = {}
+        for part in parts:
+            if part.is_whole:
+                victims.append(part.record)
+            else:
+                before = shrunk[part.record.id][1] if part.record.id in shrunk else ()
+                shrunk[part.record.id] = part.record, (*before, *part.tasks)
+        gone = tuple(shrunk.values())
+        plan = Plan(record, tuple(victims), (), gone, placed, Cause.RECLAIMED, False, ways, asked_later)
         self._planner.leave(plan)
         return plan, refused
 
-    def _visitors(self, record: JobRecord, placed: Placed) -> tuple[list[JobRecord], set[int]]:
-        """Who has to leave these cards, and on which nodes somebody does who may not be asked."""
-        roster, by_device = self._state.roster, {d: holding for _, holding in placed for d in holding.devices}
-        if not any(self._book.has_visitors(holding) for _, holding in placed):
-            return [], set()
-        nodes = np.array(sorted({holding.node for _, holding in placed}), dtype=np.int64)
-        free = self._planner.unprotected((Priority.BACKGROUND, Priority.CRITICAL))
+    def _visitors(
+        self, record: JobRecord, holdings: Sequence[Holding]
+    ) -> tuple[list[JobRecord], list[ShrinkPart], set[int]]:
+        """Who has to leave these cards: running work, what ends no running work, and the nodes that somebody keeps."""
+        roster, by_device = self._state.roster, {device: each for each in holdings for device in each.devices}
         left = {device for device in by_device if self._book.is_visited(device)}
-        victims, refused = [], set[int]()
+        if not left:
+            return [], [], set()
+
+        def gives_way(other: JobRecord) -> bool:
+            owners = {_owner(by_device[device]) for device in _devices(other.tasks) if device in by_device}
+            return bool(owners) and all(
+                self._planner.may_displace_visitor(record, other, owner) for owner in owners if owner
+            )
+
+        parts = [part for part in self._planner.parts(gives_way) if not left.isdisjoint(_devices(part.tasks))]
+        left.difference_update(*(_devices(part.tasks) for part in parts))
+        nodes = np.array(sorted({by_device[device].node for device in left}), dtype=np.int64)
+        free = self._planner.unprotected((Priority.BACKGROUND, Priority.CRITICAL))
+        victims = []
         for slot in roster.slots_on(nodes).tolist():
             other = roster.records[slot]
-            on_cards = [] if other is None else [each for each in _devices(other) if each in by_device]
-            if other is None or not on_cards:
+            if other is None or left.isdisjoint(on_cards := _devices(other.tasks)):
                 continue
-            left.difference_update(on_cards)
-            if free[slot] and self._gives_way(other, record):
+            if free[slot] and not self._book.is_in_cells(other) and gives_way(other):
                 victims.append(other)
-            else:
-                refused.update(by_device[device].node for device in on_cards)
-        refused.update(by_device[device].node for device in left)  # it is leaving, suspended or kept
-        return victims, refused
-
-    def _gives_way(self, other: JobRecord, record: JobRecord) -> bool:
-        """Whether a visitor leaves for the owner of cells: of the same queues only a lower class does."""
-        queues = self._state.queues
-        shared = any(queues.is_below(other.queue, name) for name in self._book.clusters_of(record.queue))
-        return not shared or other.job.priority < record.job.priority
+                left.difference_update(on_cards)
+        leaving = {victim.id for victim in victims}
+        # What is left is leaving, or may not be asked.
+        return victims, [each for each in parts if each.record.id not in leaving], {by_device[d].node for d in left}
 
     # ---- work that cannot leave ---------------------------------------------------------------------------------
 
-    def place_staying(
+    def settle(self, record: JobRecord, placed: Placed) -> bool:
+        """Find by what right work is on cards that it has just got; False if it cannot leave and takes what is owed."""
+        return self._book.settle(record, [holding for _, holding in placed], self._state.jobs)
+
+    def place_settled(
         self, record: JobRecord, mask: NodeMask | None, place: Callable[[NodeMask | None], Placed | None]
     ) -> Placed | None:
         """The place that ``place`` finds by a mask and takes, if it leaves what all queues are owed."""
-        journal = self._state.journal
-        if self._book.allocator is None or record.job.preemptible:
+        if self._book.allocator is None:
             return place(mask)
+        journal = self._state.journal
         for _ in range(TRIES):
             mark = journal.begin()
             placed = place(mask)
-            if placed is None or not self._book.breaks(record, placed):
+            if placed is None or self.settle(record, placed):
                 journal.commit()
                 return placed
             journal.rollback(mark)
@@ -160,12 +181,21 @@ class CellPlacer:
             return plan()
         mark = self._state.journal.begin()
         found = plan()
-        if found is not None and not found.record.job.preemptible and self._book.breaks(found.record, found.placed):
+        places = () if found is None else ((found.record, found.placed), *found.moved)
+        if not all(self.settle(record, placed) for record, placed in places):
             self._state.journal.rollback(mark)
             return None
         self._state.journal.commit()
         return found
 
 
-def _devices(record: JobRecord) -> list[int]:
-    return [device for task in record.tasks if task.holding is not None for device in task.holding.devices]
+def _owner(holding: Holding) -> str | None:
+    """Whose cell a holding is in by right."""
+    use = None if holding.stake is None else holding.stake.use
+    return None if use is None else use.cluster
+
+
+def _devices(tasks: Sequence[TaskRecord]) -> list[int]:
+    """The cards that tasks have now, on a trial ledger too."""
+    found = [task.holding for task in tasks if task.holding is not None and task.holding.hold in (RUNNING, FROZEN)]
+    return [device for holding in found for device in holding.devices]

@@ -63,6 +63,7 @@ class Starter:
             claims.displaced_at = state.now
         asking = {plan.record.id for plan in plans if plan.asked_later}
         state.is_unfinished = bool(asking)
+        claimed: list[tuple[JobRecord, Claim]] = []
         for record, placed, cause in found:
             grows = not record.line
             if grows and self._planner.has_asked(record):
@@ -70,7 +71,9 @@ class Starter:
             if self._take_again(record, placed):
                 self.start(record, placed, cause)
             elif not (grows or record.job.is_background):  # these have another turn in the next cycle
-                claims.put(record.id, Claim(placed, _victims(record, placed, plans), cause, record.id in asking))
+                claimed.append((record, Claim(placed, _victims(record, placed, plans), cause, record.id in asking)))
+        for record, claim in claimed:
+            claims.put(record.id, claim)
         for plan in plans:
             for moved, placed in plan.moved:
                 claims.put(moved.id, Claim(placed, _victims(moved, placed, plans), Cause.FITS))
@@ -181,6 +184,9 @@ class Starter:
             if cluster.is_overdrawn(holding):
                 journal.rollback(mark)
                 return False
+        if not cluster.cells.settle(record, [holding for _, holding in placed], self._state.jobs):
+            journal.rollback(mark)
+            return False
         charge_placed(self._state, record, placed)
         journal.commit()
         return True

@@ -95,7 +95,7 @@ class Planner:
         state = self.state
         slots = state.roster.live
         is_open, still = self._entitled(record, Entitlement.GUARANTEE)
-        parts, limiting = self._parts(is_open), limit_in_the_way(state, record)
+        parts, limiting = self.parts(is_open), limit_in_the_way(state, record)
         if not parts and limiting is None and not any(map(is_open, self._in_the_way(record))):
             return None
         allowed = self._displaceable(slots, (Priority.BACKGROUND, Priority.CRITICAL), Entitlement.GUARANTEE, is_open)
@@ -131,7 +131,7 @@ class Planner:
         slots = self.state.roster.live
         is_open, still = self._entitled(record, by)
         allowed = self._displaceable(slots, (Priority.BACKGROUND, highest), by, is_open)
-        parts = self._parts(is_open)
+        parts = self.parts(is_open)
         if not parts and not allowed.any():
             return None
         harm, preference = self._lost_work(slots)
@@ -204,6 +204,10 @@ class Planner:
         for job in plan.leaving:
             self._displacement.leave(job)
 
+    def may_displace_visitor(self, record: JobRecord, visitor: JobRecord, owner: str) -> bool:
+        """See ``Displacement``."""
+        return self._displacement.may_displace_visitor(record, visitor, owner)
+
     def unprotected(self, classes: tuple[int, int]) -> BoolArray:
         """(slots,) whom nothing keeps from being asked to leave, of those from the lowest to the highest class."""
         return self._running.unprotected(classes)
@@ -223,7 +227,7 @@ class Planner:
         self, slots: FloatArray, classes: tuple[int, int], by: Entitlement, is_open: Callable[[JobRecord], bool]
     ) -> BoolArray:
         """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
-        free = self._running.unprotected(classes)
+        free = self._running.outside_cells(classes)
         if self._displacement.is_by_queue(by):
             # Within these classes the answer is the same for all work of a queue with cards, and for all without.
             for victim in self.state.roster.one_of_each_owner(np.flatnonzero(free)):
@@ -240,7 +244,7 @@ class Planner:
             found = self._holders[record.demand] = self.state.roster.holders_on(nodes)
         return found
 
-    def _parts(self, may_ask: Callable[[JobRecord], bool]) -> list[ShrinkPart]:
+    def parts(self, may_ask: Callable[[JobRecord], bool]) -> list[ShrinkPart]:
         """What can be had without ending running work."""
         if not self.state.suspended and not self.state.elastic and not self.state.kept:
             return []

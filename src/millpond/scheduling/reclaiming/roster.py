@@ -52,8 +52,9 @@ _NO_EXTRAS = (0,) * EXTRA_LIMIT
     SLOT_LOSS,  # what each second of its run adds to that charge, where a preemption loses them
     SLOT_REACHED,  # the most service that an earlier run came to
     SLOT_OWNER,  # number of its queue, for work with cards another than for work without
-) = range(19)
-_SLOT_FIELDS = 19
+    SLOT_IN_CELLS,  # 1 when it is in cells that its queue is owed
+) = range(20)
+_SLOT_FIELDS = 20
 
 
 _FEW_SLOTS = 64
@@ -88,7 +89,7 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (19, slots); live: those that were ever used.
+        slots: float64 (20, slots); live: those that were ever used.
         records: the job of each slot, None where it is free.
     """
 
@@ -182,6 +183,7 @@ class Roster:
             loss,
             record.reached_s,
             self._owner_numbers.setdefault((record.queue, record.gpu_milli > 0), len(self._owner_numbers)),
+            0.0,
         )
         self._slot_cells[slot :: self.slots.shape[1]] = array("d", values)
         self.version += 1
@@ -208,6 +210,13 @@ class Roster:
         self._free_slots.append(slot)
         record.slot = -1
         self.version += 1
+
+    def mark(self, record: JobRecord, *, is_in_cells: bool) -> None:
+        """Note whether a job is in cells, if it is on the roster and that is news."""
+        if record.slot >= 0 and bool(self.slots[SLOT_IN_CELLS, record.slot]) is not is_in_cells:
+            self.own_tables()
+            self.slots[SLOT_IN_CELLS, record.slot] = float(is_in_cells)
+            self.version += 1
 
     @property
     def width(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import BoolArray, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_IN_CELLS, BoolArray, FloatArray
 from millpond.scheduling.reclaiming.victims import unprotected
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -68,6 +68,13 @@ class RunningWork:
             free[[job.slot for job in self.leaving.values() if job.slot >= 0]] = False
         return free
 
+    def outside_cells(self, classes: tuple[int, int]) -> BoolArray:
+        """(slots,) the same without those that are in cells which their queue is owed."""
+        free = self.unprotected(classes)
+        if self._state.cluster.cells.allocator is not None:
+            free &= self._state.roster.live[SLOT_IN_CELLS] == 0.0
+        return free
+
     def bounds(self, priority: int, asked_cards: float = 0.0) -> FloatArray:
         """(slots,) a job of a class displaces each by its key only if ``displaces_above`` is below this; or -inf.
 
@@ -86,6 +93,6 @@ class RunningWork:
                 found[state.ordering.movable(slots, state.now, asked_cards, highest, self.budget)] = np.inf
             else:
                 found = state.ordering.displaced_below(slots, state.now, self.keys(), self.budget)
-            found[~self.unprotected((priority, priority))] = -np.inf
+            found[~self.outside_cells((priority, priority))] = -np.inf
             self._bounds[priority, asked_cards] = found
         return found

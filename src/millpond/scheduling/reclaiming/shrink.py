@@ -58,7 +58,7 @@ class Shrink:
         jobs = [
             record
             for record in (*state.suspended.values(), *state.kept.values(), *stretched)
-            if record.id not in leaving and self._is_open(record) and may_ask(record)
+            if record.id not in leaving and self._is_open(record) and may_ask(record) and not self._is_owed(record)
         ]
         jobs.sort(
             key=lambda record: (
@@ -88,6 +88,14 @@ class Shrink:
             and not is_suspending(state, record)
         )
 
+    def _is_owed(self, record: JobRecord) -> bool:
+        """Whether a job is as a whole in cells of its queue, where it leaves for no other."""
+        return (
+            record.kept is None
+            and self._state.cluster.cells.is_in_cells(record)
+            and all(task.holding is None or task.holding.is_in_cell for task in record.tasks)
+        )
+
     def _parts_of(self, record: JobRecord) -> Iterator[ShrinkPart]:
         if _leaves_whole(record):
             holders = tuple(task for task in record.tasks if task.holding is not None)
@@ -95,6 +103,8 @@ class Shrink:
             return
         running = [task for task in record.tasks if task.state is TaskState.RUNNING]
         for task in spare_tasks(record.job, running):
+            if task.holding is not None and task.holding.is_in_cell:
+                continue
             yield ShrinkPart(record, (task,), _holds((task,)))
 
     def release(

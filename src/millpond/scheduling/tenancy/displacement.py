@@ -3,12 +3,15 @@
 Two queues are compared below the nearest queue that both are below. A guarantee there belongs to one side alone; those
 from there up are common to both.
 
+0. Work in cells that its queue is owed (``tenancy.cells``) leaves for no other; work of a higher class in the same
+   queue may have its cells, and it stays as a visitor. Whoever has got a place in cells of its queue displaces the
+   visitors there, of other queues whatever their class, of the same queues those of a lower one.
 1. A job that a guarantee of its side covers displaces what the other side has borrowed, of whatever class.
-2. A guarantee is owed to the work that fits in it, first to what is reserved, started there or not; then to what took
-   its place back, so that nobody's start makes that borrowed; then to what the guarantees below it are owed to, then to
-   the highest class, and among equals to what got its place first. Work to which a guarantee of its own side is owed
-   does not leave. Nor does work to which a common one is owed for a job that would borrow: a higher class takes the
-   place of a lower one there if it fits beside all that is not below it.
+2. A guarantee is owed to the work that fits in it, first to what is in cells; then to what is reserved, started there
+   or not; then to what took its place back, so that nobody's start makes that borrowed; then to what the guarantees
+   below it are owed to, then to the highest class, and among equals to what got its place first. Work to which a
+   guarantee of its own side is owed does not leave. Nor does work to which a common one is owed for a job that would
+   borrow: a higher class takes the place of a lower one there if it fits beside all that is not below it.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
    (``tenancy.queue_rank``), then by their keys; not among those of a queue that have an ordering of their own
    (``ordering.turns``), of which none that runs leaves for another. Behind the first job of a pool that found no room
@@ -24,7 +27,9 @@ from there up are common to both.
 Protections come before all of this and are kept with the work itself: its minimum run time, its budget of preemptions,
 and whether it is preemptible (``reclaiming.roster``).
 
-So evictions end. Compare what is owed: by guarantees below others first, then in the higher classes. An eviction by
+So evictions end. Compare what is in cells first, in the higher classes first: whoever displaces for a place in cells
+adds to that, and nothing else takes from it. Then compare what is owed beside it: by guarantees below others first,
+then in the higher classes. An eviction by
 guarantee adds the newcomer to what its nearest guarantee that covers it is owed to, and takes nothing from guarantees
 as deep; one by class within a guarantee puts a higher class in the place of a lower one. Whatever else leaves has been
 borrowed, so what is owed stays as it is, and a higher class, or a key that is lower by a margin, takes the place of a
@@ -84,27 +89,29 @@ class GuaranteeHolders:
 
     Attributes:
         owed: those that fit in it beside all that are owed it and come before.
-        least: for each class of priority, what those of it need at least who have not left, but for those to whom a
-            guarantee below this one is owed.
+        least: for each class of priority, what those of it need at least who have not left, but for those who are in
+            cells, or to whom a guarantee below this one is owed.
     """
 
     def __init__(
-        self, guarantor: QueueNode, jobs: Sequence[JobRecord], owed_below: Collection[str], reserved: ReservedWork
+        self, guarantor: QueueNode, jobs: Sequence[JobRecord], owed_below: Collection[str], state: State
     ) -> None:
+        reserved, in_cells = ReservedWork(state), {job.id for job in jobs if state.cluster.cells.is_in_cells(job)}
         self.owed: set[str] = set()
         self.least = [Amount()] * len(Priority)
-        self._present = {job.id for job in jobs if job.id not in owed_below}
+        self._present = {job.id for job in jobs if job.id not in owed_below} - in_cells
         filled = QueueNode(guarantor.queue, None)
         filled.add(Amount(reserved.unused_milli(guarantor)), 1)
 
         def turn(job: JobRecord) -> tuple[object, ...]:
-            return job.id not in reserved.users, not job.took_back, job.id in self._present, *_place(job)
+            is_reserved = job.id in reserved.users
+            return job.id not in in_cells, not is_reserved, not job.took_back, job.id in self._present, *_place(job)
 
         for job in sorted(jobs, key=turn):
             amount = job.demand.least_amount
             if job.id in self._present:
                 self.least[job.job.priority] += amount
-            if filled.within_guarantee(amount):
+            if job.id in in_cells or filled.within_guarantee(amount):
                 self.owed.add(job.id)
                 filled.add(amount, 1)
 
@@ -176,6 +183,14 @@ class Displacement:
             return holder < newcomer
         return holder == newcomer and self._has_turn(record, victim)
 
+    def may_displace_visitor(self, record: JobRecord, visitor: JobRecord, owner: str) -> bool:
+        """Whether a job that gets a cell of a queue may have work end that is on cards of it without being in one.
+
+        Args:
+            owner: the queue that is owed the cell, that of the job or one above it.
+        """
+        return visitor.job.priority < record.job.priority or not self._state.queues.is_below(visitor.queue, owner)
+
     def _has_turn(self, record: JobRecord, victim: JobRecord) -> bool:
         """Whether it is the turn of a job's queue to take room from another one, or of the job within its queue."""
         if record.queue == victim.queue:
@@ -193,7 +208,7 @@ class Displacement:
         Args:
             beside: jobs that leave with it, asked before it, and count as gone already.
         """
-        if not self._is_below(record, victim, by) or self._state.cluster.cells.shields(record, victim):
+        if self._state.cluster.cells.is_in_cells(victim) or not self._is_below(record, victim, by):
             return False
         if by is not Entitlement.GUARANTEE and victim.took_back and record.left_for == victim.id:
             return False
@@ -252,9 +267,7 @@ class Displacement:
             for one in {job.queue: job for job in jobs}.values():
                 for below in takewhile(lambda node: node is not guarantor, self._guarantors(one)):
                     owed_below |= self._holders(below).owed
-            found = self._on_guarantee[guarantor] = GuaranteeHolders(
-                guarantor, jobs, owed_below, ReservedWork(self._state)
-            )
+            found = self._on_guarantee[guarantor] = GuaranteeHolders(guarantor, jobs, owed_below, self._state)
         return found
 
     def _sort_running(self) -> None:

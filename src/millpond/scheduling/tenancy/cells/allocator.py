@@ -228,7 +228,7 @@ class CellAllocator:
         if places is not None or not request.preempts:
             return None if places is None else CellPlan(places)
         gone: list[tuple[CellUse, dict[tuple[str, int], CellUse]]] = []
-        for use in self._lower(domain, request.priority):
+        for use in self.lower(domain, request.priority):
             gone.append((use, self.demote(use.owner)))
             places = self._pack(domain, request, allowed)
             if places is not None:
@@ -253,7 +253,7 @@ class CellAllocator:
             self.release(place.chain, place.leaves, place.use.owner)
         return needed
 
-    def _lower(self, domain: Domain, priority: int) -> list[CellUse]:
+    def lower(self, domain: Domain, priority: int) -> list[CellUse]:
         """One use of each owner of a lower class in a domain, the lowest class first."""
         chain, found = domain.chain, dict[str, CellUse]()
         for (level, cell), used in domain.users.items():

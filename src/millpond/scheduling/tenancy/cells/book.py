@@ -1,14 +1,17 @@
 """The cells of the live cluster: which holdings are in cells that their queue is owed, which are visitors there.
 
 The ledger tells it of every holding that is taken or given back, so trials, rollbacks and forks keep it true. By which
-right one is on its cards is on the holding (``Holding.stake``); it is found anew when its job starts, when a plan gives
-it a place, and, for all running work, when machines or guarantees have changed. One that has lost its right is a
-visitor.
+right one is on its cards is on the holding (``Holding.stake``). Every path that gives work a place asks ``settle``: it
+finds the rights, for all tasks that come or for none, and refuses what cannot leave and would take what is owed. Rights
+are found anew for all running work when machines or guarantees have changed. What has lost its right is a visitor.
+
+Work of a higher class may have the cells of a lower one in the same queue. That stays as a visitor, and has its cells
+again if the other goes away before it has them (``regain``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,9 +20,10 @@ from numpy.typing import NDArray
 
 from millpond.model.cells import CellCount
 from millpond.model.devices import DeviceHealth
-from millpond.model.errors import InvalidInputError
+from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.nodes import Node
 from millpond.model.tenants import Queue
+from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding, HoldState
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellRequest
 from millpond.scheduling.tenancy.cells.chains import lower_first
@@ -28,7 +32,7 @@ from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
 
 if TYPE_CHECKING:
     from millpond.scheduling.ledger.cluster import Cluster
-    from millpond.scheduling.records import JobRecord, TaskRecord
+    from millpond.scheduling.records import JobRecord
     from millpond.scheduling.tenancy.queues import QueueTree
 
 
@@ -52,6 +56,7 @@ class CellBook:
     Attributes:
         allocator: None while no queue is owed any.
         missing: by queue, the cells that there is no hardware for.
+        demoted: who has lost cells to whom of a higher class.
         stale: machines or guarantees have changed since it was made.
     """
 
@@ -59,6 +64,7 @@ class CellBook:
         self._cluster = cluster
         self.allocator: CellAllocator | None = None
         self.missing: dict[str, list[CellCount]] = {}
+        self.demoted: dict[str, str] = {}
         self.stale = False
         self._where: dict[int, tuple[str, int]] = {}
         self._lost: set[int] = set()
@@ -68,7 +74,7 @@ class CellBook:
     def copy_from(self, other: CellBook) -> None:
         """Become like another book, whose holdings are copied with the tasks."""
         self.allocator = None if other.allocator is None else other.allocator.copy()
-        self.missing, self.stale = other.missing, other.stale
+        self.missing, self.stale, self.demoted = other.missing, other.stale, dict(other.demoted)
         self._where, self._lost = other._where, set(other._lost)
         self._clusters, self._node_numbers = other._clusters, other._node_numbers
 
@@ -152,12 +158,26 @@ class CellBook:
             if holding.stake is None:
                 holding.stake = stake_of(record, None)
             self._enter(holding, by_right=was_in_cell)
-        if finds_rights:
-            for record, holding, _ in held:
-                if not holding.is_in_cell:
-                    self._leave(holding)
-                    holding.stake = self._stake(record, holding)
-                    self._enter(holding)
+        for record in running if finds_rights else ():
+            holdings = _holdings(record)
+            if not all(holding.is_in_cell for holding in holdings):
+                self._regain_all(record, holdings)
+
+    def _regain_all(self, record: JobRecord, holdings: Sequence[Holding]) -> None:
+        """Let a job be in cells, if there is a right for all of it without anybody's loss.
+
+        Else it is in none, but for an elastic gang of which enough tasks are.
+        """
+        keeps = is_enough(record.job, [task for task in record.tasks if task.holding and task.holding.is_in_cell])
+        for holding in holdings:
+            self._leave(holding)
+        uses, demoted = self._rights(record, holdings)
+        for number, holding in enumerate(holdings):
+            if uses and not demoted:
+                holding.stake = stake_of(record, uses[number])
+            elif not keeps:
+                holding.stake = stake_of(record, None)
+            self._enter(holding)
 
     def node_changed(self, node: Node) -> None:
         """A machine may be used, or some of its cards, or may no longer be."""
@@ -189,23 +209,68 @@ class CellBook:
         elif is_on and not was:
             self._enter(holding)
 
-    def enlist(self, record: JobRecord, holding: Holding) -> None:
-        """Find by what right a holding of a job is on its cards; a trial undoes it."""
-        if self.allocator is None or self.stale:
-            return
-        is_on = holding.hold in _ON_CARDS
-        if is_on:
-            self._leave(holding)
-        found = self._stake(record, holding)
-        if is_on:
-            self._enter(holding)
-        if found != holding.stake:
-            self._cluster.journal.record(self._put, holding, holding.stake)
-            self._put(holding, found)
+    def settle(self, record: JobRecord, holdings: Sequence[Holding], jobs: Mapping[str, JobRecord]) -> bool:
+        """Find by what right holdings that a job has just got are on their cards; a trial undoes it.
 
-    def enlist_new(self, record: JobRecord, holding: Holding) -> None:
-        """The same for a holding that is not taken yet, and so needs no undoing."""
-        holding.stake = self._stake(record, holding)
+        False, and nothing changed, if the job cannot leave and would take what is owed to others.
+
+        Args:
+            jobs: all, by id: those of a lower class in the same queue may lose their cells.
+        """
+        if self.allocator is None or self.stale or not any(holding.devices for holding in holdings):
+            return True
+        if record.job.preemptible and not self.clusters_of(record.queue):
+            return True
+        if all(holding.is_in_cell for holding in holdings):
+            return True
+        for holding in holdings:
+            if holding.hold in _ON_CARDS:
+                self._leave(holding)
+        uses, demoted = self._rights(record, holdings)
+        cards = [
+            (chain, leaf)
+            for holding in holdings if not uses and not record.job.preemptible
+            for chain, leaves in self.cards_of(holding).items() for leaf in leaves
+        ]  # fmt: skip
+        is_sound = not cards or self._allocator.may_take(cards)
+        for holding in holdings:
+            if holding.hold in _ON_CARDS:
+                self._enter(holding)
+        if not is_sound:
+            return False
+        for owner in demoted:
+            self._demote(jobs[owner], record.id)
+        for number, holding in enumerate(holdings):
+            found = stake_of(record, uses[number] if uses else None)
+            if found != holding.stake or (found.use is not None and not holding.is_in_cell):
+                self._cluster.journal.record(self._put, holding, holding.stake)
+                self._put(holding, found)
+        return True
+
+    def _demote(self, record: JobRecord, for_job: str) -> None:
+        """Work loses its cells for a job; a trial undoes it."""
+        self._cluster.journal.record(self._note_demoted, record.id, self.demoted.get(record.id, ""))
+        self._note_demoted(record.id, for_job)
+        for holding in _holdings(record):
+            if holding.stake is not None and holding.stake.use is not None:
+                self._cluster.journal.record(self._put, holding, holding.stake)
+                self._put(holding, stake_of(record, None))
+
+    def _note_demoted(self, job: str, for_job: str) -> None:
+        if for_job:
+            self.demoted[job] = for_job
+        else:
+            self.demoted.pop(job, None)
+
+    def regain(self, jobs: Mapping[str, JobRecord]) -> None:
+        """Work has its cells again that it lost for a job which has gone, if they are still there."""
+        for job, for_job in list(self.demoted.items()):
+            record, other = jobs.get(job), jobs.get(for_job)
+            if record is None or not _holdings(record):
+                del self.demoted[job]
+            elif other is None or not (other.line or _holdings(other)):
+                del self.demoted[job]
+                self.settle(record, _holdings(record), jobs)
 
     def _put(self, holding: Holding, stake: Stake | None) -> None:
         is_on = holding.hold in _ON_CARDS
@@ -251,7 +316,7 @@ class CellBook:
         stake = holding.stake
         assert stake is not None
         assert stake.use is not None
-        use = replace(stake.use, owner=f"{stake.owner} claims")
+        use = replace(stake.use, owner=f"{stake.owner} claims", priority=STAYS)
         for chain, leaves in self.cards_of(holding).items():
             if sign > 0:
                 self._allocator.hold(chain, leaves, use)
@@ -290,15 +355,53 @@ class CellBook:
                     lacking[name] = lacking.get(name, 0) + doomed
         return [CellCount(level, count) for level, count in lacking.items()]
 
-    def _stake(self, record: JobRecord, holding: Holding) -> Stake:
-        """The right that a holding which is not entered has to its cards now."""
-        use = None
-        cards = self.cards_of(holding)
-        if holding.shape.whole_cards and len(cards) == 1:
-            ((chain, leaves),) = cards.items()
-            if len(leaves) == len(holding.devices):
-                use = self._right(record, chain, leaves)
-        return stake_of(record, use)
+    def _rights(self, record: JobRecord, holdings: Sequence[Holding]) -> tuple[list[CellUse], list[str]]:
+        """The rights of holdings that are not entered, one for each or none at all, and who loses cells for them."""
+        places: list[tuple[str, list[int]]] = []
+        for holding in holdings:
+            cards = self.cards_of(holding)
+            ((chain, leaves),) = cards.items() if len(cards) == 1 else (("", []),)
+            if not holding.shape.whole_cards or len(leaves) != len(holding.devices) or not leaves:
+                return [], []
+            places.append((chain, leaves))
+        if not self.clusters_of(record.queue):
+            return [], []
+        uses = self._hold_all(record, places)
+        gone: list[tuple[str, Mapping[tuple[str, int], CellUse]]] = []
+        for use in () if uses else self._lower(record, {chain for chain, _ in places}):
+            gone.append((use.owner, self._allocator.demote(use.owner)))
+            uses = self._hold_all(record, places)
+            if uses:
+                break
+        back = [(owner, had) for owner, had in reversed(gone) if not self._allocator.promote(owner, had)]
+        for (chain, leaves), use in zip(places, uses, strict=False):
+            self._allocator.release(chain, leaves, use.owner)
+        for owner, had in reversed(back):
+            if not self._allocator.promote(owner, had):
+                raise InconsistentStateError(f"the cells of {owner} are not as they were")
+        return uses, [owner for owner, _ in back] if uses else []
+
+    def _lower(self, record: JobRecord, chains: Collection[str]) -> list[CellUse]:
+        """Who may lose cells of these chains to a job: a use of each, the lowest class first."""
+        return [
+            use
+            for cluster in self.clusters_of(record.queue)
+            for domain in self._allocator.domains_of(cluster, None)
+            if domain.chain.spec.name in chains
+            for use in self._allocator.lower(domain, record.job.priority)
+        ]
+
+    def _hold_all(self, record: JobRecord, places: Sequence[tuple[str, list[int]]]) -> list[CellUse]:
+        """Enter all of these places by right; none of them, and an empty list, if one has no right."""
+        uses: list[CellUse] = []
+        for chain, leaves in places:
+            use = self._right(record, chain, leaves)
+            if use is None or not self._allocator.hold(chain, leaves, use):
+                for (taken, held), earlier in zip(places, uses, strict=False):
+                    self._allocator.release(taken, held, earlier.owner)
+                return []
+            uses.append(use)
+        return uses
 
     def _right(self, record: JobRecord, chain: str, leaves: Sequence[int]) -> CellUse | None:
         for cluster in self.clusters_of(record.queue):
@@ -307,7 +410,7 @@ class CellBook:
                     level = self._level_in(domain, leaves)
                     if level is not None:
                         name = domain.chain.spec.levels[level]
-                        return CellUse(record.id, cluster, name, domain.pin, record.job.priority)
+                        return CellUse(record.id, cluster, name, domain.pin, class_in_cells(record))
         return None
 
     def _level_in(self, domain: Domain, leaves: Sequence[int]) -> int | None:
@@ -323,31 +426,6 @@ class CellBook:
             if is_in_one and domain.unbound[level] > self._allocator.doomed(domain, level):
                 return level
         return None
-
-    def shields(self, record: JobRecord, holder: JobRecord) -> bool:
-        """Whether work is in cells that its queue is owed, and a job is of other queues."""
-        if self.allocator is None:
-            return False
-        uses = [
-            task.holding.stake.use
-            for task in holder.tasks
-            if task.holding is not None and task.holding.is_in_cell and task.holding.stake is not None
-        ]
-        clusters = self.clusters_of(record.queue)
-        return any(use is not None and use.cluster not in clusters for use in uses)
-
-    def breaks(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]]) -> bool:
-        """Whether a place that is taken would leave less than queues are owed if its job could not leave it again."""
-        cards: list[tuple[str, int]] = []
-        for _, holding in placed:
-            if holding.is_in_cell:
-                continue
-            self._leave(holding)
-            stake = self._stake(record, holding)
-            self._enter(holding)
-            if stake.use is None:
-                cards += [(chain, leaf) for chain, leaves in self.cards_of(holding).items() for leaf in leaves]
-        return bool(cards) and not self._allocator.may_take(cards)
 
     def has_visitors(self, holding: Holding) -> bool:
         """Whether work that may be asked to leave is on cards of a holding that is not taken."""
@@ -409,12 +487,18 @@ class CellBook:
 
     def is_in_cells(self, record: JobRecord) -> bool:
         """Whether any of a job's tasks is in a cell that its queue is owed."""
-        return self.allocator is not None and any(
-            task.holding is not None and task.holding.is_in_cell for task in record.tasks
-        )
+        return self.allocator is not None and bool(self.allocator.uses_of(record.id))
 
 
 _ON_CARDS = (RUNNING, FROZEN)
+
+STAYS = 1_000_000
+"""The class of what loses its cells to nobody: above all classes of priority."""
+
+
+def class_in_cells(record: JobRecord) -> int:
+    """The class that decides whether others of the same queue may have the cells of a job."""
+    return int(record.job.priority) if record.job.preemptible else STAYS
 
 
 def _as_bits(flags: NDArray[np.uint8]) -> int:
