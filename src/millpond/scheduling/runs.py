@@ -38,7 +38,7 @@ def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Ho
         if record.elastic:
             state.elastic[record.id] = record
     placements = []
-    state.cluster.cells.settle(record, [holding for _, holding in placed], state.jobs)
+    state.settle(record, [holding for _, holding in placed])
     for task, holding in placed:
         task.move(Trigger.START_DECIDED)
         task.holding = holding

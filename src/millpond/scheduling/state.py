@@ -23,6 +23,7 @@ from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
@@ -405,6 +406,18 @@ class State:
         for pool in self.unlent:
             idle_milli.pop(pool, None)
         self.idle_time.set_idle(idle_milli)
+
+    def settle(self, record: JobRecord, holdings: Sequence[Holding]) -> bool:
+        """Find by what right work is on cards that it has just got; False if it cannot leave and takes what is owed.
+
+        Every path that gives work a place asks this once the place is taken; a trial undoes it.
+        """
+        cells = self.cluster.cells
+        return cells.allocator is None or cells.settle(record, holdings, self.jobs)
+
+    def may_stand_in_for(self, record: JobRecord, holder: JobRecord) -> bool:
+        """Whether a job may have the cards of running work in turn: what is in cells leaves for its own queue alone."""
+        return record.queue == holder.queue or not self.cluster.cells.is_in_cells(holder)
 
     # ---- running ------------------------------------------------------------------------------------------------
 

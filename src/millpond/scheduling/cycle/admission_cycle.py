@@ -14,7 +14,7 @@ from enum import Enum
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
 from millpond.model.workloads import Priority
-from millpond.scheduling.cycle.cell_placement import CellPlacer
+from millpond.scheduling.cycle.cell_placement import CellPlacer, uses_cells
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
@@ -28,6 +28,7 @@ from millpond.scheduling.ordering.line_table import LineKey
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import Group, JobRecord, TaskRecord
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.admission import (
@@ -287,7 +288,7 @@ class AdmissionCycle:
             if self._reserved.lacks_guarantee_ahead(record, tasks):
                 return AdmissionVerdict.KEPT_OUT
         # Where its queue is owed cells, their exact cards, and who is on these leaves.
-        if self._cells.serves(record):
+        if uses_cells(self._state, record):
             plan = self._in_cells(record, tasks, outcome)
             if plan is not None:
                 return self._keep(plan, outcome)
@@ -318,7 +319,12 @@ class AdmissionCycle:
     def _consider_reserved(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict | None:
         """Place one job on cards that are reserved for its queue; None where it may start on others."""
         for room in self._reserved.open_to(record):
-            placed = self._reserved.place(self._placer, record, room, self._claims.mask_on_reserved(record))
+            mask = both(self._claims.mask_on_reserved(record), self._state.cluster.cells.mask(record))
+
+            def place(mask: NodeMask | None, room: ReservedRoom = room) -> Placed | None:
+                return self._reserved.place(self._placer, record, room, mask)
+
+            placed = self._cells.place_settled(record, mask, place)
             if placed is not None:
                 charge_placed(self._state, record, placed)
                 outcome.placed.append((record, placed, Cause.FITS))

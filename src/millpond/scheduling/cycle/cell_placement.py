@@ -27,6 +27,64 @@ TRIES = 16
 """How many machines a search passes over whose cells do not do: a bound on work."""
 
 
+def place_in_cells(
+    state: State, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None, *, preempts: bool = True
+) -> Placed | None:
+    """Holdings in cells, not taken yet, whoever is on their cards; None if there are none.
+
+    Args:
+        mask: (nodes,), 0 keeps a node out.
+        preempts: work of a lower class in the same queue may lose its cells.
+    """
+    cluster, book = state.cluster, state.cluster.cells
+    shapes = [cluster.words.shapes_of(record.demand)[task.role_index] for task in tasks]
+    models = {record.job.roles[task.role_index].request.models for task in tasks}
+    request = CellRequest(
+        record.id,
+        book.clusters_of(record.queue),
+        tuple(shape.devices for shape in shapes),
+        next(iter(models)) if len(models) == 1 else (),
+        None,
+        record.job.priority,
+        preempts=preempts,
+    )
+    found = book.places_for(record, request, mask)
+    if found is None:
+        return None
+    placed = []
+    for task, shape, (devices, stake) in zip(tasks, shapes, found, strict=True):
+        holding = cluster.holding(cluster.node_of(devices[0]), shape, devices)
+        holding.stake = stake
+        placed.append((task, holding))
+    return placed
+
+
+def uses_cells(state: State, record: JobRecord) -> bool:
+    """Whether a job is of a queue that is owed cells, or of one below it, and takes whole cards alone."""
+    return bool(state.cluster.cells.clusters_of(record.queue)) and all(
+        shape.whole_cards for shape in state.cluster.words.shapes_of(record.demand)
+    )
+
+
+def grow_in_cells(state: State, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed:
+    """Take holdings on free cards of cells for as many of these tasks as there are, first to last."""
+    placed: Placed = []
+    for task in tasks if uses_cells(state, record) else ():
+        found = place_in_cells(state, record, [task], mask, preempts=False)
+        mark = state.journal.begin()
+        if found is None or state.cluster.cells.has_visitors(found[0][1]):
+            state.journal.rollback(mark)
+            break
+        holding = found[0][1]
+        state.cluster.change(holding, RUNNING)
+        if state.cluster.is_overdrawn(holding) or not state.settle(record, [holding]):
+            state.journal.rollback(mark)
+            break
+        state.journal.commit()
+        placed += found
+    return placed
+
+
 class CellPlacer:
     """Places jobs in cells on one state."""
 
@@ -34,12 +92,6 @@ class CellPlacer:
         self._state = state
         self._planner = planner
         self._book = state.cluster.cells
-
-    def serves(self, record: JobRecord) -> bool:
-        """Whether a job is of a queue that is owed cells, or of one below it, and takes whole cards alone."""
-        return bool(self._book.clusters_of(record.queue)) and all(
-            shape.whole_cards for shape in self._state.cluster.words.shapes_of(record.demand)
-        )
 
     def plan(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Plan | None:
         """The place of a job's tasks in its cells, taken on the ledger, with those who leave for it; None if none is.
@@ -49,7 +101,7 @@ class CellPlacer:
         """
         state, journal = self._state, self._state.journal
         for _ in range(TRIES):
-            placed = self._find(record, tasks, mask)
+            placed = place_in_cells(state, record, tasks, mask)
             if placed is None:
                 return None
             mark = journal.begin()
@@ -62,32 +114,13 @@ class CellPlacer:
             mask[list(refused)] = 0
         return None
 
-    def _find(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed | None:
-        """Holdings in cells, not taken yet, whoever is there."""
-        cluster, book = self._state.cluster, self._book
-        shapes = [cluster.words.shapes_of(record.demand)[task.role_index] for task in tasks]
-        models = {record.job.roles[task.role_index].request.models for task in tasks}
-        request = CellRequest(
-            record.id,
-            book.clusters_of(record.queue),
-            tuple(shape.devices for shape in shapes),
-            next(iter(models)) if len(models) == 1 else (),
-            None,
-            record.job.priority,
-        )
-        found = book.place_of(request, record.job.pool, mask)
-        if found is None:
-            return None
-        placed = []
-        for task, shape, (node, devices) in zip(tasks, shapes, found, strict=True):
-            placed.append((task, cluster.holding(node, shape, devices)))
-        return placed
-
     def _take(self, record: JobRecord, placed: Placed) -> tuple[Plan | None, set[int]]:
         """Take a place off those who are there; else the nodes on which that cannot be."""
         state, cluster, holdings = self._state, self._state.cluster, [holding for _, holding in placed]
-        if not self._book.settle(record, holdings, state.jobs) or any(_owner(each) is None for each in holdings):
-            return None, {holding.node for holding in holdings}
+        if any(holding.stake is None for holding in holdings):
+            state.settle(record, holdings)
+            if any(_owner(each) is None for each in holdings):
+                return None, {holding.node for holding in holdings}
         victims, parts, refused = self._visitors(record, holdings)
         if refused:
             return None, refused
@@ -153,10 +186,6 @@ class CellPlacer:
 
     # ---- work that cannot leave ---------------------------------------------------------------------------------
 
-    def settle(self, record: JobRecord, placed: Placed) -> bool:
-        """Find by what right work is on cards that it has just got; False if it cannot leave and takes what is owed."""
-        return self._book.settle(record, [holding for _, holding in placed], self._state.jobs)
-
     def place_settled(
         self, record: JobRecord, mask: NodeMask | None, place: Callable[[NodeMask | None], Placed | None]
     ) -> Placed | None:
@@ -167,7 +196,7 @@ class CellPlacer:
         for _ in range(TRIES):
             mark = journal.begin()
             placed = place(mask)
-            if placed is None or self.settle(record, placed):
+            if placed is None or self._state.settle(record, [holding for _, holding in placed]):
                 journal.commit()
                 return placed
             journal.rollback(mark)
@@ -182,7 +211,7 @@ class CellPlacer:
         mark = self._state.journal.begin()
         found = plan()
         places = () if found is None else ((found.record, found.placed), *found.moved)
-        if not all(self.settle(record, placed) for record, placed in places):
+        if not all(self._state.settle(record, [holding for _, holding in placed]) for record, placed in places):
             self._state.journal.rollback(mark)
             return None
         self._state.journal.commit()

@@ -103,8 +103,7 @@ class Claims:
     def put(self, job: str, claim: Claim) -> None:
         """Keep a place for the job from now on."""
         self.by_job[job] = claim
-        state = self._state
-        state.cluster.cells.settle(state.jobs[job], [holding for _, holding in claim.placed], state.jobs)
+        self._state.settle(self._state.jobs[job], [holding for _, holding in claim.placed])
         self._changed()
 
     def drop(self, job: str) -> None:

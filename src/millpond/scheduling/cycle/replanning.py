@@ -8,7 +8,7 @@ only if other work is proved to fit).
 
 The published systems know one queue of jobs that may all be moved at any time. Here what a job was promised holds all
 the same: work that is protected from preemption keeps its place, gangs that must lie together do so, and queues keep
-their limits.
+their limits. Work in cells that its queue is owed stays in them, as protected work does.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ class Replanner:
         """Whether running work may not be asked to leave now; kept places are not asked here."""
         if record.slot < 0:
             return record.kept is not None
+        if self._state.cluster.cells.is_in_cells(record):
+            return True
         return bool(self._state.roster.slots[SLOT_PROTECTED_UNTIL, record.slot] > self._state.now)
 
     # ---- where a preemption costs nothing -----------------------------------------------------------------------
@@ -119,7 +121,8 @@ class Replanner:
             # Work that stayed may hold other cards of its node than in the trial, so the cards are chosen again.
             taken = [(task, self._placer.take_on(holding.node, self._shape(record, task))) for task, holding in placed]
             found = [(task, holding) for task, holding in taken if holding is not None]
-            if len(found) == len(placed) and is_admitted(state, record, [task for task, _ in found]):
+            is_whole = len(found) == len(placed) and self._settles(record, found)
+            if is_whole and is_admitted(state, record, [task for task, _ in found]):
                 self._start(record, found)
             else:
                 for _, holding in found:
@@ -166,7 +169,7 @@ class Replanner:
                 journal.rollback(mark)
                 return []
             placed.append((task, holding))
-        if not is_admitted(self._state, record, tasks):
+        if not is_admitted(self._state, record, tasks) or not self._settles(record, placed):
             journal.rollback(mark)
             return []
         if self._state.has_bounds:
@@ -218,13 +221,22 @@ class Replanner:
     def _place_admitted(self, record: JobRecord) -> Placed | None:
         """Holdings by the chosen placement, if there is room and the job's queue may hold so much more."""
         tasks = admitted_tasks(self._state, record)
-        return self._placer.place(record, tasks=tasks) if tasks else None
+        mark = self._state.journal.begin()
+        placed = self._placer.place(record, self._state.cluster.cells.mask(record), tasks=tasks) if tasks else None
+        if placed is None or not self._settles(record, placed):
+            self._state.journal.rollback(mark)
+            return None
+        self._state.journal.commit()
+        return placed
 
     # ---- both ---------------------------------------------------------------------------------------------------
 
     def _start(self, record: JobRecord, placed: Placed) -> None:
         self._charge(record, [task for task, _ in placed], 1)
         self._state.outbox.append(runs.start(self._state, record, placed, Cause.FITS))
+
+    def _settles(self, record: JobRecord, placed: Placed) -> bool:
+        return self._state.settle(record, [holding for _, holding in placed])
 
     def _charge(self, record: JobRecord, tasks: Sequence[TaskRecord], sign: int) -> None:
         self._state.charge(record, record.amount_of(tasks), sign)

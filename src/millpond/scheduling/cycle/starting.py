@@ -184,7 +184,7 @@ class Starter:
             if cluster.is_overdrawn(holding):
                 journal.rollback(mark)
                 return False
-        if not cluster.cells.settle(record, [holding for _, holding in placed], self._state.jobs):
+        if not self._state.settle(record, [holding for _, holding in placed]):
             journal.rollback(mark)
             return False
         charge_placed(self._state, record, placed)

@@ -12,7 +12,8 @@ from functools import partial
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling import runs
-from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.cell_placement import grow_in_cells
+from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.migration.migrations import Migrations
@@ -71,7 +72,15 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
     """Take holdings for as many missing tasks as quota and free room allow, in the open transaction."""
     admitted = first_tasks(record.queued(), partial(is_admitted, state, record))
     mates = next(task.holding.node for task in record.tasks if task.holding is not None)
-    placed = placer.place_some(record.job, admitted, near(state.cluster, record.job, mates, claims.mask(record)))
+    mask = near(state.cluster, record.job, mates, both(claims.mask_for_cells(record), claims.mask(record)))
+    placed = grow_in_cells(state, record, admitted, mask)
+    mark = state.journal.begin()
+    beside = placer.place_some(record.job, admitted[len(placed) :], mask)
+    if state.settle(record, [holding for _, holding in beside]):
+        placed += beside
+        state.journal.commit()
+    else:
+        state.journal.rollback(mark)
     if placed:
         state.charge(record, record.amount_of([task for task, _ in placed]), 1)
     return placed

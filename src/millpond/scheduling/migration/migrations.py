@@ -34,6 +34,7 @@ from millpond.scheduling.migration.targets import MigrationTarget, devices_of, h
 from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord, refuse_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_swap, give_back, given_up, goes_on
+from millpond.scheduling.tenancy.cells.book import stake_of
 
 
 class Migrations:
@@ -170,7 +171,7 @@ class Migrations:
         cluster.change(old, HoldState.NOTHING)
         for holding in (place,) if kept is None else (kept, place):
             cluster.change(holding, HoldState.RUNNING)
-        if cluster.is_overdrawn(place):
+        if cluster.is_overdrawn(place) or not state.settle(record, [place]):
             state.journal.rollback(mark)
             return False
         state.journal.commit()
@@ -220,6 +221,8 @@ class Migrations:
                 cluster.change(task.holding, HoldState.NOTHING)
         device_moves.bar(cluster, own)
         placed = self._taken(given) if given else self._placer.place(record, mask, tasks=tasks)
+        if placed is not None and not state.settle(record, [holding for _, holding in placed]):
+            placed = None
         state.journal.rollback(mark)
         if placed is None and target.devices:
             raise _taken(state, target.devices)
@@ -344,7 +347,9 @@ class Migrations:
         for holding in (place, left):
             cluster.change(holding, HoldState.NOTHING)
         old = Holding(left.node, place.shape, left.devices, left.memory_mib)
+        old.stake = stake_of(record, None)
         cluster.change(old, hold)
+        self._state.settle(record, [old])
         self._settle_in(record, task, old)
         if decision.restarts and task.state is TaskState.RUNNING:
             try:

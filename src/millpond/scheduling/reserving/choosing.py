@@ -1,7 +1,8 @@
 """Which nodes a reservation gets: those whose cards can be had in time, at the least harm to what runs there.
 
 Work that may be asked to leave has left when its grace is over; work that may not stays to its time limit, or for good.
-Nodes that are closed in the span, or whose cards other reservations have then, are no choice. Of the rest those come
+Nodes that are closed in the span, or whose cards other reservations have then, are no choice, nor are those without
+which cells of other queues have no place; work in cells of other queues stays. Of the rest those come
 first that were kept before (at the last choice: at the same harm), then those with the least work to end, that of
 queues within their guarantee counting most, then those that give most cards, so that gangs find them together.
 """
@@ -22,6 +23,12 @@ from millpond.scheduling.state import State
 
 GUARANTEED_HARM = 1_000
 """So many cards of borrowed work are ended sooner than one that a guarantee covers."""
+
+
+def stays_in_cells(state: State, record: JobRecord, room: ReservedRoom) -> bool:
+    """Whether running work is in cells of its queue, which reservations of other queues leave alone."""
+    is_own = state.queues.is_below(record.queue, room.wanted.queue)
+    return not is_own and state.cluster.cells.is_in_cells(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ def tenancies(state: State, begin: float, *, own: ReservedRoom | None = None, pa
         is_late = gone_at > begin and not (patient and record.job.preemptible)
         if not is_late and state.ordering.time_left.cautious_end(record, state.now) <= begin:
             continue
+        is_late = is_late or (own is not None and stays_in_cells(state, record, own))
         is_covered = not record.job.is_background and state.queues.covers_all(record.queue)
         each = GUARANTEED_HARM if is_covered else 1
         for task in record.tasks:
@@ -124,7 +132,9 @@ def choose(
         harm, is_new = held.harm.get(index, 0), name not in room.cards_on
         rank = (index not in used, *((harm, is_new) if patient else (is_new, harm)))
         offers.append(_Offer(rank, there - held.leaves.get(index, 0), there, index, name))
-    return _filled(wanted, sorted(offers, key=lambda each: (each.rank, -each.untouched, -each.there, each.place)))
+    offers.sort(key=lambda each: (each.rank, -each.untouched, -each.there, each.place))
+    spare = cluster.cells.spare_of([each.place for each in offers], wanted.queue)
+    return _filled(wanted, [each for each in offers if each.place in spare])
 
 
 def _filled(wanted: AdvanceReservation, offers: list[_Offer]) -> dict[str, int]:

@@ -26,7 +26,7 @@ from millpond.scheduling.nodes.cordon import MARGIN_S
 from millpond.scheduling.nodes.drain import follow_cordons, goes_on_without
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.agreement import refuse_misfit
-from millpond.scheduling.reserving.choosing import choose, taken_by_others, usable_cards
+from millpond.scheduling.reserving.choosing import choose, stays_in_cells, taken_by_others, usable_cards
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 
@@ -212,7 +212,13 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
     # Who stays is found first: what cannot leave, then what is guaranteed; the oldest before the youngest.
     covered = {each.id for each in there if not each.job.is_background and state.queues.covers_all(each.queue)}
     order = sorted(
-        there, key=lambda each: (_may_be_asked(each), each.id not in covered, _began(state, each), each.sequence)
+        there,
+        key=lambda each: (
+            _may_be_asked(each) and not stays_in_cells(state, each, room),
+            each.id not in covered,
+            _began(state, each),
+            each.sequence,
+        ),
     )
     for record in order:
         on_it = [task for task in record.tasks if task.holding is not None and task.holding.node in names]
@@ -226,7 +232,7 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
         fits = all(
             spare[node] >= count and (count or not _is_whole(state, room, node)) for node, count in counts.items()
         )
-        if fits or not _may_be_asked(record):
+        if fits or not _may_be_asked(record) or stays_in_cells(state, record, room):
             for index, count in counts.items():
                 spare[index] -= count
         elif staying:

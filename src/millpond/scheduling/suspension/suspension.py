@@ -261,7 +261,7 @@ def resume(state: State, record: JobRecord, cause: Cause) -> bool:
         return False
     mark = state.journal.begin()
     needed = given_up(state, record)
-    if not state.admits(record, needed) or not _retake(state, tasks):
+    if not state.admits(record, needed) or not _retake(state, record, tasks):
         state.journal.rollback(mark)
         return False
     state.journal.commit()
@@ -320,7 +320,7 @@ def _destination(state: State, record: JobRecord) -> Placement | None:
 
 def can_retake(state: State, record: JobRecord) -> bool:
     """Let a suspended job hold again what it held, in the open transaction; False if its queue or devices forbid it."""
-    return state.admits(record, given_up(state, record)) and _retake(state, suspended_tasks(record))
+    return state.admits(record, given_up(state, record)) and _retake(state, record, suspended_tasks(record))
 
 
 def _supersede(state: State, record: JobRecord) -> None:
@@ -335,14 +335,14 @@ def _lacks_compute(state: State, holding: Holding | None) -> bool:
     return holding is not None and holding.hold is not HoldState.RUNNING and state.cluster.lacks_compute(holding)
 
 
-def _retake(state: State, tasks: Sequence[TaskRecord]) -> bool:
+def _retake(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
     """Let suspended tasks hold again what they held, in the open transaction; False if that is too much."""
     for task in tasks:
         if task.holding is not None:
             state.cluster.change(task.holding, HoldState.RUNNING)
             if state.cluster.is_overdrawn(task.holding):
                 return False
-    return True
+    return state.settle(record, [task.holding for task in tasks if task.holding is not None])
 
 
 def suspended_tasks(record: JobRecord) -> list[TaskRecord]:

@@ -162,6 +162,7 @@ class TimeSlicing:
         """Whether running work is of the same size and class, has had its turn, and can leave without ending."""
         return (
             self._is_alike(record, other)
+            and self._state.may_stand_in_for(record, other)
             and self._has_had_its_turn(other)
             and other.service_s(self._state.now) - other.attained_before_s >= other.job.minimum_run_s
             and SuspendMode.SWAP in leaves_by(self._state, other)
@@ -265,6 +266,7 @@ class TimeSlicing:
         """Whether one that holds the devices of another has had its turn and can leave them to it."""
         return (
             holder.state is JobState.RUNNING
+            and self._state.may_stand_in_for(record, holder)
             and self._pool(holder).turn_s > 0
             and holder.job.priority <= record.job.priority
             and holder.job.preemptible

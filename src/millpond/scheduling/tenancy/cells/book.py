@@ -11,7 +11,7 @@ again if the other goes away before it has them (``regain``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from millpond.model.tenants import Queue
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding, HoldState
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellRequest
-from millpond.scheduling.tenancy.cells.chains import lower_first
+from millpond.scheduling.tenancy.cells.chains import Chain, lower_first
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
 
@@ -436,28 +436,68 @@ class CellBook:
         chain, leaf = self._where[device]
         return self._allocator.chains[chain].visitors[0][leaf] > 0
 
+    def spare_of(self, nodes: Sequence[int], queue: str) -> set[int]:
+        """Of these machines, the first ones first, those that others can do without for all cells that are owed.
+
+        For a queue with cells of its own all of them: whatever it keeps, it keeps from itself.
+        """
+        if self.allocator is None or self.stale or self.clusters_of(queue):
+            return set(nodes)
+        before = {name: chain.shortage() for name, chain in self.allocator.chains.items()}
+        taken: list[tuple[Chain, int]] = []
+        spare: set[int] = set()
+        for node in nodes:
+            cards = [(chain, leaf) for chain, leaf in self._cards_on(node) if chain.bound_cell(leaf) is None]
+            for chain, leaf in cards:
+                chain.lose(leaf)
+            touched = {chain.spec.name: chain for chain, _ in cards}
+            if all(
+                now <= then
+                for name, chain in touched.items()
+                for now, then in zip(chain.shortage(), before[name], strict=True)
+            ):
+                spare.add(node)
+                taken += cards
+            else:
+                for chain, leaf in reversed(cards):
+                    chain.regain(leaf)
+        for chain, leaf in reversed(taken):
+            chain.regain(leaf)
+        return spare
+
+    def _cards_on(self, node: int) -> Iterator[tuple[Chain, int]]:
+        there = self._cluster.nodes[node]
+        for device in () if there is None else there.devices:
+            index = self._cluster.device_index.get(device.uuid, -1)
+            if index in self._where:
+                name, leaf = self._where[index]
+                yield self._allocator.chains[name], leaf
+
     # ---- machines -----------------------------------------------------------------------------------------------
 
     def nodes_of(self, chain: str) -> list[int]:
         """The machines of a chain, by their index in the ledger."""
         return self._node_numbers[chain]
 
-    def place_of(
-        self, request: CellRequest, pool: str, mask: NDArray[np.uint8] | None
-    ) -> list[tuple[int, list[int]]] | None:
-        """For each task of a request, its node and devices in the ledger; None if there is no place in cells.
+    def places_for(
+        self, record: JobRecord, request: CellRequest, mask: NDArray[np.uint8] | None
+    ) -> list[tuple[list[int], Stake | None]] | None:
+        """For each task of a request, its devices in the ledger; None if there is no place in cells.
+
+        With them, by what right they are a job's, unless work of a lower class has to lose its cells first.
 
         Args:
             mask: (nodes,), 0 keeps a node out.
         """
-        plan = self._allocator.plan(request, self._allowed(pool, mask))
+        plan = self._allocator.plan(request, self._allowed(record.job.pool, mask))
         if plan is None:
             return None
-        cluster, found = self._cluster, []
+        index, own, found = self._cluster.device_index, class_in_cells(record), []
         for place in plan.places:
             chain = self._allocator.chains[place.chain]
-            devices = [cluster.device_index[chain.device_of(leaf)] for leaf in place.leaves]
-            found.append((cluster.node_of(devices[0]), devices))
+            use = place.use if place.use.priority == own else replace(place.use, priority=own)
+            stake = None if plan.demoted else stake_of(record, use)
+            found.append(([index[chain.device_of(leaf)] for leaf in place.leaves], stake))
         return found
 
     def _allowed(self, pool: str, mask: NDArray[np.uint8] | None) -> dict[str, int]:

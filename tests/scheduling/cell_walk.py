@@ -1,0 +1,253 @@
+"""Random walks over worlds in which queues are owed cells, with what must hold at every step."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from typing import Any
+
+from worlds import World, asks, elastic, gang, machine, queue, single
+
+from millpond.model.cells import CellCount
+from millpond.model.decisions import Decision, Stop, Suspend
+from millpond.model.devices import DeviceHealth
+from millpond.model.errors import InvalidInputError, MillpondError
+from millpond.model.events import (
+    DeviceHealthChanged,
+    MigrateRequested,
+    NodeJoined,
+    NodeLost,
+    QueueChanged,
+    ReservationMade,
+    ResumeRequested,
+    SuspendRequested,
+)
+from millpond.model.nodes import Pool
+from millpond.model.reservations import AdvanceReservation
+from millpond.model.tenants import Queue
+from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
+from millpond.scheduling.ledger.holdings import FROZEN, RUNNING
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.tenancy.cells.book import CellBook
+from millpond.scheduling.tenancy.cells.chains import Chain
+
+OWNERS = ("a", "b", "c")
+
+
+def book_of(core: Scheduler) -> CellBook:
+    return core._state.cluster.cells  # no decision shows them
+
+
+def picture(book: CellBook) -> Any:
+    """All that a book says, in a form that can be compared."""
+    if book.allocator is None:
+        return None
+    return [
+        (
+            name,
+            chain.clean,
+            chain.spare,
+            chain.demand,
+            chain.gone,
+            chain.visitors,
+            sorted(chain.holders.items()),
+            sorted((cell, domain.cluster, domain.pin) for cell, domain in chain.bound.items()),
+        )
+        for name, chain in book.allocator.chains.items()
+    ]
+
+
+class WatchedWorld(World):
+    """A world in which no cycle breaks into cells.
+
+    Nothing that is in cells leaves for work of other queues, and whatever is placed, as much of what is owed has a
+    place as before.
+    """
+
+    def tick(self) -> list[Decision]:
+        book, jobs = book_of(self.core), self.core.jobs
+        # What lies in cells may lose its right to them when machines or guarantees have changed.
+        in_cells = set() if book.stale else {job.id for job in jobs.values() if is_wholly_in_cells(job)}
+        before = {} if book.stale else shortages(book)
+        decisions = super().tick()
+        for name, short in shortages(book).items() if before else ():
+            assert all(now <= then for now, then in zip(short, before[name], strict=True)), (name, before, decisions)
+        for each in decisions:
+            if isinstance(each, Stop | Suspend) and each.job in in_cells and each.for_job:
+                is_own = jobs[each.for_job].queue == jobs[each.job].queue
+                assert is_own or each.job in book.demoted, f"{each} was in cells, and lost none to its queue"
+        return decisions
+
+
+class CellWalk:
+    """A world of machines and queues on which everything happens at random."""
+
+    pools: tuple[Pool, ...] = ()
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.sizes = [self.draw.choice((4, 8, 8)) for _ in range(self.draw.randint(2, 6))]
+        self.nodes = [
+            machine(f"n{number}", cards, rack_name=f"r{number // 2}", swap_mib=500_000, remaps=True)
+            for number, cards in enumerate(self.sizes)
+        ]
+        self.world = WatchedWorld(*self.nodes, queues=(*self.queues(), self.others()), pools=self.pools)
+        self.names = iter(range(1_000_000))
+        self.lost: set[str] = set()
+
+    def others(self) -> Queue:
+        """The queue without cells; some of its work may be such that it never leaves."""
+        return queue("others", guarantee=self.draw.choice((0, 0, 2, 4)))
+
+    def queues(self) -> list[Queue]:
+        """Cells that fit together on all machines: at most one machine or its halves for each."""
+        owed: dict[str, list[CellCount]] = {name: [] for name in OWNERS}
+        eights = sum(size == 8 for size in self.sizes)
+        for _ in range(self.draw.randint(0, eights)):
+            level, count = self.draw.choice((("8 cards", 1), ("socket", 2), ("switch", 3), ("card", 5)))
+            owed[self.draw.choice(OWNERS)].append(CellCount(level, count))
+        cards = {"8 cards": 8, "socket": 4, "switch": 2, "card": 1}
+        return [
+            queue(name, guarantee=sum(cards[cell.level] * cell.count for cell in cells), cells=merged(cells))
+            for name, cells in owed.items()
+        ]
+
+    def step(self) -> None:
+        draw, world = self.draw, self.world
+        running = sorted(world.running())
+        match draw.randrange(12):
+            case 0 | 1 | 2 | 3:
+                self.submit("others", self.draw.choice((1, 1, 2, 4)))
+            case 4 | 5 | 6:
+                self.submit(draw.choice(OWNERS), draw.choice((1, 2, 4, 8)))
+            case 7 | 8 if running:
+                world.end(draw.choice(running))
+            case 9:
+                node = draw.choice([node for node in self.nodes if node.name not in self.lost] or self.nodes)
+                health = draw.choice((DeviceHealth.OK, DeviceHealth.OK, DeviceHealth.FAULTY))
+                if node.name not in self.lost:
+                    device = draw.choice(node.devices)
+                    world.tell(DeviceHealthChanged(world.now, node.name, device.uuid, health, "test"))
+            case 10:
+                node = draw.choice(self.nodes)
+                if node.name in self.lost:
+                    self.lost.remove(node.name)
+                    world.tell(NodeJoined(world.now, node))
+                elif draw.random() < 0.3:
+                    self.lost.add(node.name)
+                    world.tell(NodeLost(world.now, node.name))
+            case _:
+                if draw.random() < 0.2:
+                    self.change_queue()
+        world.go_to(world.now + draw.choice((0.0, 1.0, 60.0)))
+        world.settle()
+
+    def submit(self, owner: str, cards: int) -> None:
+        draw, fields = self.draw, {"queue": owner}
+        job = f"{owner}{next(self.names)}"
+        fields["preemptible"] = draw.random() < 0.8
+        fields["priority"] = draw.choice((Priority.LOW, Priority.NORMAL, Priority.NORMAL, Priority.HIGH))
+        made = gang(job, 2, asks(cards // 2), **fields) if cards > 1 and draw.random() < 0.3 else None
+        self.world.submit(made or single(job, cards, **fields))
+
+    def change_queue(self) -> None:
+        (changed,) = self.draw.sample(self.queues(), 1)
+        with suppress(InvalidInputError):  # too much beside the others
+            self.world.tell(QueueChanged(self.world.now, changed))
+
+    def check(self, *, copies: bool) -> None:
+        core = self.world.core
+        book = book_of(core)
+        for chain in () if book.allocator is None else book.allocator.chains.values():
+            check_chain(chain)
+        if not book.stale:
+            self.check_rights(book)
+        if copies and not book.stale:
+            assert picture(book_of(Scheduler.restore(core.snapshot()))) == picture(book)
+            assert picture(book_of(core.fork())) == picture(book)
+
+    def check_rights(self, book: CellBook) -> None:
+        """What is in a cell has it to itself, it is its queue's, and a gang is in cells as a whole or not at all."""
+        for record in self.world.core.jobs.values():
+            holdings = [task.holding for task in record.tasks if task.holding is not None]
+            for holding in (each for each in holdings if each.is_in_cell):
+                assert holding.stake.use.cluster in book.clusters_of(record.queue)
+                for name, leaves in book.cards_of(holding).items():
+                    chain = book.allocator.chains[name]
+                    domains = {chain.bound[chain.bound_cell(leaf)] for leaf in leaves}
+                    assert {domain.cluster for domain in domains} == {holding.stake.use.cluster}
+                    assert not any(chain.visitors[0][leaf] for leaf in leaves)
+            assert record.elastic or len({each.is_in_cell for each in holdings if each.hold in (RUNNING, FROZEN)}) < 2
+
+
+def shortages(book: CellBook) -> dict[str, list[int]]:
+    """By chain and level, how much of what is owed has no place."""
+    return {} if book.allocator is None else {name: chain.shortage() for name, chain in book.allocator.chains.items()}
+
+
+def merged(cells: list[CellCount]) -> tuple[CellCount, ...]:
+    counts: dict[str, int] = {}
+    for cell in cells:
+        counts[cell.level] = counts.get(cell.level, 0) + cell.count
+    return tuple(CellCount(level, count) for level, count in counts.items())
+
+
+def check_chain(chain: Chain) -> None:
+    """Each card is in a clean cell, in a bound one, or gone; and what can be joined is."""
+    for leaf in range(len(chain.gone[0])):
+        states = [chain.is_clean(0, leaf), chain.bound_cell(leaf) is not None]
+        assert sum(states) <= 1
+        assert any(states) or chain.gone[0][leaf]
+    for level in range(chain.top):
+        fan = chain.fans[level]
+        for parent in range(len(chain.gone[level + 1])):
+            assert not all(chain.clean[level] >> cell & 1 for cell in range(parent * fan, (parent + 1) * fan))
+
+
+def is_wholly_in_cells(job: JobRecord) -> bool:
+    """A gang of which a task is a visitor elsewhere leaves with that."""
+    return bool(job.tasks) and all(task.holding is not None and task.holding.is_in_cell for task in job.tasks)
+
+
+def walk(one: CellWalk, steps: int, checks_every: int = 1) -> None:
+    """So many steps, with what must hold after each, and in copies after some."""
+    for number in range(steps):
+        one.step()
+        one.check(copies=number % checks_every == 0)
+
+
+class CellWalkOnAllPaths(CellWalk):
+    """The same with gangs that grow, work that is suspended, resumed and moved, turns, and reservations."""
+
+    pools = (Pool(suspends=True, turn_s=300.0),)
+
+    def step(self) -> None:
+        draw, world = self.draw, self.world
+        jobs = sorted(job for job, record in world.core.jobs.items() if record.started_at is not None)
+        suspended = sorted(job for job, record in world.core.jobs.items() if record.suspended_by)
+        with suppress(MillpondError):  # what cannot be is refused, and nothing is changed
+            match draw.randrange(8):
+                case 0:
+                    self.submit_elastic(draw.choice((*OWNERS, "others")))
+                case 1 if jobs:
+                    world.tell(SuspendRequested(world.now, draw.choice(jobs), swap=draw.random() < 0.7))
+                case 2 | 3 if suspended:
+                    world.tell(ResumeRequested(world.now, draw.choice(suspended)))
+                case 4 if jobs:
+                    world.tell(MigrateRequested(world.now, draw.choice(jobs), restart=draw.random() < 0.5))
+                case 5 if draw.random() < 0.3:
+                    self.reserve()
+        super().step()
+
+    def submit_elastic(self, owner: str) -> None:
+        draw, least = self.draw, self.draw.randint(1, 2)
+        bounds = least, least + draw.randint(0, 2), least + 3
+        fields = {"queue": owner, "preemptible": draw.random() < 0.8, "checkpoint": Checkpoint(CheckpointMode.SIGNAL)}
+        self.world.submit(elastic(f"{owner}{next(self.names)}", bounds, asks(draw.choice((1, 1, 2))), **fields))
+
+    def reserve(self) -> None:
+        draw, begin = self.draw, self.world.now + self.draw.choice((0.0, 600.0))
+        name, owner, cards = f"r{next(self.names)}", draw.choice((*OWNERS, "others")), draw.randint(1, 4)
+        wanted = AdvanceReservation(name, owner, cards, begin, begin + 600.0, beyond_guarantee=draw.random() < 0.5)
+        self.world.tell(ReservationMade(self.world.now, wanted))
