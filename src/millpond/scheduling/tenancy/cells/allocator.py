@@ -145,18 +145,20 @@ class CellAllocator:
             if domain.pinned is not None or not domain.unbound[level] or not found.is_bindable(*cell):
                 return False
             domain.bind(*cell)
+        domain.hold(cell, leaves, use)
+        uses = self._uses.setdefault(use.owner, {})
         for leaf in leaves:
-            domain.hold(cell, leaf, use)
-            self._uses.setdefault(use.owner, {})[chain, leaf] = use
+            uses[chain, leaf] = use
         return True
 
     def release(self, chain: str, leaves: Iterable[int], owner: str) -> bool:
         """A task uses its cards no longer; False, and nothing done, if it did not by right of a cell."""
         uses = self._uses.get(owner, {})
         held = [leaf for leaf in leaves if (chain, leaf) in uses]
+        if held:
+            self._domain_of(chain, held[0]).release(held)
         for leaf in held:
             del uses[chain, leaf]
-            self._domain_of(chain, leaf).release(leaf)
         if held and not uses:
             del self._uses[owner]
         return bool(held)
@@ -165,7 +167,7 @@ class CellAllocator:
         """All work of an owner loses its cells and stays as a visitor; what it had is returned."""
         uses = self._uses.pop(owner, {})
         for chain, leaf in uses:
-            self._domain_of(chain, leaf).release(leaf)
+            self._domain_of(chain, leaf).release((leaf,))
             self.chains[chain].visit((leaf,), 1)
         return uses
 
@@ -256,6 +258,8 @@ class CellAllocator:
     def lower(self, domain: Domain, priority: int) -> list[CellUse]:
         """One use of each owner of a lower class in a domain, the lowest class first."""
         chain, found = domain.chain, dict[str, CellUse]()
+        if not domain.has_below(priority):
+            return []
         for (level, cell), used in domain.users.items():
             if used:
                 for leaf in chain.leaves(level, cell):

@@ -190,7 +190,7 @@ class Chain:
             if cell is None:
                 self.take(0, leaf)
             else:
-                self.bound[cell].recount(cell, leaf)
+                self._shift_bound(cell, leaf, -1)
 
     def regain(self, leaf: int) -> None:
         """One of these reasons is gone."""
@@ -201,7 +201,12 @@ class Chain:
             if cell is None:
                 self.give(0, leaf)
             else:
-                self.bound[cell].recount(cell, leaf)
+                self._shift_bound(cell, leaf, 1)
+
+    def _shift_bound(self, cell: Cell, leaf: int, change: int) -> None:
+        """A card of a bound cell is gone, or is there again; one in use was not free before, nor is now."""
+        if leaf not in self.holders:
+            self.bound[cell].shift(cell, leaf, change)
 
     def visit(self, leaves: Iterable[int], sign: int) -> None:
         """A task that may be asked to leave comes to cards, or with ``sign`` -1 leaves them."""

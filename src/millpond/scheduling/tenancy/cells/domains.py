@@ -7,6 +7,7 @@ if that is smaller) are sorted by how many of their cards are free.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millpond.scheduling.tenancy.cells.chains import Cell, Chain
@@ -38,17 +39,18 @@ class Domain:
     Attributes:
         cells, unbound: by level, how many cells are owed, and how many of these are not bound.
         pinned: the cell of a pinned domain.
-        users: of each bound cell, how many of its cards are in use.
+        users: of each bound cell, how many of its cards are in use; classes: the same by class of who uses them.
         units: by the level of units and then by their free cards, the units as bits.
     """
 
-    __slots__ = ("_free", "cells", "chain", "cluster", "pin", "pinned", "unbound", "units", "users")
+    __slots__ = ("_free", "cells", "chain", "classes", "cluster", "pin", "pinned", "unbound", "units", "users")
 
     def __init__(self, cluster: str, chain: Chain, pin: str = "", pinned: Cell | None = None) -> None:
         self.cluster, self.chain, self.pin, self.pinned = cluster, chain, pin, pinned
         self.cells = [0] * (chain.top + 1)
         self.unbound = [0] * (chain.top + 1)
         self.users: dict[Cell, int] = {}
+        self.classes: dict[int, int] = {}
         self.units: dict[int, list[int]] = {}
         self._free: dict[Cell, int] = {}
         if pinned is not None:
@@ -83,29 +85,38 @@ class Domain:
         chain.demand[level] += 1
         chain.give(level, cell)
 
-    def hold(self, cell: Cell, leaf: int, use: CellUse) -> None:
-        """A task begins to use a card of a bound cell."""
-        self.chain.holders[leaf] = use
-        self.users[cell] += 1
-        self.recount(cell, leaf)
+    def hold(self, cell: Cell, leaves: Sequence[int], use: CellUse) -> None:
+        """A task begins to use cards of a bound cell, all on one machine."""
+        holders, gone = self.chain.holders, self.chain.gone[0]
+        for leaf in leaves:
+            holders[leaf] = use
+        self.users[cell] += len(leaves)
+        self.classes[use.priority] = self.classes.get(use.priority, 0) + len(leaves)
+        self.shift(cell, leaves[0], -sum([not gone[leaf] for leaf in leaves]))
 
-    def release(self, leaf: int) -> None:
-        """A card is used no longer; the cell with the last one is unbound."""
-        cell = self.chain.bound_cell(leaf)
+    def release(self, leaves: Sequence[int]) -> None:
+        """Cards of a bound cell on one machine are used no longer; the cell with the last one is unbound."""
+        holders, gone, cell = self.chain.holders, self.chain.gone[0], self.chain.bound_cell(leaves[0])
         assert cell is not None
-        del self.chain.holders[leaf]
-        self.users[cell] -= 1
+        for leaf in leaves:
+            self.classes[holders.pop(leaf).priority] -= 1
+        self.users[cell] -= len(leaves)
         if self.users[cell] or self.pinned is not None:
-            self.recount(cell, leaf)
+            self.shift(cell, leaves[0], sum([not gone[leaf] for leaf in leaves]))
         else:
             self.unbind(*cell)
 
-    def recount(self, cell: Cell, leaf: int) -> None:
-        """A card of a bound cell may be free, or may no longer be so."""
+    def shift(self, cell: Cell, leaf: int, change: int) -> None:
+        """So many cards more, or fewer, are free of that part of a bound cell which a card is in."""
         level = min(cell[0], self.chain.node_level)
         unit = level, self.chain.number(level, leaf)
+        free = self._free[unit] + change
         self._unsort(unit)
-        self._sort(unit, sum(1 for each in self.chain.leaves(*unit) if self.is_free(each)))
+        self._sort(unit, free)
+
+    def has_below(self, priority: int) -> bool:
+        """Whether work of a lower class uses any of it."""
+        return any(count and each < priority for each, count in self.classes.items())
 
     def is_free(self, leaf: int) -> bool:
         """Whether a card of a bound cell may be used."""
@@ -120,7 +131,7 @@ class Domain:
         twin = Domain(self.cluster, chain, self.pin)
         twin.pinned = self.pinned
         twin.cells, twin.unbound = list(self.cells), list(self.unbound)
-        twin.users, twin._free = dict(self.users), dict(self._free)
+        twin.users, twin._free, twin.classes = dict(self.users), dict(self._free), dict(self.classes)
         twin.units = {level: list(by_free) for level, by_free in self.units.items()}
         for cell in self.users:
             chain.bound[cell] = twin
