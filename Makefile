@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Where bytecode is not kept, each of the hundreds of programs that tests start would be compiled anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev up down test test-long test-compiled lint types imports check clean
+.PHONY: help install dev up down test test-long test-compiled kubernetes test-kubernetes lint types imports check clean
 
 help:
 	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
@@ -24,6 +24,7 @@ help:
 	@echo 'make test      the tests, in under four minutes; they need no outside service'
 	@echo 'make test-long whole walks and whole benchmarks, some minutes more'
 	@echo 'make test-compiled  the tests of the scheduler, on the compiled one'
+	@echo 'make test-kubernetes  jobs as pods of a real cluster on this machine; builds it first (root)'
 	@echo 'make check     lint, types, import rules, tests'
 
 install: $(VENV)/.installed
@@ -58,7 +59,7 @@ down:
 	@if [ -x $(BIN)/pond ]; then $(POND) down; else echo 'nothing is installed here, so nothing runs'; fi
 
 test: dev
-	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long'
+	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long and not kubernetes'
 
 test-long: dev
 	$(BIN)/pytest --numprocesses 2 --dist worksteal -m long
@@ -68,6 +69,13 @@ test-compiled: dev
 	$(BIN)/pond compile
 	MILLPOND_CORE=compiled $(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long and not sources' \
 	    tests/scheduling tests/simulation
+
+# A control plane and a kubelet, built once from Debian's source package (root; some nine minutes), run on loopback.
+kubernetes:
+	tests/engines/kubernetes/real/build
+
+test-kubernetes: dev kubernetes
+	$(BIN)/pytest -n0 -m kubernetes tests/engines/kubernetes/real
 
 lint: dev
 	$(BIN)/ruff check

@@ -17,6 +17,7 @@ from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
+from millpond.server.storage.provisioning.pod_jobs import PodJobs
 from millpond.server.store.store import Store
 from millpond.specs.api.reasons import ReasonInfo
 
@@ -37,6 +38,7 @@ class ServerComponents:
         job_files: the files that jobs were submitted with.
         provisioning: what provides for jobs on the machine.
         queue_settings: what queues say.
+        pods: admits jobs where they are pods of a Kubernetes cluster; None where they are the machine's processes.
         forecaster, instruments: the loop reports to them what jobs do.
     """
 
@@ -54,3 +56,4 @@ class ServerComponents:
     queue_settings: QueueSettings
     forecaster: Forecaster
     instruments: Instruments
+    pods: PodJobs | None = None

@@ -47,6 +47,10 @@ def _hook(field: str) -> str:
     return f"webhooks: [{{name: chat, url: 'https://hooks.example.org/1', {field}}}]"
 
 
+def _kubernetes(field: str) -> str:
+    return f"kubernetes: {{{field}}}"
+
+
 EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
     "JobFile": {
         "kind": "kind: dev",
@@ -203,7 +207,18 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "rungs": _swept("metric: loss, halving: {rungs: [5, 20, 80]}"),
     },
     "ImageRequest": {"name": "image: {name: 'torch:2.4'}", "optional": "image: {name: 'torch:2.4', optional: true}"},
+    "KubernetesFile": {
+        "kubeconfig": _kubernetes("kubeconfig: /etc/pond/kubeconfig"),
+        "context": _kubernetes("context: gpu-cluster"),
+        "namespace": _kubernetes("namespace: millpond"),
+        "nodes": _kubernetes("nodes: all"),
+        "image": _kubernetes("image: 'python:3.12'"),
+        "service_account": _kubernetes("service_account: jobs"),
+        "pull_secrets": _kubernetes("pull_secrets: [registry]"),
+        "node_timeout": _kubernetes("node_timeout: 2m"),
+    },
     "ClusterFile": {
+        "kubernetes": "kubernetes: {namespace: millpond}",
         "dev": "dev: {idle_after: 2h}",
         "listen": "listen: {public_url: 'https://pond.example.org'}",
         "ssh": "ssh: {port: 2222}",

@@ -199,7 +199,7 @@ def test_a_forkserver_that_is_killed_is_replaced_and_nothing_starts_twice(bench:
     bench.start("after", "echo ran >> after; sleep 60")
     (confirmed,) = bench.events(1)
     assert isinstance(confirmed, Confirmed)
-    assert eventually(lambda: (bench.workdir / "after").exists())
+    assert eventually(lambda: (bench.workdir / "after").exists() and (bench.workdir / "after").read_text())
     assert [(bench.workdir / name).read_text() for name in ("before", "after")] == ["ran\n", "ran\n"]
     assert sum(task.alive for task in bench.engine.inventory().tasks) == 2
 

@@ -84,6 +84,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
     },
     "Operate the server": {
         "doctor": _here("server.doctor:command", "Check this machine and show remedies."),
+        "kube": _here("server.kube:command", "Check a Kubernetes cluster."),
         "config": _here("server.config:command", "Check the server's configuration file."),
         "backup": _here("server.backup:backup", "Write the server's state to a file."),
         "verify": _here("server.verify:command", "Decide again what the log of a server says, and compare."),

@@ -17,7 +17,7 @@ from millpond.engines.local.background import Background
 from millpond.engines.local.escapes import Escape, EscapeWatcher
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.slices import Slices, TaskAssignments
-from millpond.engines.local.verdicts import Refusal
+from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Placement
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.telemetry import SliceReading

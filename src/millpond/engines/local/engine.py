@@ -12,7 +12,7 @@ from typing import Any
 from millpond.engines.local.executor import Executor
 from millpond.engines.local.health import HealthListener, HealthWatch
 from millpond.engines.local.options import EngineOptions
-from millpond.engines.local.outbox import Outbox
+from millpond.engines.outbox import Outbox
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.engine import Inventory, Observed

@@ -17,12 +17,13 @@ from millpond.engines.local.device_sharing import DeviceSharing, Room, SharingCa
 from millpond.engines.local.escapes import Escape, EscapeKind
 from millpond.engines.local.live_tasks import Live, LiveTasks
 from millpond.engines.local.options import EngineOptions
-from millpond.engines.local.outbox import Outbox
 from millpond.engines.local.ports import agree
 from millpond.engines.local.start_pacing import Pace
 from millpond.engines.local.starts import PendingStart, StartContext
 from millpond.engines.local.suspension import Suspension
-from millpond.engines.local.verdicts import NEVER_STARTED, Refusal, verdict_on
+from millpond.engines.local.verdicts import NEVER_STARTED, verdict_on
+from millpond.engines.outbox import Outbox
+from millpond.engines.task_ends import Refusal
 from millpond.model.amounts import seconds_text
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError

@@ -14,7 +14,8 @@ from pathlib import Path
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.ports import Rendezvous, free_port
-from millpond.engines.local.verdicts import Refusal, refusal_of
+from millpond.engines.local.verdicts import refusal_of
+from millpond.engines.task_ends import Refusal
 from millpond.model.confinement import Confinement, loosest
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import Device

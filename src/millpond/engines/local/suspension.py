@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from millpond.engines.local.device_sharing import LEAST_MOVE_S, DeviceSharing
 from millpond.engines.local.live_tasks import LiveTasks
-from millpond.engines.local.outbox import Outbox
-from millpond.engines.local.verdicts import Refusal
+from millpond.engines.outbox import Outbox
+from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Decision, Grant, Migrate, Resume, Suspend, SuspendMode
 from millpond.node.sharing.backend import MoveOutcome, MoveResult
 from millpond.node.task.records import TaskId

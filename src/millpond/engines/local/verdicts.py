@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 import signal
-from dataclasses import dataclass
 from typing import Final
 
+from millpond.engines.task_ends import SIGNAL_BASE, EndVerdict, Refusal, exit_text
 from millpond.model.states import Outcome
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, StartError
 
-_SIGNAL_BASE: Final = 128
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _NO_CONTAINER: Final = 125
 """Of podman and docker: they themselves failed."""
 _BY_COMMAND = (
@@ -28,28 +26,6 @@ _BY_COMMAND = (
 )
 
 _BY_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
-
-
-@dataclass(frozen=True, slots=True)
-class EndVerdict:
-    """How a task ended, in the words of ``model.events.Ended``."""
-
-    outcome: Outcome
-    exit_code: int | None = None
-    detail: str = ""
-    service_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a start failed.
-
-    Attributes:
-        device_fault: the machine is to blame, not the job.
-    """
-
-    reason: str
-    device_fault: bool
 
 
 NEVER_STARTED = EndVerdict(Outcome.NODE_LOST, None, "no trace of it is left on this machine")
@@ -103,20 +79,6 @@ def refusal_of(record: RunRecord, launch: LaunchSpec) -> Refusal | None:
     return _refusal(record.error, launch.argv_of(record.role)[0], str(launch.workdir), record.node)
 
 
-def exit_text(code: int | None) -> str:
-    """An exit code in words."""
-    if code is None:
-        return "it left no exit code"
-    if code == _NOT_FOUND:
-        return "exit code 127: a command was not found"
-    if code == _NOT_EXECUTABLE:
-        return "exit code 126: a command could not be executed"
-    number = code - _SIGNAL_BASE
-    if number in signal.valid_signals():
-        return f"exit code {code}: ended by {signal.Signals(number).name}"
-    return f"exit code {code}"
-
-
 def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusal:
     if error.preparing:
         where = f" ({error.path})" if error.path else ""
@@ -146,7 +108,7 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
 
 def _saved_s(record: RunRecord) -> float | None:
     """Seconds of work that a stopped task kept: all up to the notice when it heeded a checkpoint signal."""
-    died_of_it = record.exit_code == _SIGNAL_BASE + signal.Signals[record.notice_signal]
+    died_of_it = record.exit_code == SIGNAL_BASE + signal.Signals[record.notice_signal]
     if not record.saves or record.forced or died_of_it or record.notice_at is None or record.started_at is None:
         return None
     return max(0.0, record.notice_at - record.started_at)

@@ -51,6 +51,7 @@ class Service:
 
     Attributes:
         state_dir: where tasks leave their records and logs.
+        in_pods: jobs are pods of a Kubernetes cluster.
         ssh: where people come into jobs with SSH.
         origins: where browsers reach what jobs serve.
         instruments: count what happens.
@@ -62,6 +63,7 @@ class Service:
     ) -> None:
         loop, store, state_dir = components.loop, components.store, components.state_dir
         self.state_dir, self.ssh, self.origins = state_dir, identity.ssh, identity.origins
+        self.in_pods = components.pods is not None
         self.lookup = components.lookup
         self.isolation, self.vault, self.files = components.isolation, components.vault, components.files
         self.job_files, self.images = components.job_files, components.provisioning.images

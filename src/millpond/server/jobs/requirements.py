@@ -41,6 +41,13 @@ class Requirements:
         """
         self._components.isolation.check(caller.user)
         self._disk.check(place.user, place.group)
+        if self._components.pods is None:
+            await self._check_on_machine(file, caller)
+        if file.secrets:
+            await asyncio.to_thread(self._components.vault.check, place.user, place.group, file.secrets)
+
+    async def _check_on_machine(self, file: JobFile, caller: Caller) -> None:
+        """Whether the machine can give it what it needs of it."""
         if file.workdir is not None and not file.ship:
             await asyncio.to_thread(self._components.isolation.working_folder, file.workdir, caller.user)
         if file.named_paths:
@@ -49,8 +56,6 @@ class Requirements:
             )
         if file.serve is not None:
             await asyncio.to_thread(require_listening, file, self._components.state_dir)
-        if file.secrets:
-            await asyncio.to_thread(self._components.vault.check, place.user, place.group, file.secrets)
 
     async def check_possible(self, job: Job) -> None:
         """Whether the cluster could take a job, were it empty.
@@ -69,6 +74,8 @@ class Requirements:
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job refers to, checked, and how its file is kept."""
+        if self._components.pods is not None:
+            return self._components.pods.admit(file, document, caller)
         isolation = self._components.isolation
         is_another = isolation.is_another(caller.user)
         identity = await asyncio.to_thread(isolation.identity_of, caller.user) if is_another else None

@@ -34,14 +34,22 @@ _BROKEN_OFF: Final = (ConnectionError, WebSocketDisconnect)
 """How a connection may end besides being closed."""
 
 
-def running_task(job: JobInfo, number: int) -> TaskId:
+def running_task(job: JobInfo, number: int, *, in_pod: bool = False) -> TaskId:
     """The present run of a job's task.
+
+    Args:
+        in_pod: it is a pod, into which no way leads from here.
 
     Raises:
         NotFoundError: it has no such task.
         ConflictError: that does not run now.
-        InvalidInputError: it is an array.
+        InvalidInputError: it is an array, or a pod.
     """
+    if in_pod:
+        raise InvalidInputError(
+            f"job {job.id} runs as pods, into which no command of Millpond leads yet",
+            f"kubectl exec and port-forward do; its pods begin with {job.id}-{job.attempt}-",
+        )
     task = next((task for task in job.tasks if task.task == number), None)
     if job.array is not None:
         raise array_named(job.id, job.array)

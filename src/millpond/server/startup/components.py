@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from millpond.engines.local.engine import LocalEngine
-from millpond.engines.local.options import EngineOptions
-from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.host.controllers import GroupMode
-from millpond.node.host.device_memory import pci_address, regions
 from millpond.node.host.machine import Machine
-from millpond.node.sandbox.detection import SandboxMode
-from millpond.node.sharing.backend import SliceEnforcer
-from millpond.node.sharing.dmem import DmemEnforcer
-from millpond.node.sharing.gate_enforcer import GateEnforcer
-from millpond.node.sharing.mps import MpsEnforcer
-from millpond.node.task.limits import Limiter
 from millpond.scheduling.settings import Settings
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.components import Oidc, Security, open_security
-from millpond.server.auth.isolation import Isolation, IsolationLevel, look_around
+from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
@@ -46,46 +34,18 @@ from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.server_components import ServerComponents
 from millpond.server.sessions.ssh.listener import SshListener, open_listener
 from millpond.server.startup.configuration import Current, pool_events
+from millpond.server.startup.engines import HostEnvironment, ServerEngine, make_engine, survey
 from millpond.server.startup.identity import COPY, adopt_files, identify
 from millpond.server.startup.leadership import ServingRight
-from millpond.server.startup.local_engine import Launcher, Rules, describe, make_limiter
 from millpond.server.startup.options import ServerOptions
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
+from millpond.server.storage.provisioning.pod_jobs import PodJobs
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.store import Store
-from millpond.specs.config.cluster import ClusterConfig
 from millpond.specs.config.origins import JobOrigins
-
-
-@dataclass(frozen=True, slots=True)
-class HostEnvironment:
-    """Where jobs will run.
-
-    Attributes:
-        apart: how tasks are kept apart.
-        limiter: keeps tasks to their amounts.
-    """
-
-    state_dir: Path
-    machine: Machine
-    apart: IsolationLevel
-    limiter: Limiter
-
-
-def survey(options: ServerOptions, config: ClusterConfig, state_dir: Path) -> HostEnvironment:
-    """Look at the machine, or at the pretended nodes that stand in for it.
-
-    Raises:
-        UnavailableError: a sandbox or control groups are required, and cannot be had.
-        InvalidInputError: two nodes have one name, or the pretended devices cannot be read.
-    """
-    machine = describe(options.fake_gpus, config, state_dir)
-    apart = look_around(SandboxMode(options.sandbox), state_dir, config.run_as)
-    return HostEnvironment(state_dir, machine, apart, make_limiter(GroupMode(options.control_groups), machine))
-
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +67,7 @@ class CoreComponents:
     security: Security
     tenants: Tenants
     token: str
-    engine: LocalEngine
+    engine: ServerEngine
     listener: SshListener | None
     origins: JobOrigins
     settings: Settings
@@ -140,7 +100,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         held.callback(delivery_worker.close)
         loop, isolation = components.loop, components.isolation
         listener = open_listener(config.ssh, host.state_dir) if config.ssh and not identity.is_copy else None
-        engine = _make_engine(current, host, components, origins, identity.servers)
+        engine, host = make_engine(current, host, components, origins, identity.servers)
         held.callback(engine.close)
         tenants = Tenants(security.accounts, isolation, loop, time.time)
         unplaceable: tuple[str, ...] = ()
@@ -170,7 +130,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         held.callback(scheduler.close)
         if not identity.is_copy:
             delivery_worker.start()
-            accelerate(loop, len(host.machine.nodes), settings)
+            accelerate(loop, len(core.scheduler.node_views()), settings)
         yield CoreComponents(
             host, components, security, tenants, token, engine, listener, origins, settings, unplaceable
         )
@@ -215,36 +175,14 @@ def _make_components(
         queue_settings,
         forecaster,
         instruments,
+        pods=_pod_jobs(current, provisioning),
     )
     return components, SchedulerThread(loop, processor), delivery_worker
 
 
-def _kernel_enforcer(host: HostEnvironment) -> DmemEnforcer:
-    """What bounds device memory by control group, where the kernel counts it."""
-    controllers, names = host.limiter.controllers, regions()
-    trouble = ""
-    if controllers is None:
-        trouble = f"tasks have no control groups of their own ({host.limiter.trouble})"
-    elif "dmem" not in controllers.folders:
-        trouble = "the server's control group has no say about device memory (dmem), which takes Linux 6.14"
-    vendors = host.machine.vendors.values() if names else ()
-    places = {uuid: pci_address(place) for each in vendors for uuid, place in each.pci_addresses().items()}
-    return DmemEnforcer({uuid: names[place] for uuid, place in places.items() if place in names}, trouble)
+def _pod_jobs(current: Current, provisioning: Provisioning) -> PodJobs | None:
+    def default_image() -> str:
+        settings = current.config.kubernetes
+        return "" if settings is None else settings.image or ""
 
-
-def _make_engine(
-    current: Current, host: HostEnvironment, components: ServerComponents, origins: JobOrigins, servers: Sequence[str]
-) -> LocalEngine:
-    state_dir, rules = host.state_dir, Rules(lambda: current.config.tasks, current.slice_rules)
-    files, provisions = components.files, components.provisioning.provisions
-    launcher = Launcher(
-        components.job_files, files, components.isolation, components.vault, provisions, state_dir, rules, origins
-    )
-    gate = GateEnforcer(state_dir / "gate", state_dir / "cards")
-    kernel = _kernel_enforcer(host)
-    holds: dict[str, tuple[SliceEnforcer, ...]] = dict.fromkeys(host.machine.vendors, (kernel,))
-    holds[NvidiaVendor.name] = (gate, MpsEnforcer(), kernel)
-    engine_options = EngineOptions(
-        wake=components.loop.wake, sandbox=host.apart.sandbox, limiter=host.limiter, holds=holds, servers=servers
-    )
-    return LocalEngine(host.machine, state_dir, launcher.launch_of, engine_options)
+    return None if current.config.kubernetes is None else PodJobs(provisioning.sources, default_image)

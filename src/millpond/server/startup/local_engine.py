@@ -103,7 +103,7 @@ class Launcher:
         self.isolation.check(user)
         self.isolation.check_paths(spec.file, user, self.files.is_listed)
         identity = self.isolation.identity_of(user)
-        said_memory = [role for role in roles if _said_memory(spec.file, role)]
+        said_memory = [role for role in roles if said_memory(spec.file, role)]
         return LaunchSpec(
             command=next(iter(spec.commands.values())),
             workdir=self._workdir(job, accepted),
@@ -167,7 +167,7 @@ class Launcher:
         return Amounts(role.cpus or 0, role.memory or 0, rules.processes, rules.cpu_is_bound)
 
 
-def _said_memory(file: JobFile, role: RoleFile) -> bool:
+def said_memory(file: JobFile, role: RoleFile) -> bool:
     """Whether a role named its memory."""
     written = next((each for each in file.roles or () if each.name == role.name), None)
     return "memory" in file.model_fields_set or (written is not None and written.memory is not None)

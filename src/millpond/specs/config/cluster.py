@@ -14,6 +14,7 @@ from millpond.model.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.listen import ListenFile, ListenRules, SshFile
 from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
 from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
@@ -60,6 +61,7 @@ class ClusterFile(Strict):
         sources: slow places whose data is copied to a near disk first.
         cache: folder for these copies; left out: in the state directory.
         mig: what empty cards in MIG mode are divided into.
+        kubernetes: the cluster whose pods jobs are; left out: jobs are processes of this machine.
         swap_memory: host memory of the machine for work that was swapped off its devices; left out: a part of all.
     """
 
@@ -80,6 +82,7 @@ class ClusterFile(Strict):
     cache: HostPath | None = None
     swap_memory: Memory | None = None
     mig: MigFile | None = None
+    kubernetes: KubernetesFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class ClusterConfig:
     power: Mapping[str, PowerRule] = field(default_factory=dict)
     swap_mib: int | None = None
     mig: MigLayout | None = None
+    kubernetes: KubernetesFile | None = None
 
 
 def load_cluster(path: Path) -> ClusterConfig:
@@ -181,6 +185,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         {pool.name: pool.power.rule() for pool in file.pools if pool.power is not None},
         file.swap_memory,
         None if file.mig is None else file.mig.layout(),
+        file.kubernetes,
     )
 
 

@@ -100,7 +100,8 @@ async def run_command(client: WebSocket, job: str, service: ServiceOf, task: Tas
     """Run a command beside a task; see ``server.sessions.websockets`` for the messages."""
 
     async def relay() -> None:
-        connection = await connect_supervisor(service.state_dir, running_task(await service.lookup.soon(job), task))
+        found = running_task(await service.lookup.soon(job), task, in_pod=service.in_pods)
+        connection = await connect_supervisor(service.state_dir, found)
         await relay_command(client, connection, lambda: service.activity.used(job))
 
     await _serve(client, service.activity, job, relay)
@@ -117,7 +118,7 @@ async def forward(
     """Connect to a port of a task's machine; 0 is the port that the task was given."""
 
     async def relay() -> None:
-        found = running_task(await service.lookup.soon(job), task)
+        found = running_task(await service.lookup.soon(job), task, in_pod=service.in_pods)
         await relay_port(client, way_to_port(service.state_dir, found, port), lambda: service.activity.used(job))
 
     await _serve(client, service.activity, job, relay)

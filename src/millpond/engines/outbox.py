@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from millpond.engines.local.verdicts import EndVerdict, Refusal
+from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device
@@ -19,6 +19,7 @@ from millpond.model.events import (
     Event,
     Kept,
     NodeJoined,
+    NodeLost,
     Noted,
     Refused,
     SuspendRequested,
@@ -34,10 +35,12 @@ class Outbox:
 
     Args:
         wake: called after each event, from the thread that put it in.
+        name: of the engine, for messages.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], name: str = "local") -> None:
         self._wake = wake
+        self._name = name
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._defect: BaseException | None = None
@@ -80,13 +83,17 @@ class Outbox:
         """A node is described anew."""
         self._put(lambda at: NodeJoined(at, node))
 
+    def lost(self, node: str) -> None:
+        """A node is gone, with all that ran there."""
+        self._put(lambda at: NodeLost(at, node))
+
     def note(self, job: str, text: str) -> None:
         """A note for a job's history."""
         self._put(lambda at: Noted(at, job, text))
 
     def fail(self, defect: BaseException) -> None:
         """The engine cannot go on; the next request for events raises."""
-        _log.error("the local engine failed", exc_info=defect)
+        _log.error("the %s engine failed", self._name, exc_info=defect)
         self._defect = self._defect or defect
         self._wake()
 
@@ -98,7 +105,7 @@ class Outbox:
         """
         if self._defect is not None:
             raise InconsistentStateError(
-                f"the local engine failed: {self._defect}", "restart the server; tasks go on and are found again"
+                f"the {self._name} engine failed: {self._defect}", "restart the server; tasks go on and are found again"
             ) from self._defect
         with self._lock:
             events, self._events = self._events, []

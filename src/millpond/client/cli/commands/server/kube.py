@@ -1,0 +1,31 @@
+"""``pond kube``: a Kubernetes cluster, before a server runs its jobs there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.printing.findings import print_findings
+
+
+@click.group("kube", cls=SuggestingGroup)
+def command() -> None:
+    """A Kubernetes cluster whose pods jobs are to be."""
+
+
+@command.command("check")
+@click.option("--config", type=click.Path(path_type=Path), help="The server's configuration file.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="For people or programs.")
+def check(config: Path | None, output: str) -> int:
+    """Check what a cluster lacks for jobs of Millpond; nothing is changed there.
+
+    Without --config, the cluster that kubectl would talk to. Exits with 1 when no server could run its jobs there.
+    """
+    from millpond.server.operations.cluster_check import check_cluster
+    from millpond.specs.config.cluster import load_cluster
+    from millpond.specs.config.kubernetes import KubernetesFile
+
+    settings = None if config is None else load_cluster(config).kubernetes
+    return print_findings(check_cluster(settings or KubernetesFile()), output)

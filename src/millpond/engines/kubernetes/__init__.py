@@ -1,0 +1,1 @@
+"""Carries decisions out on a Kubernetes cluster."""

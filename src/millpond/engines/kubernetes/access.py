@@ -1,0 +1,91 @@
+"""How a cluster is reached: the kubeconfig that people have, or the account of a pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from millpond.model.errors import UnavailableError
+
+if TYPE_CHECKING:
+    import httpx2
+    from lightkube.config.kubeconfig import SingleConfig
+
+
+def require_client() -> None:
+    """Whether the client library is installed.
+
+    Raises:
+        UnavailableError: it is not.
+    """
+    if find_spec("lightkube") is None:
+        raise UnavailableError("the client for Kubernetes is not installed", "pip install 'millpond[kubernetes]'")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """Which cluster, as whom, and where in it.
+
+    Attributes:
+        kubeconfig: path; empty: as kubectl looks for it: a pod's own account, ``$KUBECONFIG``, ``~/.kube/config``.
+        context: of that file; empty: its current one.
+        namespace: where pods are made; empty: the context's.
+    """
+
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = ""
+
+
+def find_config(access: ClusterAccess) -> SingleConfig:
+    """The server's address and credentials.
+
+    Raises:
+        UnavailableError: there is no such file or context, or the library is not installed.
+    """
+    require_client()
+    from lightkube.config.kubeconfig import KubeConfig
+    from lightkube.core.exceptions import ConfigError
+
+    remedy = "name the file with kubernetes.kubeconfig, and one of its contexts with kubernetes.context"
+    try:
+        found = KubeConfig.from_file(access.kubeconfig) if access.kubeconfig else KubeConfig.from_env()
+        config = found.get(access.context or None)
+    except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
+        raise UnavailableError(f"the way to the Kubernetes cluster is not known: {error}", remedy) from error
+    if config is None:
+        raise UnavailableError("the kubeconfig has no current context", remedy)
+    return config
+
+
+def http_client(config: SingleConfig) -> httpx2.AsyncClient:
+    """A client of the cluster's API.
+
+    Raises:
+        UnavailableError: a certificate cannot be read.
+    """
+    from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+
+    try:
+        return AsyncClient(config, ConnectionParams())
+    except (OSError, ValueError) as error:
+        raise _useless(error) from error
+
+
+def sync_client(config: SingleConfig) -> httpx2.Client:
+    """A client for a few questions, one after the other.
+
+    Raises:
+        UnavailableError: a certificate cannot be read.
+    """
+    from lightkube.config.client_adapter import Client, ConnectionParams
+
+    try:
+        return Client(config, ConnectionParams())
+    except (OSError, ValueError) as error:
+        raise _useless(error) from error
+
+
+def _useless(error: Exception) -> UnavailableError:
+    return UnavailableError(f"the credentials of the cluster cannot be used: {error}", "see the kubeconfig")

@@ -1,0 +1,175 @@
+"""What the engine does to a cluster: makes pods, binds them to nodes, deletes them.
+
+Each call goes on until the cluster has answered: a server of the API that is away, or that asks for patience, is asked
+again. That is safe, as everything has a name of its own: what exists already is found, and what is gone is gone.
+Objects are written as lightkube's complete models; of answers only what matters is read, as servers of other versions
+leave out, and add, what those models do not expect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from typing import Any, Final, TypeAlias
+
+import httpx2
+import msgspec
+from lightkube.models.core_v1 import Binding, ObjectReference, Pod
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Secret, Service
+
+from millpond.engines.kubernetes.objects import PodObject, StatusObject
+from millpond.engines.kubernetes.pod_template import TaskMark
+from millpond.engines.task_ends import Refusal
+
+MOST_AT_ONCE: Final = 32
+LOOK_EVERY_S: Final = 0.5
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
+_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
+_NOT_FOUND, _CONFLICT, _FORBIDDEN = 404, 409, 403
+_JSON: Final = {"Content-Type": "application/json"}
+
+Shared: TypeAlias = "Secret | Service"
+
+
+class RefusedError(Exception):
+    """The cluster does not do it, and asking again would not help."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+class StatusError(Exception):
+    """The cluster's answer is an error that time does not mend."""
+
+    def __init__(self, status: StatusObject) -> None:
+        super().__init__(status.message or status.reason)
+        self.code = status.code
+
+
+class ClusterApi:
+    """Writes to one namespace of a cluster. Lives on one event loop."""
+
+    def __init__(self, client: httpx2.AsyncClient, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def make_shared(self, item: Shared) -> None:
+        """Make what belongs to all pods of a run; it may exist.
+
+        Raises:
+            RefusedError: the cluster does not take it.
+        """
+        kind = type(item).__name__.lower()
+        try:
+            await self._asked("POST", f"{kind}s", item)
+        except StatusError as error:
+            if error.code != _CONFLICT:
+                raise _refused(f"cannot make the {kind} of a run", error) from error
+
+    async def make_pod(self, pod: Pod, mark: TaskMark) -> None:
+        """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.
+
+        Raises:
+            RefusedError: the cluster does not take it.
+        """
+        try:
+            await self._asked("POST", "pods", pod)
+        except StatusError as error:
+            if error.code != _CONFLICT:
+                raise _refused("the cluster does not take its pod", error) from error
+            there = await self.find_pod(mark.pod)
+            if there is None or TaskMark.of(there.metadata.annotations) != mark:
+                raise RefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
+
+    async def bind(self, pod: str, node: str) -> None:
+        """Bind a pod to a node; one that is bound there already is left alone.
+
+        Raises:
+            RefusedError: it is gone, or bound elsewhere.
+        """
+        target = ObjectReference(apiVersion="v1", kind="Node", name=node)
+        binding = Binding(metadata=ObjectMeta(name=pod, namespace=self._namespace), target=target)
+        try:
+            await self._asked("POST", f"pods/{pod}/binding", binding)
+        except StatusError as error:
+            there = await self.find_pod(pod)
+            if there is None:
+                raise RefusedError(Refusal(f"pod {pod} was deleted before it was bound", True)) from error
+            if there.spec.node_name != node:
+                refusal = _refused(f"pod {pod} cannot be bound to node {node}", error).refusal
+                raise RefusedError(Refusal(refusal.reason, True)) from error
+
+    async def find_pod(self, name: str) -> PodObject | None:
+        """A pod as it is at this moment; None where there is none."""
+        try:
+            return msgspec.json.decode(await self._asked("GET", f"pods/{name}"), type=PodObject)
+        except StatusError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
+
+    async def delete_pod(self, name: str, grace_s: float) -> None:
+        """Have a pod end; one that is gone is as good."""
+        await self._delete(f"pods/{name}", gracePeriodSeconds=str(math.ceil(grace_s)))
+
+    async def delete_and_wait(self, name: str) -> None:
+        """Have a pod end at once, and wait until the cluster has nothing of it any more."""
+        while True:
+            await self.delete_pod(name, 1.0)
+            if await self.find_pod(name) is None:
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def delete_shared(self, name: str) -> None:
+        """Delete what belonged to all pods of a run."""
+        await self._delete(f"secrets/{name}")
+        await self._delete(f"services/{name}")
+
+    async def _delete(self, path: str, **params: str) -> None:
+        try:
+            await self._asked("DELETE", path, **params)
+        except StatusError as error:
+            if error.code not in (_NOT_FOUND, _FORBIDDEN):
+                raise
+
+    async def _asked(self, method: str, path: str, item: Any = None, **params: str) -> bytes:
+        """The answer of the cluster, once there is one.
+
+        Raises:
+            StatusError: it is a refusal that time does not mend.
+        """
+        url, content = (
+            f"/api/v1/namespaces/{self._namespace}/{path}",
+            b"" if item is None else msgspec.json.encode(item),
+        )
+        wait_s = _FIRST_WAIT_S
+        while True:
+            try:
+                async with self._at_once:
+                    answer = await self._client.request(method, url, content=content, params=params, headers=_JSON)
+                if answer.is_success:
+                    return answer.content
+                if answer.status_code not in _PASSING:
+                    raise StatusError(_status_of(answer))
+            except httpx2.HTTPError:
+                pass  # not reached: the reflectors say so in the log
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def _status_of(answer: httpx2.Response) -> StatusObject:
+    """The cluster's own words; those of a proxy before it where there are none."""
+    try:
+        status = msgspec.json.decode(answer.content, type=StatusObject)
+    except msgspec.DecodeError:
+        return StatusObject(answer.status_code, answer.reason_phrase, answer.text[:200])
+    return status if status.code else StatusObject(answer.status_code, status.reason, status.message)
+
+
+def _refused(what: str, error: StatusError) -> RefusedError:
+    """With the cluster's own words, which name quotas, rights and wrong fields."""
+    return RefusedError(Refusal(f"{what}: {error}", False))

@@ -1,0 +1,118 @@
+"""Nodes of a Kubernetes cluster as nodes of the pool.
+
+What pods of others use is taken off what a node has: off its CPUs and its memory, and as many of its cards are shown as
+used elsewhere. Device plugins choose the cards of a pod themselves and by number alone, so a card is known by its node
+and a number here, and only the count of them is real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from millpond.engines.kubernetes.objects import NodeObject
+from millpond.engines.kubernetes.resource_amounts import ResourceAmounts, amounts_in, quantity
+from millpond.model.devices import Device, DeviceHealth
+from millpond.model.nodes import DEFAULT_POOL, Node
+from millpond.node.devices.nvidia import model_name
+
+POOL_LABEL = "millpond.io/pool"
+"""On nodes that are Millpond's: the name of their pool. A taint of the same key keeps other pods off."""
+RACK_LABEL = "millpond.io/rack"
+MODEL_LABEL = "millpond.io/gpu-model"
+"""On nodes whose cards no vendor's label describes."""
+_ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+VENDORS = {"nvidia.com/gpu": "nvidia", "amd.com/gpu": "amd"}
+"""By extended resource."""
+TOLERATED = (POOL_LABEL, *VENDORS)
+"""Keys of taints that Millpond's pods tolerate: its own, and those that keep nodes with cards for work with cards."""
+_USED_ELSEWHERE = "pods that are not Millpond's have it"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """Which nodes of a cluster are Millpond's.
+
+    Attributes:
+        all_nodes: every one that takes pods; otherwise those with ``POOL_LABEL``.
+    """
+
+    all_nodes: bool = False
+
+    def pool_of(self, node: NodeObject) -> str:
+        """The pool that a node is in; empty when it is not Millpond's."""
+        named = node.metadata.labels.get(POOL_LABEL, "")
+        return named or (DEFAULT_POOL if self.all_nodes else "")
+
+
+def resource_of(device: Device) -> str:
+    """The extended resource by which pods ask for a device."""
+    return next(name for name, vendor in VENDORS.items() if vendor == device.vendor)
+
+
+def is_ready(node: NodeObject) -> bool:
+    """Whether its kubelet says so."""
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
+def describe_node(node: NodeObject, pool: str, foreign: ResourceAmounts, held: Collection[str]) -> Node:
+    """A node of the cluster as the core knows it.
+
+    Args:
+        foreign: what pods of others use of it.
+        held: UUIDs of the devices that Millpond's own pods were given.
+    """
+    there = amounts_in(node.status.allocatable, round_up=False)
+    labels, name = node.metadata.labels, node.metadata.name
+    trouble = _why_closed(node)
+    return Node(
+        name,
+        max(there.cpu_milli - foreign.cpu_milli, 0),
+        max(there.memory_mib - foreign.memory_mib, 0),
+        _devices(node, there, foreign, held),
+        pool,
+        rack_name=labels.get(RACK_LABEL, ""),
+        zone_name=next((labels[label] for label in _ZONE_LABELS if label in labels), ""),
+        schedulable=not trouble,
+        unschedulable_reason=trouble,
+    )
+
+
+def _devices(
+    node: NodeObject, there: ResourceAmounts, foreign: ResourceAmounts, held: Collection[str]
+) -> tuple[Device, ...]:
+    labels, found = node.metadata.labels, []
+    memory_mib = int(quantity(labels.get("nvidia.com/gpu.memory", "0")))
+    for resource, vendor in VENDORS.items():
+        product = labels.get("nvidia.com/gpu.product", "").replace("_", "-") if vendor == "nvidia" else ""
+        model = labels.get(MODEL_LABEL) or (model_name(product) if product else vendor)
+        uuids = [f"{node.metadata.name}/{resource}/{number}" for number in range(there.cards.get(resource, 0))]
+        elsewhere = [uuid for uuid in reversed(uuids) if uuid not in held][: foreign.cards.get(resource, 0)]
+        found += [
+            Device(
+                uuid,
+                number,
+                vendor,
+                model,
+                memory_mib if vendor == "nvidia" else 0,
+                health=DeviceHealth.BUSY_ELSEWHERE if uuid in elsewhere else DeviceHealth.OK,
+                health_detail=_USED_ELSEWHERE if uuid in elsewhere else "",
+            )
+            for number, uuid in enumerate(uuids)
+        ]
+    return tuple(found)
+
+
+def _why_closed(node: NodeObject) -> str:
+    """Why nothing new may start there; empty when it may."""
+    if node.spec.unschedulable:
+        return "it is cordoned in Kubernetes (kubectl uncordon opens it)"
+    if not is_ready(node):
+        said = next((each.message for each in node.status.conditions if each.type == "Ready"), "")
+        return f"Kubernetes has it as not ready ({said or 'its kubelet has not reported'})"
+    taint = next((each for each in node.spec.taints if _repels(each.key, each.effect)), None)
+    return f"it has the taint {taint.key}, which Millpond's pods do not tolerate" if taint else ""
+
+
+def _repels(key: str, effect: str) -> bool:
+    return effect in ("NoSchedule", "NoExecute") and key not in TOLERATED

@@ -1,0 +1,145 @@
+"""What there is in the cluster: its nodes as the core should know them, and everybody's pods on them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any
+
+import httpx2
+
+from millpond.engines.kubernetes.cluster_nodes import NodeRules, describe_node, is_ready, resource_of
+from millpond.engines.kubernetes.objects import NodeObject, PodObject
+from millpond.engines.kubernetes.pod_executor import PodExecutor
+from millpond.engines.kubernetes.reflector import ObjectKind, Reflector
+from millpond.engines.kubernetes.resource_amounts import NOTHING, asked_by
+from millpond.engines.outbox import Outbox
+from millpond.model.nodes import Node
+
+LOOK_EVERY_S = 5.0
+"""How often it is looked for nodes that have been silent for too long."""
+NODES = ObjectKind("/api/v1/nodes", NodeObject)
+PODS = ObjectKind("/api/v1/pods", PodObject)
+
+
+class ClusterView:
+    """Follows nodes and pods, and reports nodes that come, change and go. Lives on the engine's loop.
+
+    Args:
+        executor: is told what happens to the pods that are its own.
+        node_timeout_s: a node that has not been ready for so long is lost.
+    """
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        rules: NodeRules,
+        executor: PodExecutor,
+        outbox: Outbox,
+        node_timeout_s: float,
+    ) -> None:
+        self._rules = rules
+        self._executor = executor
+        self._outbox = outbox
+        self._node_timeout_s = node_timeout_s
+        self._nodes = Reflector(client, NODES, self._node_changed, self._node_deleted)
+        self._pods = Reflector(client, PODS, self._pod_changed, self._pod_deleted)
+        self._on_node: defaultdict[str, dict[str, PodObject]] = defaultdict(dict)
+        self._reported: dict[str, Node] = {}
+        self._silent_since: dict[str, float] = {}
+        self._is_listing = True
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that are Millpond's."""
+        return tuple(self._reported.values())
+
+    @property
+    def pods(self) -> Collection[PodObject]:
+        """All pods of the cluster."""
+        return self._pods.objects.values()
+
+    def pod(self, namespace: str, name: str) -> PodObject | None:
+        """A pod by its name."""
+        return self._pods.objects.get(f"{namespace}/{name}")
+
+    @property
+    def resources(self) -> Mapping[str, str]:
+        """The extended resource of each device, by its UUID."""
+        return {device.uuid: resource_of(device) for node in self.nodes for device in node.devices}
+
+    async def list_all(self) -> None:
+        """Look at everything once, before anything is reported.
+
+        Raises:
+            httpx2.HTTPError: the cluster does not answer, or refuses.
+        """
+        await self._pods.list_once()
+        await self._nodes.list_once()
+        self._is_listing = False
+
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        """What is to run from then on."""
+        return [self._nodes.run(), self._pods.run(), self._look_for_silence()]
+
+    def recount(self, name: str) -> None:
+        """Describe a node anew, if it is Millpond's; reported if that has changed."""
+        node = self._nodes.objects.get(f"/{name}")
+        pool = self._rules.pool_of(node) if node is not None else ""
+        if node is None or not pool or self._is_lost(node):
+            self._lose(name)
+            return
+        others = [pod for pod in self._on_node[name].values() if not self._executor.is_live(pod)]
+        foreign = sum((asked_by(pod.spec) for pod in others if not pod.is_over), NOTHING)
+        held = {uuid for each in self._executor.live.values() if each.node == name for uuid in each.mark.devices}
+        described = describe_node(node, pool, foreign, held)
+        if self._reported.get(name) != described:
+            self._reported[name] = described
+            if not self._is_listing:
+                self._outbox.joined(described)
+
+    def _is_lost(self, node: NodeObject) -> bool:
+        name = node.metadata.name
+        if is_ready(node):
+            self._silent_since.pop(name, None)
+            return False
+        since = self._silent_since.setdefault(name, time.monotonic())
+        return time.monotonic() - since >= self._node_timeout_s
+
+    def _lose(self, name: str) -> None:
+        if self._reported.pop(name, None) is not None and not self._is_listing:
+            self._executor.node_lost(name)
+            self._outbox.lost(name)
+
+    async def _look_for_silence(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for name in list(self._silent_since):
+                self.recount(name)
+
+    def _node_changed(self, node: NodeObject) -> None:
+        self.recount(node.metadata.name)
+
+    def _node_deleted(self, node: NodeObject) -> None:
+        self._silent_since.pop(node.metadata.name, None)
+        self._lose(node.metadata.name)
+
+    def _pod_changed(self, pod: PodObject) -> None:
+        name = pod.spec.node_name
+        if self._executor.is_own(pod):
+            self._executor.pod_changed(pod)
+        if name:
+            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            before = self._on_node[name].get(key)
+            self._on_node[name][key] = pod
+            if (before is None or before.is_over != pod.is_over) and not self._is_listing:
+                self.recount(name)
+
+    def _pod_deleted(self, pod: PodObject) -> None:
+        name = pod.spec.node_name
+        if self._executor.is_own(pod):
+            self._executor.pod_deleted(pod)
+        if name and self._on_node[name].pop(f"{pod.metadata.namespace}/{pod.metadata.name}", None) is not None:
+            self.recount(name)

@@ -1,0 +1,208 @@
+"""The engine for a Kubernetes cluster, as the server sees it: thread-safe, never blocking, fit to be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import httpx2
+
+from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client
+from millpond.engines.kubernetes.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules
+from millpond.engines.kubernetes.cluster_view import ClusterView
+from millpond.engines.kubernetes.log_copies import LogCopies
+from millpond.engines.kubernetes.objects import PodObject
+from millpond.engines.kubernetes.pod_executor import CONFINEMENT, ExecutorParts, PodExecutor
+from millpond.engines.kubernetes.pod_template import PodLaunch, PodRules, TaskMark
+from millpond.engines.outbox import Outbox
+from millpond.model.decisions import Decision
+from millpond.model.engine import Inventory, Observed
+from millpond.model.errors import UnavailableError
+from millpond.model.events import Event
+from millpond.model.telemetry import SliceReading
+from millpond.node.task.records import RunRecord, TaskId
+
+R = TypeVar("R")
+CONNECT_WITHIN_S: Final = 30.0
+NO_SLICES: Final = "parts of cards are not given out on Kubernetes yet: jobs there have whole cards"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesOptions:
+    """Settings of the engine.
+
+    Attributes:
+        wake: called from the engine's thread whenever there are new events; must return at once.
+        nodes: which nodes of the cluster are Millpond's.
+        node_timeout_s: a node whose kubelet has been silent for so long is lost, with what ran on it.
+        servers: identities of the servers whose pods are its own; what it starts carries the first.
+        service_account, pull_secrets: of all pods.
+    """
+
+    wake: Callable[[], None] = field(default=lambda: None)
+    nodes: NodeRules = NodeRules()
+    node_timeout_s: float = 60.0
+    servers: Sequence[str] = ("",)
+    service_account: str = ""
+    pull_secrets: tuple[str, ...] = ()
+
+
+class KubernetesEngine:
+    """Carries decisions out as pods (``model.engine.Engine``).
+
+    Pods do not depend on it: when it is closed, or its process killed, they go on, and the next engine finds them by
+    their labels.
+
+    Args:
+        state_dir: where the output of pods is copied to.
+        launch_of: how a job's tasks are made into pods; called on threads of the engine.
+
+    Raises:
+        UnavailableError: the cluster cannot be reached, or refuses to be looked at.
+    """
+
+    def __init__(
+        self, access: ClusterAccess, state_dir: Path, launch_of: Callable[[str], PodLaunch], options: KubernetesOptions
+    ) -> None:
+        self._config = find_config(access)
+        self.namespace = access.namespace or self._config.namespace
+        self.address = self._config.cluster.server
+        self._outbox = Outbox(options.wake, "Kubernetes")
+        self._options = options
+        self._state_dir = state_dir.resolve()
+        self._launch_of = launch_of
+        self._tasks: list[asyncio.Task[None]] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes-engine", daemon=True)
+        self._thread.start()
+        try:
+            self._ask(self._begin())
+        except BaseException:
+            self.close()
+            raise
+
+    async def _begin(self) -> None:
+        self._http = http_client(self._config)
+        rules = PodRules(
+            self.namespace, self._options.servers[0], self._options.service_account, self._options.pull_secrets
+        )
+        parts = ExecutorParts(
+            ClusterApi(self._http, self.namespace),
+            LogCopies(self._http, self.namespace),
+            rules,
+            self._state_dir,
+            self._launch_of,
+            lambda: self._view.resources,
+            lambda name: self._view.pod(self.namespace, name),
+            frozenset(self._options.servers),
+        )
+        self._executor = PodExecutor(parts, self._outbox, lambda node: self._view.recount(node))
+        self._view = ClusterView(
+            self._http, self._options.nodes, self._executor, self._outbox, self._options.node_timeout_s
+        )
+        try:
+            async with asyncio.timeout(CONNECT_WITHIN_S):
+                await self._view.list_all()
+        except (httpx2.HTTPError, OSError, TimeoutError) as error:
+            raise _unreachable(self.address, error) from error
+
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        """Take decisions on, in the order of their ids. Returns at once; one that was applied before is let be."""
+        for decision in decisions:
+            self._loop.call_soon_threadsafe(self._executor.carry_out, decision)
+
+    def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision]) -> None:
+        """Go on where an earlier engine stopped. To be called once, before the first ``apply``. Returns at once.
+
+        Args:
+            expected: tasks that hold something by the core's account; those that are over are reported, each once.
+            unanswered: decisions that were neither confirmed nor refused, in their order; what an earlier engine did
+                of them is found, not done again.
+        """
+        self._loop.call_soon_threadsafe(self._adopt, frozenset(expected), tuple(unanswered))
+
+    def _adopt(self, expected: frozenset[TaskId], unanswered: tuple[Decision, ...]) -> None:
+        self._executor.adopt(expected, unanswered, self._own_pods())
+        self._tasks = [self._loop.create_task(work) for work in self._view.work()]
+
+    def events(self) -> list[Event]:
+        """Everything that happened since the last call, oldest first. Does not block.
+
+        Raises:
+            InconsistentStateError: the engine failed by a defect of its own.
+        """
+        return self._outbox.drain()
+
+    def inventory(self) -> Inventory:
+        """The nodes that are Millpond's, and every pod of its own that has not ended."""
+        return self._ask(self._look())
+
+    async def _look(self) -> Inventory:
+        marked = [
+            (pod, mark)
+            for pod in self._own_pods()
+            if not pod.is_over and (mark := TaskMark.of(pod.metadata.annotations))
+        ]
+        observed = tuple(
+            Observed(mark.job, mark.attempt, mark.task, pod.spec.node_name, True, CONFINEMENT) for pod, mark in marked
+        )
+        return Inventory(self._view.nodes, observed)
+
+    def _own_pods(self) -> list[PodObject]:
+        return [pod for pod in self._view.pods if self._executor.is_own(pod)]
+
+    @property
+    def running(self) -> tuple[RunRecord, ...]:
+        """The tasks that run on this machine: none do."""
+        return ()
+
+    def slice_readings(self) -> tuple[SliceReading, ...]:
+        """What tasks make of their parts of devices: none has such a part."""
+        return ()
+
+    def why_nothing_is_shared(self) -> str:
+        """Why slices are refused here."""
+        return NO_SLICES
+
+    def notes(self) -> tuple[str, ...]:
+        """Remarks for the user on where jobs run."""
+        nodes = self.inventory().nodes
+        cards = sum(len(node.devices) for node in nodes)
+        found = f"{cards} cards on {len(nodes)} nodes of the Kubernetes cluster at {self.address}"
+        if nodes:
+            return (f"{found}, pods in namespace {self.namespace}",)
+        return (f"{found}: label those that are Millpond's: kubectl label node NAME {POOL_LABEL}=default",)
+
+    def close(self) -> None:
+        """End the engine's thread. The pods go on."""
+        if self._loop.is_closed():
+            return
+        with contextlib.suppress(UnavailableError):
+            self._ask(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if hasattr(self, "_http"):
+            await self._http.aclose()
+
+    def _ask(self, work: Coroutine[Any, Any, R]) -> R:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CONNECT_WITHIN_S + 5.0)
+
+
+def _unreachable(address: str, error: BaseException) -> UnavailableError:
+    remedy = "check the kubeconfig and the rights of its user: `pond kube check`"
+    return UnavailableError(
+        f"the Kubernetes cluster at {address} cannot be looked at: {error or type(error).__name__}", remedy
+    )

@@ -1,0 +1,169 @@
+"""The parts of Kubernetes objects that the engine reads, decoded by msgspec: everything else in an answer is skipped.
+
+Field names are the API's own. What is written to the cluster is made of lightkube's complete models instead.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct, field
+
+
+class ObjectMeta(Struct, rename="camel"):
+    """What every object has."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    deletion_timestamp: str | None = None
+
+
+class NodeTaint(Struct):
+    """Keeps pods that do not tolerate it off a node."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeCondition(Struct):
+    """One of the things that a kubelet, or the scheduler, says of a node or a pod."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class NodeSpec(Struct):
+    """What is wanted of a node."""
+
+    unschedulable: bool = False
+    taints: list[NodeTaint] = []
+
+
+class NodeStatus(Struct):
+    """What a kubelet says of its node."""
+
+    allocatable: dict[str, str] = {}
+    conditions: list[NodeCondition] = []
+
+
+class NodeObject(Struct):
+    """A machine of the cluster."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+
+class ResourceNeeds(Struct):
+    """What a container asks for."""
+
+    requests: dict[str, str] = {}
+
+
+class ContainerSpec(Struct):
+    """One container of a pod."""
+
+    name: str
+    resources: ResourceNeeds = field(default_factory=ResourceNeeds)
+
+
+class PodSpec(Struct, rename="camel"):
+    """What is wanted of a pod."""
+
+    node_name: str = ""
+    containers: list[ContainerSpec] = []
+    init_containers: list[ContainerSpec] = []
+    overhead: dict[str, str] = {}
+
+
+class WaitingState(Struct):
+    """A container that does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class RunningState(Struct, rename="camel"):
+    """A container that runs."""
+
+    started_at: str | None = None
+
+
+class TerminatedState(Struct, rename="camel"):
+    """A container that has ended."""
+
+    exit_code: int
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class ContainerState(Struct):
+    """One of the three."""
+
+    waiting: WaitingState | None = None
+    running: RunningState | None = None
+    terminated: TerminatedState | None = None
+
+
+class ContainerStatus(Struct):
+    """What a kubelet says of a container."""
+
+    name: str
+    state: ContainerState = field(default_factory=ContainerState)
+
+
+class PodStatus(Struct, rename="camel"):
+    """What a kubelet says of a pod."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    container_statuses: list[ContainerStatus] = []
+
+
+class PodObject(Struct):
+    """A pod."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it uses nothing any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class ListMeta(Struct, rename={"go_on": "continue", "resource_version": "resourceVersion"}):
+    """Where a list stands in the cluster's history, and where it goes on."""
+
+    resource_version: str = ""
+    go_on: str = ""
+
+
+class WatchLine(Struct):
+    """One line of a watch; what the object is depends on the type."""
+
+    type: str
+    object: Raw
+
+
+class StatusObject(Struct):
+    """An error, as the API writes it."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class MetaOnly(Struct):
+    """An object of which the metadata matters alone, as in a bookmark."""
+
+    metadata: ObjectMeta

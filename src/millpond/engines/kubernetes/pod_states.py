@@ -1,0 +1,122 @@
+"""What the status of a pod means for its task: it waits, runs or has ended, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+from millpond.engines.kubernetes.objects import ContainerState, PodObject
+from millpond.engines.kubernetes.pod_template import CONTAINER
+from millpond.engines.task_ends import SIGNAL_BASE, EndVerdict, Refusal, exit_text
+from millpond.model.amounts import seconds_text
+from millpond.model.states import Outcome
+
+PULL_TROUBLE: Final = frozenset({"ImagePullBackOff", "ErrImagePull"})
+"""May pass by itself: a registry that does not answer."""
+_BY_JOB: Final = frozenset(
+    {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
+)
+_NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
+_KILLED: Final = SIGNAL_BASE + 9
+_TERMINATED: Final = SIGNAL_BASE + 15
+
+
+class PodPhase(Enum):
+    """How far the program of a pod has come."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True)
+class StopNotice:
+    """When a task was asked to end by a decision, and the time that it had."""
+
+    at: float
+    grace_s: float
+
+
+def phase_of(pod: PodObject) -> PodPhase:
+    """How far it has come."""
+    state = _state(pod)
+    if pod.is_over or state.terminated is not None:
+        return PodPhase.OVER
+    return PodPhase.WAITING if state.running is None else PodPhase.RUNNING
+
+
+def start_trouble(pod: PodObject) -> Refusal | None:
+    """Why its program will not run; None while it still may, or when it ran."""
+    state, status = _state(pod), pod.status
+    if state.terminated is not None:
+        if state.terminated.reason in _NOT_STARTED:
+            return Refusal(f"the command cannot be executed in the image: {state.terminated.message.strip()}", False)
+        return None
+    if status.phase == "Failed":
+        said = ": ".join(filter(None, (status.reason, status.message)))
+        return Refusal(f"node {pod.spec.node_name} did not take it ({said or 'it does not say why'})", True)
+    if state.waiting is not None and state.waiting.reason in _BY_JOB:
+        return Refusal(f"its container cannot be made ({state.waiting.reason}: {state.waiting.message})", False)
+    return None
+
+
+def pull_trouble(pod: PodObject) -> Refusal | None:
+    """Why its image is not there yet, if that is known."""
+    waiting = _state(pod).waiting
+    if waiting is None or waiting.reason not in PULL_TROUBLE:
+        return None
+    return Refusal(
+        f"its image cannot be pulled ({waiting.message or waiting.reason}); check its name, and the login", False
+    )
+
+
+def verdict_on(pod: PodObject, stop: StopNotice | None, saves: bool) -> EndVerdict:
+    """How a task ended.
+
+    Args:
+        stop: None when no decision ended it.
+        saves: the job saves its work on notice.
+    """
+    end, status = _state(pod).terminated, pod.status
+    code = None if end is None else end.exit_code
+    if stop is not None:
+        forced = code == _KILLED
+        detail = f"killed, as it was not over within {seconds_text(stop.grace_s)} of its notice" if forced else ""
+        return EndVerdict(Outcome.STOPPED, code, detail, _saved_s(pod, stop) if saves else None)
+    if status.reason and status.phase == "Failed":  # the kubelet's own: Evicted, NodeShutdown, Preempting
+        return EndVerdict(Outcome.NODE_LOST, code, f"Kubernetes ended it ({status.reason}: {status.message})")
+    if pod.metadata.deletion_timestamp is not None and code != 0:
+        return EndVerdict(Outcome.NODE_LOST, code, "its pod was deleted by somebody else than Millpond")
+    if end is None:
+        return EndVerdict(Outcome.NODE_LOST, None, "its pod is gone, and nothing is known of how it ended")
+    if code == 0:
+        return EndVerdict(Outcome.SUCCESS, 0)
+    if end.reason == "OOMKilled":
+        return EndVerdict(Outcome.OUT_OF_MEMORY, code, "it wanted more memory than it asked for; ask for more (memory)")
+    return EndVerdict(Outcome.USER_ERROR, code, exit_text(code))
+
+
+def started_at(pod: PodObject) -> float | None:
+    """When its program began, in seconds since 1970."""
+    state = _state(pod)
+    text = None
+    if state.running is not None:
+        text = state.running.started_at
+    elif state.terminated is not None:
+        text = state.terminated.started_at
+    return None if text is None else datetime.fromisoformat(text).timestamp()
+
+
+def _saved_s(pod: PodObject, stop: StopNotice) -> float | None:
+    """Seconds of work that it kept: all up to the notice, if it ended by itself in its grace."""
+    end, began = _state(pod).terminated, started_at(pod)
+    if end is None or began is None or end.exit_code in (_KILLED, _TERMINATED):
+        return None
+    return max(0.0, stop.at - began)
+
+
+def _state(pod: PodObject) -> ContainerState:
+    found = (each.state for each in pod.status.container_statuses if each.name == CONTAINER)
+    return next(found, ContainerState())

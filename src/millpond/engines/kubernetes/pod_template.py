@@ -1,0 +1,279 @@
+"""A task as a pod: complete, and the same each time it is made, so that making it twice is noticed by its name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from lightkube.models.core_v1 import (
+    Container,
+    EnvFromSource,
+    EnvVar,
+    ExecAction,
+    Lifecycle,
+    LifecycleHandler,
+    LocalObjectReference,
+    PodSpec,
+    ResourceRequirements,
+    SecretEnvSource,
+    ServiceSpec,
+    Toleration,
+)
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Pod, Secret, Service
+
+from millpond.engines.kubernetes.cluster_nodes import TOLERATED
+from millpond.model.decisions import Placement, Start
+from millpond.model.errors import InvalidInputError
+from millpond.node.task.launch import Command
+from millpond.node.task.records import TaskId
+
+SCHEDULER = "millpond"
+CONTAINER = "task"
+SERVER_LABEL, JOB_LABEL, RUN_LABEL = "millpond.io/server", "millpond.io/job", "millpond.io/run"
+TASK_ANNOTATION = "millpond.io/task"
+MASTER_PORT = 29_500
+"""Every pod has a network address of its own, so that gangs need not agree on a free port."""
+_LONGEST_RUN_NAME = 50
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMark:
+    """What a pod carries about its task, to be found by after a restart.
+
+    Attributes:
+        decision: the one that started it.
+        devices: UUIDs of what it was given.
+    """
+
+    job: str
+    attempt: int
+    task: int
+    decision: int
+    role: str
+    devices: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> TaskId:
+        """Which run of which task."""
+        return TaskId(self.job, self.attempt, self.task)
+
+    @property
+    def pod(self) -> str:
+        """The name of its pod."""
+        return pod_name(self.id)
+
+    @staticmethod
+    def of(annotations: Mapping[str, str]) -> TaskMark | None:
+        """The mark of a pod; None of one that has none, or one that was tampered with."""
+        try:
+            plain = json.loads(annotations[TASK_ANNOTATION])
+            return TaskMark(**{**plain, "devices": tuple(plain["devices"])})
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleNeeds:
+    """What a task of a role is given besides its devices.
+
+    Attributes:
+        memory_is_bound: it said how much memory it needs, and is kept to that.
+    """
+
+    command: Command
+    cpu_milli: int
+    memory_mib: int
+    memory_is_bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodLaunch:
+    """How the tasks of a job are made into pods.
+
+    Attributes:
+        secrets: variables whose values are kept out of the pods' own text.
+        notice_signal: what asks its programs to end, beside SIGTERM; empty: that alone.
+        grace_s: seconds between notice and the end by force, where Kubernetes itself ends a pod.
+    """
+
+    image: str
+    roles: Mapping[str, RoleNeeds]
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    notice_signal: str = ""
+    grace_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodRules:
+    """What is the same for all pods of a server.
+
+    Attributes:
+        server: its identity.
+        service_account: empty: the namespace's default.
+        pull_secrets: names of secrets with the logins of registries.
+    """
+
+    namespace: str
+    server: str
+    service_account: str = ""
+    pull_secrets: tuple[str, ...] = ()
+
+
+def run_name(job: str, attempt: int) -> str:
+    """The name of what belongs to all tasks of a run: the job's id where that can be a name."""
+    name = f"{job}-{attempt}".lower()
+    if name == f"{job}-{attempt}" and _NAME.fullmatch(name):
+        return name
+    readable = re.sub(r"[^a-z0-9-]+", "-", name).strip("-")[:30].strip("-")
+    return f"j{readable}-{hashlib.sha256(f'{job}/{attempt}'.encode()).hexdigest()[:12]}"
+
+
+def pod_name(task: TaskId) -> str:
+    """The name of a task's pod; at most 63 characters, as it is its host name too."""
+    return f"{run_name(task.job, task.attempt)}-{task.task}"
+
+
+def labels_of(job: str, attempt: int, server: str) -> dict[str, str]:
+    """By which the objects of a run are found."""
+    name = run_name(job, attempt)
+    return {
+        "app.kubernetes.io/managed-by": "millpond",
+        SERVER_LABEL: server,
+        JOB_LABEL: name.rpartition("-")[0],
+        RUN_LABEL: name,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RunObjects:
+    """Everything that a start makes in the cluster.
+
+    Attributes:
+        shared: a secret with the values of its secret variables, and a service by which a gang finds its first task.
+        pods: in the order of the placements.
+    """
+
+    pods: tuple[Pod, ...]
+    shared: tuple[Secret | Service, ...] = ()
+
+
+def run_objects(
+    start: Start, launch: PodLaunch, rules: PodRules, world_size: int, resources: Mapping[str, str]
+) -> RunObjects:
+    """What is made for one start.
+
+    Args:
+        world_size: tasks of the gang, those that started earlier too.
+        resources: the extended resource of each device, by its UUID.
+
+    Raises:
+        InvalidInputError: a device is given that no pod can ask for.
+    """
+    run, labels = run_name(start.job, start.attempt), labels_of(start.job, start.attempt, rules.server)
+    shared: list[Secret | Service] = []
+    if launch.secrets:
+        shared.append(
+            Secret(
+                metadata=ObjectMeta(name=run, namespace=rules.namespace, labels=labels), stringData=dict(launch.secrets)
+            )
+        )
+    if world_size > 1:
+        spec = ServiceSpec(clusterIP="None", selector={RUN_LABEL: run}, publishNotReadyAddresses=True)
+        shared.append(Service(metadata=ObjectMeta(name=run, namespace=rules.namespace, labels=labels), spec=spec))
+    pods = tuple(_pod(start, placed, launch, rules, world_size, resources) for placed in start.placements)
+    return RunObjects(pods, tuple(shared))
+
+
+def _pod(
+    start: Start, placed: Placement, launch: PodLaunch, rules: PodRules, world_size: int, resources: Mapping[str, str]
+) -> Pod:
+    task, run = TaskId(start.job, start.attempt, placed.task), run_name(start.job, start.attempt)
+    devices = tuple(grant.device for grant in placed.grants)
+    mark = TaskMark(start.job, start.attempt, placed.task, start.id, placed.role, devices)
+    needs = launch.roles[placed.role]
+    command = ["/bin/sh", "-c", needs.command] if isinstance(needs.command, str) else list(needs.command)
+    container = Container(
+        name=CONTAINER,
+        image=launch.image,
+        command=command,
+        env=[
+            EnvVar(name=name, value=value)
+            for name, value in sorted(_environment(task, placed, launch, rules, world_size).items())
+        ],
+        envFrom=[EnvFromSource(secretRef=SecretEnvSource(name=run))] if launch.secrets else None,
+        resources=_resources(needs, devices, resources),
+        lifecycle=_notice(launch.notice_signal),
+    )
+    spec = PodSpec(
+        containers=[container],
+        schedulerName=SCHEDULER,
+        restartPolicy="Never",
+        terminationGracePeriodSeconds=math.ceil(launch.grace_s),
+        serviceAccountName=rules.service_account or None,
+        automountServiceAccountToken=bool(rules.service_account),
+        imagePullSecrets=[LocalObjectReference(name=name) for name in rules.pull_secrets] or None,
+        enableServiceLinks=False,
+        tolerations=[Toleration(key=key, operator="Exists") for key in TOLERATED],
+        hostname=pod_name(task) if world_size > 1 else None,
+        subdomain=run if world_size > 1 else None,
+    )
+    meta = ObjectMeta(
+        name=pod_name(task),
+        namespace=rules.namespace,
+        labels=labels_of(start.job, start.attempt, rules.server),
+        annotations={TASK_ANNOTATION: json.dumps(asdict(mark))},
+    )
+    return Pod(metadata=meta, spec=spec)
+
+
+def _environment(
+    task: TaskId, placed: Placement, launch: PodLaunch, rules: PodRules, world_size: int
+) -> dict[str, str]:
+    first = TaskId(task.job, task.attempt, 0)
+    master = (
+        "127.0.0.1"
+        if world_size == 1
+        else f"{pod_name(first)}.{run_name(task.job, task.attempt)}.{rules.namespace}.svc"
+    )
+    return {
+        "PYTHONUNBUFFERED": "1",
+        **launch.env,
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(MASTER_PORT),
+        "WORLD_SIZE": str(world_size),
+        "RANK": str(task.task),
+        "NODE_RANK": str(task.task),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MILLPOND_JOB_ID": task.job,
+        "MILLPOND_TASK": str(task.task),
+        "MILLPOND_ATTEMPT": str(task.attempt),
+        "MILLPOND_ROLE": placed.role,
+        "MILLPOND_NODE": placed.node,
+    }
+
+
+def _resources(needs: RoleNeeds, devices: tuple[str, ...], resources: Mapping[str, str]) -> ResourceRequirements:
+    unknown = [device for device in devices if device not in resources]
+    if unknown:
+        raise InvalidInputError(f"no pod can ask for the device {unknown[0]}", "see `pond devices`")
+    cards = {name: str(count) for name, count in Counter(resources[device] for device in devices).items()}
+    memory = {"memory": f"{needs.memory_mib}Mi"} if needs.memory_mib else {}
+    requests = {"cpu": f"{needs.cpu_milli}m", **memory, **cards}
+    return ResourceRequirements(requests=requests, limits={**(memory if needs.memory_is_bound else {}), **cards})
+
+
+def _notice(signal: str) -> Lifecycle | None:
+    """A signal of the job's own, before Kubernetes sends SIGTERM: the program has the whole grace for it."""
+    if signal in ("", "SIGTERM"):
+        return None
+    line = f"kill -{signal.removeprefix('SIG')} 1; while kill -0 1 2>/dev/null; do sleep 0.2; done"
+    return Lifecycle(preStop=LifecycleHandler(exec=ExecAction(command=["/bin/sh", "-c", line])))

@@ -1,0 +1,207 @@
+"""A copy of all objects of one kind, kept by list and watch as Kubernetes means it.
+
+A list says where in the cluster's history it stands; a watch goes on from there and can be taken up again where it was
+cut. When the cluster no longer has that part of its history (410 Gone), everything is listed anew and compared.
+https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import httpx2
+import msgspec
+
+from millpond.engines.kubernetes.objects import ListMeta, MetaOnly, ObjectMeta, StatusObject, WatchLine
+
+log = logging.getLogger(__name__)
+
+PAGE = 500
+WATCH_S = (240, 480)
+"""A watch ends after so long, at random, so that many do not end together."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 15.0
+_GONE = 410
+
+
+class WatchedObject(Protocol):
+    """What has a name and a version."""
+
+    metadata: ObjectMeta
+
+
+T = TypeVar("T", bound=WatchedObject)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind(Generic[T]):
+    """What is watched.
+
+    Attributes:
+        path: of the list, such as ``/api/v1/pods``.
+        model: what its objects are decoded to.
+    """
+
+    path: str
+    model: type[T]
+
+
+class ListPage(msgspec.Struct, Generic[T]):
+    """A part of a list."""
+
+    metadata: ListMeta
+    items: list[T]
+
+
+class HistoryGoneError(Exception):
+    """The cluster no longer knows what came after the version that was asked for."""
+
+
+class WatchEndedError(Exception):
+    """The cluster ended a watch with an error."""
+
+
+class Reflector(Generic[T]):
+    """Follows one kind of object. Lives on one event loop.
+
+    Args:
+        changed: called with each object that is new or has changed.
+        deleted: called with the last that was known of an object that is gone.
+
+    Attributes:
+        objects: what there is, by namespace and name.
+        ready: set when everything has been listed for the first time.
+        trouble: why the cluster does not answer; empty while it does.
+    """
+
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        kind: ObjectKind[T],
+        changed: Callable[[T], None],
+        deleted: Callable[[T], None],
+    ) -> None:
+        self.objects: dict[str, T] = {}
+        self.ready = asyncio.Event()
+        self.trouble = ""
+        self._client = client
+        self._path = kind.path
+        self._object = msgspec.json.Decoder(kind.model)
+        self._page = msgspec.json.Decoder(ListPage[kind.model])  # type: ignore[name-defined]
+        self._line = msgspec.json.Decoder(WatchLine)
+        self._changed, self._deleted = changed, deleted
+        self._version = ""
+
+    async def run(self) -> None:
+        """Follow for ever."""
+        wait_s = _FIRST_WAIT_S
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                wait_s = _FIRST_WAIT_S
+            except HistoryGoneError:
+                self._version = ""
+            except (httpx2.HTTPError, OSError, msgspec.DecodeError, WatchEndedError) as error:
+                self._note(error)
+                if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == _GONE:
+                    self._version = ""
+                await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    async def list_once(self) -> None:
+        """Everything as it is now; what is gone since is taken for deleted.
+
+        Raises:
+            httpx2.HTTPError: the cluster does not answer, or refuses.
+        """
+        await self._list()
+
+    async def _list(self) -> None:
+        found: dict[str, T] = {}
+        go_on, version = "", ""
+        while True:
+            answer = await self._client.get(
+                self._path, params={"limit": str(PAGE), **({"continue": go_on} if go_on else {})}
+            )
+            answer.raise_for_status()
+            page = self._page.decode(answer.content)
+            found |= {_key(item.metadata): item for item in page.items}
+            go_on, version = page.metadata.go_on, page.metadata.resource_version
+            if not go_on:
+                break
+        for key in [key for key in self.objects if key not in found]:
+            self._deleted(self.objects.pop(key))
+        for key, item in found.items():
+            known = self.objects.get(key)
+            if known is not None and known.metadata.uid != item.metadata.uid:
+                self._deleted(known)  # another of the same name
+            self.objects[key] = item
+            if known is None or known.metadata.resource_version != item.metadata.resource_version:
+                self._changed(item)
+        self._version = version
+        self._answered()
+        self.ready.set()
+
+    async def _watch(self) -> None:
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(random.randint(*WATCH_S)),
+        }
+        timeout = httpx2.Timeout(10.0, read=WATCH_S[1] + 30.0)
+        async with self._client.stream("GET", self._path, params=params, timeout=timeout) as answer:
+            answer.raise_for_status()
+            self._answered()
+            async for line in _lines(answer):
+                self._take(self._line.decode(line))
+
+    def _take(self, line: WatchLine) -> None:
+        if line.type == "ERROR":
+            status = msgspec.json.decode(line.object, type=StatusObject)
+            if status.code == _GONE:
+                raise HistoryGoneError
+            raise WatchEndedError(status.message or status.reason)
+        if line.type == "BOOKMARK":
+            self._version = msgspec.json.decode(line.object, type=MetaOnly).metadata.resource_version
+            return
+        item = self._object.decode(line.object)
+        key = _key(item.metadata)
+        self._version = item.metadata.resource_version
+        if line.type == "DELETED":
+            self.objects.pop(key, None)
+            self._deleted(item)
+        else:
+            self.objects[key] = item
+            self._changed(item)
+
+    def _answered(self) -> None:
+        if self.trouble:
+            log.info("the cluster answers again for %s", self._path)
+        self.trouble = ""
+
+    def _note(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        if not self.trouble:
+            log.warning("the cluster does not answer for %s: %s; tried again until it does", self._path, text)
+        self.trouble = text
+
+
+def _key(meta: ObjectMeta) -> str:
+    return f"{meta.namespace}/{meta.name}"
+
+
+async def _lines(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """The lines of an answer, as they come."""
+    rest = b""
+    async for piece in answer.aiter_bytes():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            if line:
+                yield line

@@ -1,0 +1,76 @@
+"""What pods ask for and nodes have, in Millpond's units."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from lightkube.utils.quantity import parse_quantity
+
+from millpond.engines.kubernetes.objects import ContainerSpec, PodSpec
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAmounts:
+    """Amounts of a node or of pods.
+
+    Attributes:
+        cards: by name of the extended resource, such as ``nvidia.com/gpu``.
+    """
+
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    cards: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: ResourceAmounts) -> ResourceAmounts:
+        cards = Counter(self.cards) + Counter(other.cards)
+        return ResourceAmounts(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib, cards)
+
+
+NOTHING = ResourceAmounts()
+
+
+@lru_cache(maxsize=10_000)
+def quantity(text: str) -> float:
+    """A quantity as Kubernetes writes it (``100m``, ``32Gi``, ``1e3``) as a number; 0 for what is none."""
+    try:
+        return float(parse_quantity(text) or 0)
+    except (ValueError, ArithmeticError):
+        return 0.0
+
+
+def amounts_in(quantities: Mapping[str, str], *, round_up: bool) -> ResourceAmounts:
+    """What a map of quantities comes to, in whole units.
+
+    Args:
+        round_up: of what is asked for; what there is, is rounded down.
+    """
+    whole = math.ceil if round_up else math.floor
+    cards = {name: int(quantity(text)) for name, text in quantities.items() if name.endswith("/gpu")}
+    return ResourceAmounts(
+        whole(round(quantity(quantities.get("cpu", "0")) * 1000, 3)),
+        whole(round(quantity(quantities.get("memory", "0")) / _MIB, 6)),
+        {name: count for name, count in cards.items() if count},
+    )
+
+
+def asked_by(spec: PodSpec) -> ResourceAmounts:
+    """What a pod takes of its node: all containers together, or one of those that run before them if that is more."""
+    running = _sum(spec.containers) + amounts_in(spec.overhead, round_up=True)
+    for container in spec.init_containers:
+        first = amounts_in(container.resources.requests, round_up=True)
+        running = ResourceAmounts(
+            max(running.cpu_milli, first.cpu_milli),
+            max(running.memory_mib, first.memory_mib),
+            Counter(running.cards) | Counter(first.cards),
+        )
+    return running
+
+
+def _sum(containers: Iterable[ContainerSpec]) -> ResourceAmounts:
+    return sum((amounts_in(each.resources.requests, round_up=True) for each in containers), NOTHING)

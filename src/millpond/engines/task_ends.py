@@ -1,0 +1,49 @@
+"""How tasks end, and why starts fail, in the words that engines report."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.model.states import Outcome
+
+SIGNAL_BASE: Final = 128
+"""Exit codes above it name a signal, as in shells."""
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+@dataclass(frozen=True, slots=True)
+class EndVerdict:
+    """How a task ended, in the words of ``model.events.Ended``."""
+
+    outcome: Outcome
+    exit_code: int | None = None
+    detail: str = ""
+    service_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a start failed.
+
+    Attributes:
+        device_fault: the machine is to blame, not the job.
+    """
+
+    reason: str
+    device_fault: bool
+
+
+def exit_text(code: int | None) -> str:
+    """An exit code in words."""
+    if code is None:
+        return "it left no exit code"
+    if code == _NOT_FOUND:
+        return "exit code 127: a command was not found"
+    if code == _NOT_EXECUTABLE:
+        return "exit code 126: a command could not be executed"
+    number = code - SIGNAL_BASE
+    if number in signal.valid_signals():
+        return f"exit code {code}: ended by {signal.Signals(number).name}"
+    return f"exit code {code}"

@@ -1,0 +1,126 @@
+"""Whether a Kubernetes cluster has what jobs of Millpond need, and lets the server do what it has to do there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from millpond.engines.kubernetes.access import ClusterAccess, find_config, sync_client
+from millpond.model.errors import UnavailableError
+from millpond.server.operations.findings import Finding, Grade
+from millpond.specs.config.kubernetes import KubernetesFile
+
+if TYPE_CHECKING:
+    import httpx2
+
+RIGHTS: Final = (
+    ("list", "nodes", ""),
+    ("watch", "nodes", ""),
+    ("list", "pods", ""),
+    ("watch", "pods", ""),
+    ("get", "pods", "namespace"),
+    ("create", "pods", "namespace"),
+    ("delete", "pods", "namespace"),
+    ("create", "pods/binding", "namespace"),
+    ("get", "pods/log", "namespace"),
+    ("create", "secrets", "namespace"),
+    ("delete", "secrets", "namespace"),
+    ("create", "services", "namespace"),
+    ("delete", "services", "namespace"),
+)
+"""What the engine does: verb, resource, and whether in its namespace or in the whole cluster."""
+
+
+def access_of(settings: KubernetesFile) -> ClusterAccess:
+    """The way to the cluster that the configuration names."""
+    return ClusterAccess(settings.kubeconfig or "", settings.context or "", settings.namespace or "")
+
+
+def check_cluster(settings: KubernetesFile) -> list[Finding]:
+    """Look at a cluster. Nothing is changed there."""
+    import httpx2
+
+    try:
+        access = access_of(settings)
+        config = find_config(access)
+        client = sync_client(config)
+    except UnavailableError as error:
+        return [Finding("way to the cluster", Grade.BROKEN, error.cause, error.remedy)]
+    with client:
+        try:
+            version = _get(client, "/version").get("gitVersion", "of an unknown version")
+        except httpx2.HTTPStatusError as error:
+            what = f"{config.cluster.server} answers {error.response.status_code}"
+            return [Finding("way to the cluster", Grade.BROKEN, what, "check the credentials in the kubeconfig")]
+        except (httpx2.HTTPError, OSError) as error:
+            what = f"{config.cluster.server} does not answer: {error}"
+            return [Finding("way to the cluster", Grade.BROKEN, what, "check the address in the kubeconfig")]
+        namespace = access.namespace or config.namespace
+        found = [Finding("way to the cluster", Grade.OK, f"{config.cluster.server}, Kubernetes {version}")]
+        return [*found, _rights(client, namespace), *_nodes(client, settings)]
+
+
+def _rights(client: httpx2.Client, namespace: str) -> Finding:
+    missing = [
+        f"{verb} {resource}" + ("" if where else " of all namespaces")
+        for verb, resource, where in RIGHTS
+        if not _may(client, verb, resource, namespace if where else "")
+    ]
+    if missing:
+        remedy = "grant them: docs/kubernetes.md has the roles"
+        return Finding("rights", Grade.BROKEN, f"this user may not {', '.join(missing)} ({namespace})", remedy)
+    return Finding("rights", Grade.OK, f"pods may be made and bound in namespace {namespace}")
+
+
+def _may(client: httpx2.Client, verb: str, resource: str, namespace: str) -> bool:
+    name, _, part = resource.partition("/")
+    asked = {"verb": verb, "resource": name, "subresource": part, "namespace": namespace}
+    review = {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": asked},
+    }
+    answer = client.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json=review)
+    return answer.is_success and bool(answer.json().get("status", {}).get("allowed"))
+
+
+def _nodes(client: httpx2.Client, settings: KubernetesFile) -> Iterator[Finding]:
+    import httpx2
+    import msgspec
+
+    from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules
+    from millpond.engines.kubernetes.objects import NodeObject
+
+    try:
+        nodes = [msgspec.convert(each, NodeObject) for each in _get(client, "/api/v1/nodes")["items"]]
+    except httpx2.HTTPError:
+        return  # no right to: said above
+    rules = NodeRules(settings.nodes == "all")
+    ours = [node for node in nodes if rules.pool_of(node)]
+    if not ours:
+        label = f"label those that are Millpond's: kubectl label node NAME {POOL_LABEL}=default"
+        yield Finding("nodes", Grade.LIMITED, f"none of {len(nodes)} is Millpond's", label)
+        return
+    pools = ", ".join(f"{count} in pool {pool}" for pool, count in sorted(Counter(map(rules.pool_of, ours)).items()))
+    yield Finding("nodes", Grade.OK, f"{len(ours)} of {len(nodes)} are Millpond's: {pools}")
+    yield _cards(ours)
+
+
+def _cards(nodes: Sequence[Any]) -> Finding:
+    from millpond.engines.kubernetes.cluster_nodes import VENDORS
+    from millpond.engines.kubernetes.resource_amounts import amounts_in
+
+    count: Counter[str] = Counter()
+    for node in nodes:
+        count.update(amounts_in(node.status.allocatable, round_up=False).cards)
+    found = ", ".join(f"{count[name]} x {name}" for name in VENDORS if count[name])
+    if found:
+        return Finding("cards", Grade.OK, found)
+    return Finding("cards", Grade.LIMITED, "no node offers any", "install the vendor's device plugin there")
+
+
+def _get(client: httpx2.Client, path: str) -> Any:
+    answer = client.get(path)
+    answer.raise_for_status()
+    return answer.json()

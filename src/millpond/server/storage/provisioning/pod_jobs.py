@@ -1,0 +1,83 @@
+"""What jobs may ask for where they run as pods of a Kubernetes cluster: it is said when they are submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millpond.model.errors import InvalidInputError
+from millpond.server.auth.roles import Caller
+from millpond.server.storage.provisioning.admission import Settled
+from millpond.server.storage.provisioning.image_sources import ImageSources
+from millpond.specs.job.job_file import JobFile, RoleFile
+
+ONE_MACHINE: Final = "run it on a server of one machine, or leave that out"
+
+
+@dataclass(frozen=True, slots=True)
+class PodJobs:
+    """Admits jobs that will be pods.
+
+    Attributes:
+        sources: knows which images a queue and a pool may have.
+        default_image: of jobs that name none; empty: there is none.
+    """
+
+    sources: ImageSources
+    default_image: Callable[[], str]
+
+    def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
+        """A job as it is stored.
+
+        Raises:
+            InvalidInputError: it asks for what pods are not given, or for an image that it may not have.
+        """
+        missing = _not_in_pods(file)
+        if missing:
+            raise InvalidInputError(f"jobs on Kubernetes have no {missing} yet", ONE_MACHINE)
+        self.image_of(file, by_admin=caller.admin)
+        warning = "its working directory is the image's own: no folder of this machine is in a pod"
+        return Settled(document, (warning,) if file.workdir else ())
+
+    def image_of(self, file: JobFile, *, by_admin: bool = False) -> str:
+        """The reference of the image that its pods run.
+
+        Args:
+            by_admin: who may have registries within asked.
+
+        Raises:
+            InvalidInputError: it has none, or may not have it.
+        """
+        name = file.image.name if file.image is not None else self.default_image()
+        if not name:
+            raise InvalidInputError(
+                "a job on Kubernetes runs in an image, and names none",
+                "name one (--image), or have an admin set kubernetes.image",
+            )
+        if file.image is None:
+            return name  # the admin's own choice
+        return self.sources.check_reference(file.queue, name, file.pool, by_admin=by_admin)
+
+
+def _not_in_pods(file: JobFile) -> str:
+    """What it asks for that pods are not given, in words; empty when there is nothing."""
+    asked = {
+        "interactive sessions (kind: dev)": file.kind == "dev",
+        "services (kind: service)": file.kind == "service",
+        "folders that are sent along (ship)": bool(file.ship),
+        "functions (payload)": file.payload is not None,
+        "data of the machine (data)": bool(file.data),
+        "output folders of the machine (output)": file.output is not None,
+        "standard input (stdin)": file.stdin,
+        "network of the machine (network: host)": file.network == "host",
+        "places that are kept after a failure (keep)": file.keep is not None,
+        "sweeps, whose trials report their metrics through files": file.sweep is not None,
+        "parts of cards (gpus below 1)": any(_is_part(role) for role in file.all_roles()),
+        "extra resources (extras)": any(role.extras for role in file.all_roles()),
+    }
+    return next((words for words, is_asked in asked.items() if is_asked), "")
+
+
+def _is_part(role: RoleFile) -> bool:
+    return role.gpus is not None and (role.gpus.compute is not None or role.gpus.memory is not None)

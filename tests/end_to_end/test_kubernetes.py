@@ -1,0 +1,85 @@
+"""The real server and command line on a stand-in for a Kubernetes cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_pond import Pond, until
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
+from standin_cluster import StandinCluster
+
+pytestmark = pytest.mark.end_to_end
+
+
+@pytest.fixture
+def cluster() -> Iterator[StandinCluster]:
+    cluster = StandinCluster()
+    cluster.add_node("n1")
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def pond(cluster: StandinCluster, tmp_path: Path) -> Iterator[Pond]:
+    config = tmp_path / "pond.yaml"
+    kubeconfig = cluster.kubeconfig(tmp_path)
+    config.write_text(f"kubernetes: {{kubeconfig: {kubeconfig}, image: 'registry.example/train:1'}}\n")
+    pond = Pond(tmp_path / "state")
+    done = pond("up", "--detach", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    yield pond
+    pond("down")
+
+
+def submit(pond: Pond, *arguments: str) -> str:
+    done = pond("run", "--detach", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def state(pond: Pond, job: str) -> str:
+    return str(json.loads(pond("get", job, "-o", "json").stdout)["job"]["state"])
+
+
+def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: StandinCluster) -> None:
+    job = submit(pond, "--gpus", "2", "--", "python", "train.py")
+    pod = f"{job}-1-0"
+    until(lambda: (cluster.get("pods", pod) or {"spec": {}})["spec"].get("nodeName") == "n1")
+    cluster.logs[pod] = ["2026-11-24T10:00:01Z epoch 1\n"]
+    cluster.run(pod)
+    until(lambda: state(pond, job) == "running")
+    inside = pond("exec", job, "--", "ls")
+    assert "kubectl exec" in inside.stderr
+    assert f"{job}-1-" in inside.stderr
+    pond.kill_server()
+    cluster.logs[pod] += ["2026-11-24T10:00:02Z epoch 2\n"]
+    cluster.finish(pod)
+    assert pond("up", "--detach").returncode == 0
+    until(lambda: state(pond, job) == "succeeded")
+    assert pond("logs", job).stdout == "epoch 1\nepoch 2\n"
+
+
+def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond) -> None:
+    parts = pond("run", "--detach", "--gpus", "0.5", "--", "true")
+    assert parts.returncode == 2
+    assert "parts of cards" in parts.stderr
+    session = pond("dev")
+    assert session.returncode == 2
+    assert "interactive sessions" in session.stderr
+
+
+def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: StandinCluster, tmp_path: Path) -> None:
+    done = pond("kube", "check", "--config", str(tmp_path / "pond.yaml"))
+    assert done.returncode == 1
+    assert "may not list nodes" in done.stdout, "the stand-in knows no reviews of rights"
+    assert "8 x nvidia.com/gpu" in done.stdout
+    cluster.stop()
+    away = pond("kube", "check", "--config", str(tmp_path / "pond.yaml"), "-o", "json")
+    cluster.start()
+    assert json.loads(away.stdout)[0]["grade"] == "broken"

@@ -1,0 +1,153 @@
+"""Jobs as pods of a real cluster: API server, controller manager and kubelet, under the rights of ``roles.yaml``."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import control_plane
+import kubelet
+import pytest
+import yaml
+from control_plane import ADMIN, ControlPlane
+from kubelet import Kubelet
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "end_to_end"))
+from real_pond import Pond, until
+
+ROLES = Path(__file__).parents[4] / "deploy" / "kubernetes" / "roles.yaml"
+SERVER = 'server-token,millpond,2,"people"'
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.skipif(
+        bool(control_plane.missing() or kubelet.missing()), reason=control_plane.missing() or kubelet.missing()
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    plane = ControlPlane(tmp_path_factory.mktemp("plane"), [SERVER])
+    try:
+        plane.start()
+        plane.start_controllers()
+        for document in yaml.safe_load_all(ROLES.read_text()):
+            apply(plane, document)
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="module")
+def pond(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
+    folder = tmp_path_factory.mktemp("node")
+    node = Kubelet(folder / "node", plane.kubeconfig())
+    config = folder / "pond.yaml"
+    way = plane.kubeconfig("server-token", "millpond")
+    config.write_text(f"kubernetes: {{kubeconfig: {way}, image: '{kubelet.IMAGE}'}}\n")
+    pond = Pond(folder / "state")
+    try:
+        node.start()
+        done = pond("up", "--detach", "--config", str(config))
+        assert done.returncode == 0, done.stderr
+        until(lambda: [each["state"] for each in nodes(pond)] == ["open"])
+        yield pond
+    finally:
+        pond("down")
+        node.stop()
+
+
+def call(plane: ControlPlane, method: str, path: str, body: Any = None) -> Any:
+    headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(plane.url + path, data, headers, method=method)
+    with urllib.request.urlopen(request, context=ssl._create_unverified_context()) as answer:
+        return json.load(answer)
+
+
+def apply(plane: ControlPlane, document: Any) -> None:
+    group = document["apiVersion"]
+    space = document["metadata"].get("namespace")
+    root = f"/api/{group}" if "/" not in group else f"/apis/{group}"
+    kind = f"{document['kind'].lower()}s"
+    call(plane, "POST", f"{root}/{f'namespaces/{space}/' if space else ''}{kind}", document)
+
+
+def nodes(pond: Pond) -> list[dict[str, Any]]:
+    listed = json.loads(pond("nodes", "-o", "json").stdout)["nodes"]
+    return [each | {"state": "open" if each["schedulable"] else "closed"} for each in listed]
+
+
+def run(pond: Pond, *arguments: str) -> Any:
+    return pond("run", "--cpus", "0.1", "--memory", "64MiB", *arguments)
+
+
+def test_the_rights_of_the_roles_are_all_that_is_needed(pond: Pond, plane: ControlPlane) -> None:
+    config = plane.folder / "check.yaml"
+    config.write_text(f"kubernetes: {{kubeconfig: {plane.kubeconfig('server-token', 'millpond')}}}\n")
+    checked = json.loads(pond("kube", "check", "--config", str(config), "-o", "json").stdout)
+    assert {each["what"]: each["grade"] for each in checked} == {
+        "way to the cluster": "ok",
+        "rights": "ok",
+        "nodes": "ok",
+        "cards": "limited",
+    }
+
+
+def test_a_program_runs_and_its_output_and_exit_code_arrive(pond: Pond) -> None:
+    done = run(pond, "--", "echo hello from $MILLPOND_NODE; exit 3")
+    assert (done.returncode, done.stdout) == (3, "hello from 127.0.0.2\n")
+
+
+def test_what_cannot_run_is_refused_with_the_reason(pond: Pond) -> None:
+    absent = run(pond, "--", "/bin/nosuch", "thing")
+    assert absent.returncode != 0
+    assert "/bin/nosuch" in absent.stderr
+
+
+def test_a_program_beyond_its_memory_is_said_to_be(pond: Pond) -> None:
+    done = run(pond, "--", 'x=$(head -c 200000000 /dev/zero | tr "\\0" x); echo ${#x}')
+    assert "more memory" in done.stderr
+
+
+def test_a_stopped_program_has_its_notice(pond: Pond) -> None:
+    line = 'trap "echo saved; exit 0" TERM; echo ready; while true; do sleep 0.1; done'
+    job = run(pond, "--detach", "--", line).stdout.strip()
+    until(lambda: "ready" in pond("logs", job).stdout)
+    assert pond("stop", job).returncode == 0
+    until(lambda: pond("logs", job).stdout.endswith("saved\n"))
+
+
+def test_jobs_outlive_a_killed_server_and_their_logs_go_on(pond: Pond) -> None:
+    line = "i=0; while [ $i -lt 150 ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
+    job = run(pond, "--detach", "--", line).stdout.strip()
+    until(lambda: "line 5\n" in pond("logs", job).stdout)
+    pond.kill_server()
+    assert pond("up", "--detach").returncode == 0
+    until(lambda: "line 149\n" in pond("logs", job).stdout)
+    assert pond("logs", job).stdout == "".join(f"line {number}\n" for number in range(150))
+
+
+def test_a_job_goes_on_while_the_api_server_is_away(pond: Pond, plane: ControlPlane) -> None:
+    job = run(pond, "--detach", "--", "sleep 3; echo done").stdout.strip()
+    until(lambda: '"running"' in pond("get", job, "-o", "json").stdout)
+    plane.kill("kube-apiserver")
+    time.sleep(4)
+    plane.start_api_server()
+    until(lambda: pond("logs", job).stdout == "done\n")
+    until(lambda: '"succeeded"' in pond("get", job, "-o", "json").stdout)
+
+
+def test_a_pod_that_somebody_deletes_is_run_again(pond: Pond, plane: ControlPlane) -> None:
+    line = "if [ $MILLPOND_ATTEMPT = 1 ]; then sleep 60; else echo again; fi"
+    job = run(pond, "--detach", "--", line).stdout.strip()
+    until(lambda: '"running"' in pond("get", job, "-o", "json").stdout)
+    call(plane, "DELETE", f"/api/v1/namespaces/millpond/pods/{job}-1-0?gracePeriodSeconds=1")
+    until(lambda: "again" in pond("logs", job).stdout)

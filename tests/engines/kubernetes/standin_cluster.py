@@ -1,0 +1,287 @@
+"""An API server that stands in for a cluster's, and kubelets that do what a test says.
+
+It has what the engine uses, and is as strict about it as a real one: versions and watches that go on from them, 410 for
+versions it no longer has, 409 for what exists, bindings that are made once, deletion with grace. What it is believed to
+do right is tried against a real one by ``tests/engines/kubernetes/real``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import yaml
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+Plain = dict[str, Any]
+NAMESPACE = "team"
+_KINDS = {"pods": "Pod", "nodes": "Node", "secrets": "Secret", "services": "Service"}
+
+
+def refusal(code: int, reason: str, message: str) -> JSONResponse:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
+    return JSONResponse(status, code)
+
+
+@dataclass
+class StandinCluster:
+    """The state of a cluster, and its server.
+
+    Attributes:
+        requests: what was asked, as ``METHOD path``.
+        refuses: called with each request; an answer stands for the server's own.
+        logs: of pods, by name: lines with their times.
+    """
+
+    requests: list[str] = field(default_factory=list)
+    refuses: Callable[[str, Plain], JSONResponse | None] = lambda _request, _body: None
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
+    _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
+    _oldest: int = 0
+    _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _cut: int = 0
+    _server: uvicorn.Server | None = None
+    _thread: threading.Thread | None = None
+    port: int = 0
+
+    # ---- the server -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "DELETE"])])
+        config = uvicorn.Config(app, host="127.0.0.1", port=self.port, log_level="critical", lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.005)
+        self.port = self._server.servers[0].sockets[0].getsockname()[1]
+
+    def stop(self) -> None:
+        assert self._server is not None
+        assert self._thread is not None
+        self.cut_watches()
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join()
+
+    def kubeconfig(self, folder: Path) -> Path:
+        path = folder / "kubeconfig"
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "current-context": "here",
+                    "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+                    "contexts": [
+                        {"name": "here", "context": {"cluster": "here", "user": "me", "namespace": NAMESPACE}}
+                    ],
+                    "users": [{"name": "me", "user": {"token": "secret"}}],
+                }
+            )
+        )
+        return path
+
+    def cut_watches(self) -> None:
+        """All watches end, as when a load balancer tires of them."""
+        self._cut += 1
+
+    def forget_history(self) -> None:
+        """What came before now can be asked for no longer."""
+        with self._lock:
+            self._oldest = next(self._versions)
+
+    # ---- what a test does -----------------------------------------------------------------------------------------
+
+    def put(self, kind: str, name: str, plain: Plain, namespace: str = "") -> None:
+        """Make an object, or replace it."""
+        with self._lock:
+            key = (kind, namespace, name)
+            before = self._objects.get(key)
+            meta = {
+                "uid": f"uid-{next(self._versions)}",
+                **(before or {}).get("metadata", {}),
+                **plain.get("metadata", {}),
+            }
+            self._store(key, {**plain, "metadata": {**meta, "name": name, "namespace": namespace}}, before is None)
+
+    def get(self, kind: str, name: str, namespace: str = NAMESPACE) -> Plain | None:
+        with self._lock:
+            return copy.deepcopy(self._objects.get((kind, namespace, name)))
+
+    def names(self, kind: str) -> list[str]:
+        with self._lock:
+            return [name for each, _, name in self._objects if each == kind]
+
+    def remove(self, kind: str, name: str, namespace: str = NAMESPACE) -> None:
+        with self._lock:
+            plain = self._objects.pop((kind, namespace, name))
+            self._note("DELETED", kind, plain)
+
+    def add_node(
+        self, name: str, cards: int = 8, labels: Plain | None = None, *, ready: bool = True, **spec: Any
+    ) -> None:
+        """A node, or another description of it."""
+        amounts = {"cpu": "32", "memory": "128Gi", "nvidia.com/gpu": str(cards)}
+        labels = (
+            {"millpond.io/pool": "default", "nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB"}
+            if labels is None
+            else labels
+        )
+        status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": str(ready)}]}
+        self.put("nodes", name, {"metadata": {"labels": labels}, "spec": spec, "status": status})
+
+    def set_state(self, pod: str, phase: str, state: Plain, reason: str = "", message: str = "") -> None:
+        """What the kubelet says of a pod."""
+        with self._lock:
+            plain = self._objects["pods", NAMESPACE, pod]
+            statuses = [{"name": "task", "state": state}] if state else []
+            status = {"phase": phase, "reason": reason, "message": message, "containerStatuses": statuses}
+            self._store(("pods", NAMESPACE, pod), {**plain, "status": status}, False)
+
+    def run(self, pod: str) -> None:
+        self.set_state(pod, "Running", {"running": {"startedAt": "2026-11-24T10:00:00Z"}})
+
+    def finish(self, pod: str, code: int = 0, reason: str = "Completed") -> None:
+        end = {"exitCode": code, "reason": reason, "startedAt": "2026-11-24T10:00:00Z"}
+        self.set_state(pod, "Failed" if code else "Succeeded", {"terminated": end})
+
+    # ---- answers --------------------------------------------------------------------------------------------------
+
+    async def _answer(self, request: Request) -> Response:
+        path = request.url.path
+        self.requests.append(f"{request.method} {path}")
+        raw = await request.body()
+        body = json.loads(raw) if raw and request.method == "POST" else {}
+        told = self.refuses(self.requests[-1], body)
+        if told is not None:
+            return told
+        if path == "/version":
+            return JSONResponse({"gitVersion": "v1.20-standin"})
+        words = path.removeprefix("/api/v1/").split("/")
+        namespace = ""
+        if words[0] == "namespaces":
+            namespace, words = words[1], words[2:]
+        kind, name, part = (*words, "", "")[:3]
+        if kind not in _KINDS:
+            return refusal(404, "NotFound", f"no {kind}")
+        if part == "binding":
+            return self._bind(name, body)
+        if part == "log":
+            return self._log(name, request)
+        match request.method, name:
+            case "POST", "":
+                return self._create(kind, namespace, body)
+            case "DELETE", _:
+                return self._delete((kind, namespace, name), int(request.query_params.get("gracePeriodSeconds", 30)))
+            case "GET", "" if request.query_params.get("watch"):
+                return self._watch(kind, request)
+            case "GET", "":
+                return self._list(kind, request)
+        plain = self.get(kind, name, namespace)
+        return refusal(404, "NotFound", f'{kind} "{name}" not found') if plain is None else JSONResponse(plain)
+
+    def _create(self, kind: str, namespace: str, plain: Plain) -> Response:
+        name = plain["metadata"]["name"]
+        with self._lock:
+            if (kind, namespace, name) in self._objects:
+                return refusal(409, "AlreadyExists", f'{kind} "{name}" already exists')
+            self.put(kind, name, {"status": {"phase": "Pending"}, **plain}, namespace)
+            return JSONResponse(self._objects[kind, namespace, name], 201)
+
+    def _bind(self, name: str, body: Plain) -> Response:
+        with self._lock:
+            plain = self._objects.get(("pods", NAMESPACE, name))
+            if plain is None:
+                return refusal(404, "NotFound", f'pods "{name}" not found')
+            if plain["spec"].get("nodeName"):
+                return refusal(409, "Conflict", f"pod {name} is already assigned to node {plain['spec']['nodeName']}")
+            spec = {**plain["spec"], "nodeName": body["target"]["name"]}
+            self._store(("pods", NAMESPACE, name), {**plain, "spec": spec}, False)
+        return JSONResponse({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}, 201)
+
+    def _delete(self, key: tuple[str, str, str], grace: int) -> Response:
+        with self._lock:
+            plain = self._objects.get(key)
+            if plain is None:
+                return refusal(404, "NotFound", f'{key[0]} "{key[2]}" not found')
+            is_over = plain.get("status", {}).get("phase") in ("Succeeded", "Failed")
+            if key[0] == "pods" and grace and plain["spec"].get("nodeName") and not is_over:
+                meta = {
+                    **plain["metadata"],
+                    "deletionTimestamp": "2026-11-24T10:00:30Z",
+                    "deletionGracePeriodSeconds": grace,
+                }
+                self._store(key, {**plain, "metadata": meta}, False)
+            else:
+                self.remove(key[0], key[2], key[1])
+        return JSONResponse({"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+    def _list(self, kind: str, request: Request) -> Response:
+        with self._lock:
+            found = [plain for (each, _, _), plain in self._objects.items() if each == kind]
+            begin, most = int(request.query_params.get("continue", 0)), int(request.query_params.get("limit", 500))
+            page = found[begin : begin + most]
+            meta = {"resourceVersion": str(next(self._versions))}
+            if begin + most < len(found):
+                meta["continue"] = str(begin + most)
+            return JSONResponse({"kind": f"{_KINDS[kind]}List", "metadata": meta, "items": page})
+
+    def _watch(self, kind: str, request: Request) -> Response:
+        since = int(request.query_params["resourceVersion"])
+        if since < self._oldest:
+            return refusal(410, "Expired", "too old resource version")
+        return StreamingResponse(self._changes(kind, since), media_type="application/json")
+
+    async def _changes(self, kind: str, since: int) -> AsyncIterator[bytes]:
+        cut, sent = self._cut, 0
+        while self._cut == cut:
+            with self._lock:
+                news = [each for each in self._history[sent:] if each[0] > since and each[2] == kind]
+                sent = len(self._history)
+            for _, change, _, plain in news:
+                yield json.dumps({"type": change, "object": plain}).encode() + b"\n"
+            await asyncio.sleep(0.005)
+        version = {"metadata": {"resourceVersion": str(max(since, self._history[-1][0] if self._history else 0))}}
+        yield json.dumps({"type": "BOOKMARK", "object": version}).encode() + b"\n"
+
+    def _log(self, pod: str, request: Request) -> Response:
+        plain = self.get("pods", pod)
+        if plain is None or not plain["status"].get("containerStatuses"):
+            return refusal(400, "BadRequest", "the container is waiting to start")
+        since = request.query_params.get("sinceTime", "")[:19]
+        lines = [line for line in self.logs.get(pod, []) if line[:19] >= since]
+        return Response("".join(lines))
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _store(self, key: tuple[str, str, str], plain: Plain, is_new: bool) -> None:
+        version = next(self._versions)
+        plain = copy.deepcopy(plain)
+        plain["metadata"]["resourceVersion"] = str(version)
+        self._objects[key] = plain
+        self._note("ADDED" if is_new else "MODIFIED", key[0], plain, version)
+
+    def _note(self, change: str, kind: str, plain: Plain, version: int | None = None) -> None:
+        version = next(self._versions) if version is None else version
+        plain = copy.deepcopy(plain)
+        plain["metadata"]["resourceVersion"] = str(version)
+        self._history.append((version, change, kind, plain))

@@ -1,0 +1,210 @@
+"""The engine goes on through what happens to a cluster and to itself: cuts, restarts, nodes that come and go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pod_bench import PodBench, eventually, start
+from standin_cluster import NAMESPACE, StandinCluster, refusal
+
+from millpond.engines.kubernetes import cluster_view
+from millpond.engines.kubernetes.cluster_nodes import NodeRules
+from millpond.model.devices import DeviceHealth
+from millpond.model.errors import UnavailableError
+from millpond.model.events import Confirmed, Ended, NodeJoined, NodeLost
+from millpond.model.nodes import Node
+from millpond.model.states import Outcome
+from millpond.node.task.records import TaskId
+
+POD = "train-abcde-1-0"
+TASK = TaskId("train-abcde", 1, 0)
+
+
+def node_of(bench: PodBench, name: str) -> Node:
+    return next(node for node in bench.engine.inventory().nodes if node.name == name)
+
+
+def free_cards(node: Node) -> int:
+    return sum(device.health is DeviceHealth.OK for device in node.devices)
+
+
+def foreign_pod(cards: int, cpu: str = "2", memory: str = "4Gi") -> dict[str, object]:
+    requests = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(cards)}
+    return {
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": {"requests": requests}}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def test_nodes_are_described_as_their_labels_and_kubelets_say(cluster: StandinCluster, bench: PodBench) -> None:
+    cluster.add_node(
+        "n3", 4, {"millpond.io/pool": "dev", "topology.kubernetes.io/zone": "z1", "millpond.io/rack": "r7"}
+    )
+    joined = bench.next(NodeJoined).node
+    assert (joined.name, joined.pool, joined.zone_name, joined.rack_name) == ("n3", "dev", "z1", "r7")
+    assert (joined.cpu_milli, joined.memory_mib, len(joined.devices)) == (32_000, 131_072, 4)
+    assert {device.model for device in node_of(bench, "n1").devices} == {"V100"}
+
+
+def test_nodes_without_the_label_are_not_touched(cluster: StandinCluster, bench: PodBench) -> None:
+    cluster.add_node("theirs", labels={})
+    cluster.add_node("ours")
+    assert bench.next(NodeJoined).node.name == "ours"
+    assert {node.name for node in bench.engine.inventory().nodes} == {"n1", "n2", "ours"}
+
+
+def test_pods_of_others_count_at_once_and_until_they_end(cluster: StandinCluster, bench: PodBench) -> None:
+    cluster.put("pods", "theirs", foreign_pod(3), "elsewhere")
+    node = bench.next(NodeJoined).node
+    assert (free_cards(node), node.cpu_milli, node.memory_mib) == (5, 30_000, 131_072 - 4096)
+    cluster.put("pods", "theirs", foreign_pod(3) | {"status": {"phase": "Succeeded"}}, "elsewhere")
+    assert free_cards(bench.next(NodeJoined).node) == 8
+
+
+def test_cards_of_own_pods_are_not_those_that_others_use(cluster: StandinCluster, bench: PodBench) -> None:
+    bench.started(cards=2)
+    cluster.put("pods", "theirs", foreign_pod(6), "elsewhere")
+    node = bench.next(NodeJoined).node
+    assert [device.health is DeviceHealth.OK for device in node.devices] == [True, True] + 6 * [False]
+
+
+def test_a_cordon_and_a_silent_kubelet_close_a_node(cluster: StandinCluster, bench: PodBench) -> None:
+    cluster.add_node("n1", unschedulable=True)
+    closed = bench.next(NodeJoined).node
+    assert not closed.schedulable
+    assert "cordoned in Kubernetes" in closed.unschedulable_reason
+    cluster.add_node("n1", ready=False)
+    assert "not ready" in bench.next(NodeJoined).node.unschedulable_reason
+    cluster.add_node("n1")
+    assert bench.next(NodeJoined).node.schedulable
+
+
+def test_a_node_that_is_deleted_is_lost(cluster: StandinCluster, bench: PodBench) -> None:
+    cluster.remove("nodes", "n2", "")
+    assert bench.next(NodeLost).node == "n2"
+
+
+def test_a_kubelet_that_stays_silent_loses_its_node_and_what_comes_back_of_it_is_ended(
+    cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_view, "LOOK_EVERY_S", 0.01)
+    bench.close()
+    bench.options = replace(bench.options, node_timeout_s=0.05)
+    bench.open()
+    bench.started()
+    cluster.add_node("n1", ready=False)
+    assert bench.next(NodeLost).node == "n1"
+    eventually(lambda: (cluster.get("pods", POD) or {}).get("metadata", {}).get("deletionTimestamp"))
+    cluster.add_node("n1")
+    node = bench.next(NodeJoined).node
+    assert (free_cards(node), node.cpu_milli) == (7, 28_000), "what is left of the lost run still has its card"
+    cluster.remove("pods", POD)
+    assert free_cards(bench.next(NodeJoined).node) == 8
+
+
+def test_a_cut_watch_goes_on_where_it_was(cluster: StandinCluster, bench: PodBench) -> None:
+    lists = cluster.requests.count("GET /api/v1/pods")
+    cluster.cut_watches()
+    bench.started()
+    cluster.finish(POD)
+    assert bench.next(Ended).outcome is Outcome.SUCCESS
+    assert cluster.requests.count("GET /api/v1/pods") <= lists + 3
+
+
+def test_history_that_the_cluster_no_longer_has_is_listed_anew(cluster: StandinCluster, bench: PodBench) -> None:
+    bench.started()
+    cluster.finish("train-abcde-1-0", 0)
+    cluster.remove("nodes", "n2", "")
+    cluster.forget_history()
+    cluster.cut_watches()
+    assert bench.next(Ended).outcome is Outcome.SUCCESS
+    assert "n2" not in {node.name for node in bench.engine.inventory().nodes}
+
+
+def test_lists_are_read_page_by_page(cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(7):
+        cluster.add_node(f"more-{number}")
+    bench.close()
+    monkeypatch.setattr("millpond.engines.kubernetes.reflector.PAGE", 2)
+    bench.open()
+    assert len(bench.engine.inventory().nodes) == 9
+
+
+def test_a_server_of_the_api_that_is_away_costs_time_and_nothing_else(cluster: StandinCluster, bench: PodBench) -> None:
+    cluster.stop()
+    bench.engine.apply([start(1)])
+    cluster.start()
+    bench.bound(POD)
+    cluster.run(POD)
+    assert bench.next(Confirmed).decision == 1
+    cluster.stop()
+    cluster.finish(POD)
+    cluster.start()
+    assert bench.next(Ended).outcome is Outcome.SUCCESS
+    assert cluster.requests.count(f"POST /api/v1/namespaces/{NAMESPACE}/pods") == 1
+
+
+def test_a_server_that_asks_for_patience_is_asked_again(cluster: StandinCluster, bench: PodBench) -> None:
+    turned_away: list[str] = []
+
+    def busy(request: str, _: object) -> object:
+        if request.startswith("POST") and len(turned_away) < 3:
+            turned_away.append(request)
+            return refusal(429, "TooManyRequests", "slow down")
+        return None
+
+    cluster.refuses = busy  # type: ignore[assignment]
+    bench.started()
+    assert len(turned_away) == 3
+
+
+def test_the_next_engine_finds_what_runs_and_what_ended_meanwhile(cluster: StandinCluster, bench: PodBench) -> None:
+    bench.started()
+    bench.started(2, job="other-abcde")
+    bench.close()
+    cluster.finish("other-abcde-1-0", 3, "Error")
+    bench.open([TASK, TaskId("other-abcde", 1, 0), TaskId("gone-abcde", 1, 0)])
+    ends = {event.job: event.outcome for event in (bench.next(Ended), bench.next(Ended))}
+    assert ends == {"gone-abcde": Outcome.NODE_LOST, "other-abcde": Outcome.USER_ERROR}
+    cluster.finish(POD)
+    assert bench.next(Ended).outcome is Outcome.SUCCESS
+
+
+def test_a_start_that_was_not_answered_is_found_and_not_made_twice(cluster: StandinCluster, bench: PodBench) -> None:
+    decision = start(1)
+    bench.engine.apply([decision])
+    uid = bench.bound(POD)["metadata"]["uid"]
+    bench.close()
+    cluster.run(POD)
+    bench.open([TASK], [decision])
+    assert bench.next(Confirmed).decision == 1
+    assert bench.bound(POD)["metadata"]["uid"] == uid
+
+
+def test_a_pod_of_ours_that_the_core_does_not_know_is_ended_and_those_of_others_are_not(
+    cluster: StandinCluster, bench: PodBench
+) -> None:
+    bench.started()
+    bench.close()
+    cluster.put("pods", "theirs", foreign_pod(1), NAMESPACE)
+    bench.open()
+    eventually(lambda: (cluster.get("pods", POD) or {}).get("metadata", {}).get("deletionTimestamp"))
+    assert (cluster.get("pods", "theirs") or {})["metadata"].get("deletionTimestamp") is None
+
+
+def test_an_unreachable_cluster_is_said_with_its_address(cluster: StandinCluster, bench: PodBench) -> None:
+    bench.close()
+    cluster.stop()
+    with pytest.raises(UnavailableError, match=f"127.0.0.1:{cluster.port}"):
+        bench.open()
+    cluster.start()
+    bench.open()
+
+
+def test_all_nodes_are_taken_where_the_configuration_says_so(cluster: StandinCluster, bench: PodBench) -> None:
+    cluster.add_node("theirs", labels={})
+    bench.close()
+    bench.options = replace(bench.options, nodes=NodeRules(all_nodes=True))
+    bench.open()
+    assert node_of(bench, "theirs").pool == "default"

@@ -1,0 +1,222 @@
+"""The engine on a stand-in cluster: decisions become pods, and what becomes of pods is reported."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pod_bench import PodBench, eventually, start, stop
+from standin_cluster import Plain, StandinCluster, refusal
+from starlette.responses import JSONResponse
+
+from millpond.engines.kubernetes import pod_executor
+from millpond.engines.kubernetes.pod_template import PodLaunch, RoleNeeds
+from millpond.model.decisions import Suspend
+from millpond.model.events import Confirmed, Ended, Refused
+from millpond.model.reasons import Cause
+from millpond.model.states import Outcome
+from millpond.node.task.records import TaskFiles, TaskId
+
+POD = "train-abcde-1-0"
+
+
+def test_a_task_runs_as_a_pod_with_what_it_was_given(bench: PodBench, cluster: StandinCluster) -> None:
+    bench.started(nodes=["n2"], cards=2)
+    pod = bench.bound(POD)
+    (container,) = pod["spec"]["containers"]
+    env = {each["name"]: each["value"] for each in container["env"]}
+    assert pod["spec"]["nodeName"] == "n2"
+    assert pod["spec"]["schedulerName"] == "millpond"
+    assert container["command"] == ["python", "train.py"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert container["resources"]["requests"] == {"cpu": "4000m", "memory": "1024Mi", "nvidia.com/gpu": "2"}
+    assert (env["RANK"], env["WORLD_SIZE"], env["MASTER_ADDR"]) == ("0", "1", "127.0.0.1")
+    assert json.loads(pod["metadata"]["annotations"]["millpond.io/task"])["decision"] == 1
+    cluster.finish(POD)
+    ended = bench.next(Ended)
+    assert (ended.job, ended.attempt, ended.task, ended.outcome, ended.exit_code) == (
+        "train-abcde",
+        1,
+        0,
+        Outcome.SUCCESS,
+        0,
+    )
+
+
+def test_a_gang_is_bound_when_all_of_its_pods_are_made_and_finds_its_first_task_by_name(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    bench.started(nodes=["n1", "n1", "n2"])
+    writes = [each for each in cluster.requests if each.startswith("POST")]
+    first_binding = next(place for place, each in enumerate(writes) if each.endswith("/binding"))
+    assert sum(each.endswith("/pods") for each in writes[:first_binding]) == 3
+    env = {each["name"]: each["value"] for each in bench.bound("train-abcde-1-2")["spec"]["containers"][0]["env"]}
+    assert env["MASTER_ADDR"] == "train-abcde-1-0.train-abcde-1.team.svc"
+    service = cluster.get("services", "train-abcde-1")
+    assert service is not None
+    assert service["spec"]["clusterIP"] == "None"
+    assert bench.bound(POD)["spec"]["subdomain"] == "train-abcde-1"
+
+
+def test_of_a_gang_that_the_cluster_does_not_take_whole_nothing_remains(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    def quota(request: str, body: Plain) -> JSONResponse | None:
+        if request.endswith("/pods") and body.get("metadata", {}).get("name") == "train-abcde-1-1":
+            return refusal(403, "Forbidden", "exceeded quota: cards, used: nvidia.com/gpu=8")
+        return None
+
+    cluster.refuses = quota
+    bench.engine.apply([start(1, nodes=["n1", "n2"])])
+    refused = bench.next(Refused)
+    assert refused.decision == 1
+    assert "exceeded quota" in refused.reason
+    assert not refused.device_fault
+    assert cluster.names("pods") == []
+    assert not any(each.endswith("/binding") for each in cluster.requests)
+
+
+def test_a_node_that_goes_while_a_pod_is_bound_to_it_is_to_blame_and_not_the_job(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    cluster.refuses = lambda request, _: (
+        refusal(404, "NotFound", 'nodes "n1" not found') if request.endswith("binding") else None
+    )
+    bench.engine.apply([start(1)])
+    refused = bench.next(Refused)
+    assert refused.device_fault
+    assert cluster.names("pods") == []
+
+
+def test_what_a_kubelet_turns_away_is_tried_elsewhere(bench: PodBench, cluster: StandinCluster) -> None:
+    bench.engine.apply([start(1)])
+    bench.bound(POD)
+    cluster.set_state(POD, "Failed", {}, "OutOfnvidia.com/gpu", "Pod was rejected: not enough cards")
+    refused = bench.next(Refused)
+    assert refused.device_fault
+    assert "OutOfnvidia.com/gpu" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"waiting": {"reason": "InvalidImageName", "message": "couldn't parse"}}, "couldn't parse"),
+        ({"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}}, "no such file"),
+    ],
+)
+def test_what_can_never_run_is_refused_with_the_kubelets_words(
+    bench: PodBench, cluster: StandinCluster, state: Plain, words: str
+) -> None:
+    bench.engine.apply([start(1)])
+    bench.bound(POD)
+    cluster.set_state(POD, "Pending", state)
+    eventually(lambda: (cluster.get("pods", POD) or {}).get("metadata", {}).get("deletionTimestamp"))
+    cluster.remove("pods", POD)
+    refused = bench.next(Refused)
+    assert words in refused.reason
+    assert not refused.device_fault
+
+
+def test_an_image_that_does_not_come_is_waited_for_a_while(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_executor, "PULL_PATIENCE_S", 0.1)
+    bench.engine.apply([start(1)])
+    bench.bound(POD)
+    cluster.set_state(POD, "Pending", {"waiting": {"reason": "ErrImagePull", "message": "registry: no route"}})
+    cluster.set_state(POD, "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "registry: no route"}})
+    eventually(lambda: (cluster.get("pods", POD) or {}).get("metadata", {}).get("deletionTimestamp"))
+    cluster.remove("pods", POD)
+    assert "registry: no route" in bench.next(Refused).reason
+
+
+def test_a_stopped_task_has_its_grace_and_keeps_what_it_saved(bench: PodBench, cluster: StandinCluster) -> None:
+    bench.launch = PodLaunch("i:1", {"worker": RoleNeeds("train", 1000, 0)}, notice_signal="SIGUSR1", grace_s=60.0)
+    bench.started()
+    hook = bench.bound(POD)["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1]
+    assert hook.startswith("kill -USR1 1;")
+    bench.engine.apply([stop(2, grace_s=45.0)])
+    assert bench.next(Confirmed).decision == 2
+    meta = eventually(
+        lambda: (cluster.get("pods", POD) or {})["metadata"].get("deletionTimestamp") and cluster.get("pods", POD)
+    )
+    assert meta["metadata"]["deletionGracePeriodSeconds"] == 45
+    cluster.finish(POD, 0)
+    cluster.remove("pods", POD)
+    ended = bench.next(Ended)
+    assert ended.outcome is Outcome.STOPPED
+    assert ended.service_s is not None
+    assert ended.service_s > 0
+
+
+def test_a_task_that_is_killed_after_its_grace_keeps_nothing(bench: PodBench, cluster: StandinCluster) -> None:
+    bench.launch = PodLaunch("i:1", {"worker": RoleNeeds("train", 1000, 0)}, notice_signal="SIGUSR1")
+    bench.started()
+    bench.engine.apply([stop(2)])
+    bench.next(Confirmed)
+    cluster.finish(POD, 137, "Error")
+    ended = bench.next(Ended)
+    assert (ended.outcome, ended.service_s) == (Outcome.STOPPED, None)
+    assert "killed" in ended.detail
+
+
+def test_a_start_that_is_stopped_before_it_runs_is_given_up(bench: PodBench, cluster: StandinCluster) -> None:
+    bench.engine.apply([start(1)])
+    bench.bound(POD)
+    bench.engine.apply([stop(2)])
+    eventually(lambda: (cluster.get("pods", POD) or {}).get("metadata", {}).get("deletionTimestamp"))
+    cluster.remove("pods", POD)
+    assert bench.next(Refused).decision == 1
+    assert bench.next(Confirmed).decision == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "outcome"),
+    [(3, "Error", Outcome.USER_ERROR), (137, "OOMKilled", Outcome.OUT_OF_MEMORY), (0, "Completed", Outcome.SUCCESS)],
+)
+def test_how_a_program_ended_decides_what_its_end_counts_as(
+    bench: PodBench, cluster: StandinCluster, code: int, reason: str, outcome: Outcome
+) -> None:
+    bench.started()
+    cluster.finish(POD, code, reason)
+    assert bench.next(Ended).outcome is outcome
+
+
+def test_a_pod_that_others_delete_or_evict_counts_as_a_lost_node(bench: PodBench, cluster: StandinCluster) -> None:
+    bench.started()
+    cluster.remove("pods", POD)
+    assert bench.next(Ended).outcome is Outcome.NODE_LOST
+    bench.started(2, job="other-abcde")
+    cluster.set_state("other-abcde-1-0", "Failed", {}, "Evicted", "the node was low on memory")
+    ended = bench.next(Ended)
+    assert ended.outcome is Outcome.NODE_LOST
+    assert "low on memory" in ended.detail
+
+
+def test_the_output_of_a_pod_is_copied_before_its_end_is_reported(bench: PodBench, cluster: StandinCluster) -> None:
+    cluster.logs[POD] = ["2026-11-24T10:00:01.5Z one\n", "2026-11-24T10:00:01.5Z two\n"]
+    bench.started()
+    files = TaskFiles.of(bench.folder / "state", TaskId("train-abcde", 1, 0))
+    eventually(lambda: files.log.exists() and files.log.read_text() == "one\ntwo\n")
+    cluster.logs[POD] += ["2026-11-24T10:00:01.5Z three\n", "2026-11-24T10:00:02Z four"]
+    cluster.finish(POD)
+    bench.next(Ended)
+    assert files.log.read_text() == "one\ntwo\nthree\nfour"
+
+
+def test_the_values_of_secrets_are_not_in_the_pods_text(bench: PodBench, cluster: StandinCluster) -> None:
+    needs = {"worker": RoleNeeds("train", 1000, 0)}
+    bench.launch = PodLaunch("i:1", needs, {"VISIBLE": "yes"}, {"HF_TOKEN": "hf_very_secret"})
+    bench.started()
+    assert "hf_very_secret" not in json.dumps(bench.bound(POD))
+    secret = cluster.get("secrets", "train-abcde-1")
+    assert secret is not None
+    assert secret["stringData"] == {"HF_TOKEN": "hf_very_secret"}
+
+
+def test_suspension_is_refused_with_the_reason(bench: PodBench) -> None:
+    bench.started()
+    bench.engine.apply([Suspend(2, "train-abcde", 1, Cause.SUSPEND_REQUESTED)])
+    refused = bench.next(Refused)
+    assert refused.decision == 2
+    assert "neither suspended nor moved" in refused.reason
