@@ -33,7 +33,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 Shared: TypeAlias = "Secret | Service"
 
 
-class RefusedError(Exception):
+class ClusterRefusedError(Exception):
     """The cluster does not do it, and asking again would not help."""
 
     def __init__(self, refusal: Refusal) -> None:
@@ -61,7 +61,7 @@ class ClusterApi:
         """Make what belongs to all pods of a run; it may exist.
 
         Raises:
-            RefusedError: the cluster does not take it.
+            ClusterRefusedError: the cluster does not take it.
         """
         kind = type(item).__name__.lower()
         try:
@@ -74,7 +74,7 @@ class ClusterApi:
         """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.
 
         Raises:
-            RefusedError: the cluster does not take it.
+            ClusterRefusedError: the cluster does not take it.
         """
         try:
             await self._asked("POST", "pods", pod)
@@ -83,13 +83,13 @@ class ClusterApi:
                 raise _refused("the cluster does not take its pod", error) from error
             there = await self.find_pod(mark.pod)
             if there is None or TaskMark.of(there.metadata.annotations) != mark:
-                raise RefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
+                raise ClusterRefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
 
     async def bind(self, pod: str, node: str) -> None:
         """Bind a pod to a node; one that is bound there already is left alone.
 
         Raises:
-            RefusedError: it is gone, or bound elsewhere.
+            ClusterRefusedError: it is gone, or bound elsewhere.
         """
         target = ObjectReference(apiVersion="v1", kind="Node", name=node)
         binding = Binding(metadata=ObjectMeta(name=pod, namespace=self._namespace), target=target)
@@ -98,10 +98,10 @@ class ClusterApi:
         except StatusError as error:
             there = await self.find_pod(pod)
             if there is None:
-                raise RefusedError(Refusal(f"pod {pod} was deleted before it was bound", True)) from error
+                raise ClusterRefusedError(Refusal(f"pod {pod} was deleted before it was bound", True)) from error
             if there.spec.node_name != node:
                 refusal = _refused(f"pod {pod} cannot be bound to node {node}", error).refusal
-                raise RefusedError(Refusal(refusal.reason, True)) from error
+                raise ClusterRefusedError(Refusal(refusal.reason, True)) from error
 
     async def find_pod(self, name: str) -> PodObject | None:
         """A pod as it is at this moment; None where there is none."""
@@ -170,6 +170,6 @@ def _status_of(answer: httpx2.Response) -> StatusObject:
     return status if status.code else StatusObject(answer.status_code, status.reason, status.message)
 
 
-def _refused(what: str, error: StatusError) -> RefusedError:
+def _refused(what: str, error: StatusError) -> ClusterRefusedError:
     """With the cluster's own words, which name quotas, rights and wrong fields."""
-    return RefusedError(Refusal(f"{what}: {error}", False))
+    return ClusterRefusedError(Refusal(f"{what}: {error}", False))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.engines.kubernetes.cluster_api import ClusterApi, RefusedError
+from millpond.engines.kubernetes.cluster_api import ClusterApi, ClusterRefusedError
 from millpond.engines.kubernetes.log_copies import LogCopies
 from millpond.engines.kubernetes.objects import PodObject
 from millpond.engines.kubernetes.pod_states import (
@@ -83,7 +83,7 @@ class LivePod:
 
 
 @dataclass(slots=True)
-class PendingStart:
+class GangStart:
     """A start that is not answered.
 
     Attributes:
@@ -136,7 +136,7 @@ class PodExecutor:
         self._outbox = outbox
         self._changed = changed
         self._live: dict[str, LivePod] = {}
-        self._pending: dict[str, PendingStart] = {}
+        self._pending: dict[str, GangStart] = {}
         self._latest = 0
         self._work: set[asyncio.Task[None]] = set()
 
@@ -206,10 +206,10 @@ class PodExecutor:
 
     def _start(self, decision: Start) -> None:
         names = tuple(pod_name(TaskId(decision.job, decision.attempt, each.task)) for each in decision.placements)
-        self._pending[decision.job] = pending = PendingStart(decision, names)
+        self._pending[decision.job] = pending = GangStart(decision, names)
         self._spawn(self._make(pending))
 
-    async def _make(self, pending: PendingStart) -> None:
+    async def _make(self, pending: GangStart) -> None:
         decision, api = pending.decision, self._parts.api
         try:
             launch = await asyncio.to_thread(self._parts.launch_of, decision.job)
@@ -221,7 +221,7 @@ class PodExecutor:
                 await _all(
                     api.bind(name, placed.node) for name, placed in zip(pending.names, decision.placements, strict=True)
                 )
-        except RefusedError as error:
+        except ClusterRefusedError as error:
             pending.refusal = pending.refusal or error.refusal
         except MillpondError as error:
             pending.refusal = pending.refusal or Refusal(str(error), isinstance(error, UnavailableError))
@@ -262,14 +262,14 @@ class PodExecutor:
 
     # ---- answers of starts --------------------------------------------------------------------------------------
 
-    def _give_up(self, pending: PendingStart, refusal: Refusal) -> None:
+    def _give_up(self, pending: GangStart, refusal: Refusal) -> None:
         """Nothing of it is to remain; it is answered when that is so."""
         if pending.refusal is None:
             pending.refusal = refusal
             if not pending.is_making:
                 self._spawn(self._undo(pending))
 
-    async def _undo(self, pending: PendingStart) -> None:
+    async def _undo(self, pending: GangStart) -> None:
         await _all(self._parts.api.delete_and_wait(name) for name in pending.names)
         for name in pending.names:
             live = self._live.pop(name, None)
@@ -277,7 +277,7 @@ class PodExecutor:
                 live.copying.cancel()
         self._answer(pending, ())
 
-    def _look_at(self, pending: PendingStart) -> None:
+    def _look_at(self, pending: GangStart) -> None:
         """Answer a start if it can be answered by now."""
         is_open = self._pending.get(pending.decision.job) is pending
         if not is_open or pending.is_making or pending.refusal is not None:
@@ -287,7 +287,7 @@ class PodExecutor:
         if pending.refusal is None and all(live.phase is not PodPhase.WAITING for live in mine):
             self._answer(pending, mine)
 
-    def _look_for_trouble(self, pending: PendingStart, mine: Sequence[LivePod]) -> None:
+    def _look_for_trouble(self, pending: GangStart, mine: Sequence[LivePod]) -> None:
         troubles = [trouble for live in mine if live.pod and (trouble := start_trouble(live.pod))]
         if troubles:
             self._give_up(pending, troubles[0])
@@ -302,7 +302,7 @@ class PodExecutor:
         elif loop.time() - pending.since >= PULL_PATIENCE_S:
             self._give_up(pending, pulls[0])
 
-    def _answer(self, pending: PendingStart, mine: Sequence[LivePod]) -> None:
+    def _answer(self, pending: GangStart, mine: Sequence[LivePod]) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""
         del self._pending[pending.decision.job]
         if pending.refusal is None:
