@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.scheduling.placement.kernels import KernelSet, interpreted, kernel
+from millpond.scheduling.ordering.gittins import gittins_ranks
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.records import JobRecord
 
 FloatArray = NDArray[np.float64]
@@ -62,76 +63,6 @@ EDGES = _edges()
 BINS = len(EDGES) - 1
 
 
-@kernel
-def gittins_ranks(
-    ended: FloatArray,
-    outlived: FloatArray,
-    edges: FloatArray,
-    prior: float,
-    prior_weight: float,
-    pooled_weight: float,
-    ranks: FloatArray,
-    ends: FloatArray,
-) -> None:
-    """Fill ``ranks`` (classes, bins), seconds: the index of a job of the class that has reached the bin.
-
-    ``ended``, ``outlived``: (classes, bins) counts. ``edges``: (bins + 1,) seconds. ``ends`` (2, classes, bins)
-    receives the service after which half, and all but a tenth, of such jobs have ended.
-
-    Interpreted, Python's numbers take less than half the time of numpy's: hence ``float``.
-    """
-    classes, bins = ended.shape
-    last_edge = float(edges[bins])
-    pooled = np.empty(bins)
-    hazard = np.empty(bins)
-    for b in range(bins):
-        deaths = 0.0
-        trials = 0.0
-        for c in range(classes):
-            deaths += ended[c, b]
-            trials += ended[c, b] + outlived[c, b]
-        pooled[b] = (deaths + prior_weight * prior) / (trials + prior_weight)
-    unseen = -1
-    for c in range(classes):
-        own = 0.0
-        for b in range(bins):
-            own += ended[c, b] + outlived[c, b]
-        if own == 0.0 and unseen >= 0:  # like another of which nothing is known
-            ranks[c, :] = ranks[unseen, :]
-            ends[:, c, :] = ends[:, unseen, :]
-            continue
-        if own == 0.0:
-            unseen = c
-        for b in range(bins):
-            hazard[b] = (ended[c, b] + pooled_weight * pooled[b]) / (ended[c, b] + outlived[c, b] + pooled_weight)
-        for b in range(bins):
-            alive = 1.0
-            chance = 0.0
-            spent = 0.0
-            best = 1e30
-            half = last_edge
-            most = last_edge
-            lower = float(edges[b])
-            for e in range(b, bins):
-                ending = float(hazard[e])
-                upper = float(edges[e + 1])
-                chance += alive * ending
-                spent += alive * (upper - lower) * (1.0 - 0.5 * ending)
-                alive *= 1.0 - ending
-                lower = upper
-                if chance > 0.0:
-                    best = min(best, spent / chance)
-                if alive <= 0.5:
-                    half = min(half, upper)
-                if alive <= 0.1:
-                    most = min(most, upper)
-                if alive < 1e-4:
-                    break
-            ends[0, c, b] = half
-            ends[1, c, b] = most
-            ranks[c, b] = best
-
-
 def hazards(ended: FloatArray, outlived: FloatArray) -> FloatArray:
     """(classes, bins) chance of ending in each bin for a job that has reached it, from (classes, bins) counts."""
     deaths, trials = ended.sum(axis=0), ended.sum(axis=0) + outlived.sum(axis=0)
@@ -163,11 +94,11 @@ class SurvivalTable:
         self.ranks: list[list[float]] = ranks.tolist()
         self._end_table = ends.copy()
         self._ends: list[list[list[float]]] = ends.tolist()
-        self._fill = interpreted().call("gittins_ranks")
+        self._fill = interpreted().call(gittins_ranks.__name__)
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; results are the same."""
-        self._fill = kernels.call("gittins_ranks")
+        self._fill = kernels.call(gittins_ranks.__name__)
 
     def outlive(self, record: JobRecord, service_s: float) -> None:
         """Count the bins that the job has outlived since it was last counted."""

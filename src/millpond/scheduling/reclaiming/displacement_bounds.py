@@ -17,14 +17,12 @@ import numpy as np
 from millpond.model.workloads import Priority
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.base import cards
-from millpond.scheduling.placement.arrays import DEVICE_TOTAL, NODE_USABLE, Int64Array
-from millpond.scheduling.placement.filters import first_failure
-from millpond.scheduling.placement.kernels import KernelSet, interpreted, lean_kernel
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import Selector
-from millpond.scheduling.placement.shapes import SHAPE_DEVICES
-from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS, SLOT_SEQUENCE, FloatArray
+from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS, SLOT_SEQUENCE
 from millpond.scheduling.reclaiming.running_work import RunningWork
-from millpond.scheduling.reclaiming.victims import MOST_ROWS, line_up, shift_slot
+from millpond.scheduling.reclaiming.victims import MOST_ROWS, room_below
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
@@ -36,55 +34,6 @@ Kind = tuple[str, str, int]
 def kind_of(record: JobRecord) -> Kind:
     """The kind of a job."""
     return record.queue, record.job.pool, record.job.priority
-
-
-@lean_kernel
-def room_below(
-    nodes: Int64Array,
-    devices: Int64Array,
-    wanted: Int64Array,
-    shape: Int64Array,
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
-    node_head: Int64Array,
-    bounds: FloatArray,
-    sequence: FloatArray,
-    above: float,
-    order: Int64Array,
-) -> float:
-    """The highest bound below which work leaves that makes room for one task on some node; ``above`` if that is higher.
-
-    Args:
-        wanted: the nodes to look at.
-        bounds: (slots,) below which each leaves.
-        sequence: (slots,) breaks ties.
-        order: (MOST_ROWS,) scratch.
-
-    A node that has room already counts with the highest of its bounds, as it may be filled until one asks.
-    """
-    best = above
-    for position in range(wanted.shape[0]):
-        node = wanted[position]
-        if node >= node_head.shape[0] or nodes[NODE_USABLE, node] == 0:
-            continue
-        if nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
-            continue
-        head = node_head[node]
-        found = line_up(rows, head, bounds, 1, best, sequence, order)
-        if found == 0:
-            continue
-        released = 0
-        fits = first_failure(nodes, devices, node, shape) == 0
-        while not fits and released < found:
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[released], 1)
-            released += 1
-            fits = first_failure(nodes, devices, node, shape) == 0
-        if fits:
-            best = bounds[order[max(released - 1, 0)]]
-        for taken in range(released):
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[taken], -1)
-    return best
 
 
 @dataclass(slots=True)
