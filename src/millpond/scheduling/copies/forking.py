@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import NamedTuple
 
 from millpond.model.states import ENDED_JOBS
@@ -151,22 +150,18 @@ def _heap_of_twins(heap: Heap, jobs: dict[str, JobRecord]) -> Heap:
     return [(at, sequence, each if each.state in ENDED_JOBS else jobs[each.id]) for at, sequence, each in heap]
 
 
-@cache
-def _has_frozen() -> bool:
-    """Whether the process keeps objects from the collector. Asked once: the answer comes from counting them all."""
-    return gc.get_freeze_count() > 0
-
-
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """All that is made is kept: to look for garbage among it, meanwhile or soon, would take as long as to make it."""
+    """All that is made is kept: to look for garbage among it, meanwhile or soon, would take as long as to make it.
+
+    A process that has frozen what it had loaded gives that up, and looks at it again when it looks at all objects.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if not _has_frozen():
-            gc.freeze()
-            gc.unfreeze()  # puts all that is there among the oldest objects, without a look at them
+        gc.freeze()
+        gc.unfreeze()  # puts all that is there among the oldest objects, without a look at them
         if was_enabled:
             gc.enable()
