@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from calibration import calibration_rate
+from calibration import TARGET_RATE, calibration_rate
 from cycle_scenes import SCENES, plans
 from reporting import Table, command_line, emit, note, program, verdict
-
-TARGET_RATE = 40e6
-"""The calibration for which targets are stated."""
 
 
 @program

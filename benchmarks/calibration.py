@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 STEPS = 2_000_000
+TARGET_RATE = 40e6
+"""The calibration for which targets are stated; a speed is scaled to that before it is held against one."""
 
 
 def calibration_rate() -> float:

@@ -34,6 +34,7 @@ class Case:
 
 MURI = tuple(Case(f"muri-{number}", "muri", f"trace{number}.csv", "8x8") for number in (1, 3, 4))
 PHILLY = Case("philly", "philly", "case_3d48h_30x8.csv", "30x8")
+PHILLY_LOG = Case("philly-log", "philly", "philly_2017-09_2017-10.csv.gz", "72x8")
 CASES = (*MURI, PHILLY)
 
 

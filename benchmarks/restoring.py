@@ -1,7 +1,8 @@
 """Whether a scheduler that is restored, or forked, at random points of bursty logs decides as one that never was.
 
 The logs are those of `tests/scheduling/bursts.py`, of each kind in turn. The same logs are played again in processes
-of their own under other seeds of Python's hashes, there on compiled kernels, and have to come to the same decisions.
+of their own under other seeds of Python's hashes, there on compiled kernels, and on the compiled scheduler where
+``pond compile`` has been run, and have to come to the same decisions.
 
     python benchmarks/restoring.py [--points 1000] [--json FILE]
 """
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "scheduli
 from bursts import KINDS
 from restored import play
 
+from millpond.compilation.finder import CHOICE, is_used
 from millpond.scheduling.placement.kernels import compiled
 from reporting import Table, command_line, emit, note, program
 
@@ -38,7 +40,7 @@ def played(points: int) -> dict[str, Any]:
     for seed in count(1):
         for kind in KINDS:
             if restored >= points:
-                return {"restored": restored, "digests": digests, "apart": apart}
+                return {"restored": restored, "digests": digests, "apart": apart, "compiled": is_used()}
             try:
                 both = play(kind, seed, JOBS, SHARE, kernels)
             except AssertionError as error:
@@ -64,15 +66,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         note(f"hash seed {seed}")
         command = [sys.executable, __file__, "--alone", "--points", str(options.points)]
         environment = os.environ | {"PYTHONHASHSEED": seed}
+        if seed == HASH_SEEDS[0]:
+            environment[CHOICE] = "interpreted"
         answer = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
         runs[seed] = json.loads(answer.stdout)
     first = runs[HASH_SEEDS[0]]["digests"]
-    table = Table("hash seed", "logs", "restored or forked", "apart from its twin", "apart from the first run", texts=1)
+    table = Table("hash seed", "scheduler", "logs", "restored or forked", "apart from its twin",
+                  "apart from the first run", texts=2)  # fmt: skip
     divergences = 0
     for seed, run in runs.items():
         others = sum(first.get(log) != digest for log, digest in run["digests"].items())
         divergences += len(run["apart"]) + others
-        table.add(seed, *(f"{each:,}" for each in (len(run["digests"]), run["restored"], len(run["apart"]), others)))
+        scheduler = "compiled" if run["compiled"] else "from sources"
+        table.add(
+            seed,
+            scheduler,
+            *(f"{each:,}" for each in (len(run["digests"]), run["restored"], len(run["apart"]), others)),
+        )
     emit({"runs": runs, "divergences": divergences}, options.json, [table])
     if divergences:
         raise SystemExit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -47,6 +48,8 @@ def traces(tmp_path: Path) -> Path:
     folder.mkdir()
     for name, source in COPIES.items():
         shutil.copy(DATA / source, folder / name)
+    log = gzip.compress((DATA / "reduced.csv").read_bytes())
+    (folder / "philly_2017-09_2017-10.csv.gz").write_bytes(log)
     return tmp_path
 
 
@@ -82,7 +85,7 @@ def test_ordering_quality_prints_a_table_for_people(traces, capsys):
 def test_simulator_speed_counts_jobs_and_pods(traces, capsys):
     simulator_speed.main(["--traces", str(traces), "--runs", "1", "--json", "-"])
     rows = printed(capsys)["rows"]
-    assert [row["case"] for row in rows] == ["philly"] * 5 + ["muri-4"] * 5 + ["openb"]
+    assert [row["case"] for row in rows] == ["philly"] * 5 + ["muri-4"] * 5 + ["openb"] + ["philly-log"] * 2
     assert all(row["jobs_per_cpu_s"] > 0 for row in rows)
 
 

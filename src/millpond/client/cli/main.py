@@ -28,7 +28,7 @@ from millpond.model.errors import InconsistentStateError, MillpondError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_ALLOCATIONS = 50_000
+ALLOCATIONS = 50_000
 """Between two searches for garbage. Imports make many objects and no garbage: with Python's own threshold, a fifth of a
 command's time goes into searching."""
 
@@ -84,7 +84,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run ``pond`` and end the process with its exit code."""
-    gc.set_threshold(_ALLOCATIONS)
+    gc.set_threshold(ALLOCATIONS)
     if "_POND_COMPLETE" in os.environ:
         cli.main(prog_name="pond")
     code = _run(sys.argv[1:])
