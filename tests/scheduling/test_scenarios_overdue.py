@@ -165,7 +165,7 @@ def test_no_job_waits_longer_than_the_law_allows(seed: int, ordering: str, preem
     simulation = Simulation(world, watched)
     simulation.run()
     work = simulation.engine.works[watched_id]
-    crowding = (1 + watched.backlog_s / wide_s) ** CROWDING if preempt else 1
+    crowding = (1 + (watched.backlog_s / wide_s) ** 2) ** CROWDING if preempt else 1
     bound_s = wide_s + watched.backlog_s * crowding + COST_PART * watched.waiting * wide_s * wide / cards
     promised_s = (1 + NEXT_LOOK) * bound_s + FIRST_LOOK_S + longest_s
     assert work.first_start_at - 5 * longest_s <= promised_s + 2 * longest_s

@@ -7,8 +7,8 @@ A job is overdue once it has waited for
 and then for as long as running work was expected to need to leave room for it. The backlog is the work that waits
 beside it in its pool, in its class and above, and is not overdue, in seconds of all cards of the pool; ``jobs`` is how
 many wait there. The last term is a part of what going first costs them, as each then waits longer by the job's own
-work. Where equals displace each other the backlog counts ``(1 + backlog / length) ** CROWDING`` times: what waits there
-is long itself, and a job that went first is not displaced while it runs.
+work. Where equals displace each other the backlog counts ``(1 + (backlog / length) ** 2) ** CROWDING`` times: where it
+is large, what waits there is long itself, and a job that went first is not displaced while it runs.
 
 It is overdue at once where, while it waited, cards stood idle (``ordering.idle_time``) that could have done
 ``IDLE_PART`` of its own work and of ``IDLE_BACKLOG`` times the backlog, if it has waited for ``IDLE_LENGTH`` of its
@@ -35,7 +35,7 @@ from millpond.scheduling.tenancy.admission import admitted_tasks
 COST_PART = 0.25
 """A job waits for this part of the seconds by which its going first would delay all others together."""
 
-CROWDING = 4
+CROWDING = 2
 """How strongly, with preemption, a backlog that is large beside the job itself lets it wait."""
 
 IDLE_PART, IDLE_BACKLOG = 0.25, 2.0
@@ -126,5 +126,5 @@ def bound_s(own_s: float, work_s: float, backlog_s: float, jobs: float, *, crowd
         jobs: how many wait beside it.
         crowds: whether equals displace each other.
     """
-    crowding = (1.0 + backlog_s / own_s) ** CROWDING if crowds else 1.0
+    crowding = (1.0 + (backlog_s / own_s) ** 2) ** CROWDING if crowds else 1.0
     return own_s + backlog_s * crowding + COST_PART * jobs * work_s
