@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from millpond.model.reasons import Cause
-from millpond.model.states import TaskState
-from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.cell_placement import CellPlacer, uses_cells
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
+from millpond.scheduling.cycle.making_room import RoomMaker
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.reserved_places import ReservedPlaces
@@ -33,10 +32,6 @@ from millpond.scheduling.state import State
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.admission import (
     admitted_tasks,
-    is_guaranteed,
-    is_held_for_good,
-    is_limited_by_user,
-    limit_in_the_way,
 )
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
@@ -92,17 +87,12 @@ class AdmissionCycle:
         self._starter = starter
         self._reserved = ReservedPlaces(state)
         self._cells = CellPlacer(state, planner)
-        self._displaces = False
-        """Whether the ordering may displace running work now."""
+        self._room_maker = RoomMaker(state, planner, claims, self._reserved, self._cells)
         self._bounded = False
-        self._least_priority = float("inf")
-        self._has_background = False
         self._lending_ends: dict[str, float] = {}
         self._kept_out: dict[LineKey, KeptOff] = {}
         self._no_room: dict[RequestClass, list[KeptOff]] = {}
         """Where a request has found no room in this walk, and what kept it off nodes then; kept where that pays."""
-        self._in_vain: set[tuple[RequestClass, KeptOff]] = set()
-        """For which requests background work would leave in vain in this walk, with what keeps them off nodes."""
         self._is_long = False
         self._blocked: set[str] = set()
         self._closed: set[Group | None] = set()
@@ -211,7 +201,8 @@ class AdmissionCycle:
 
     def _displacing(self, outcome: CycleOutcome) -> tuple[int, ...]:
         """Differs when others than before may be displaced."""
-        return len(outcome.plans), *(self._planner.turns if self._displaces else ())
+        displaces = self._room_maker.departures.bounds is not None
+        return len(outcome.plans), *(self._planner.turns if displaces else ())
 
     def _block(self, record: JobRecord, standing: QueueRank) -> None:
         """7. Reserve for the first blocked job of the pool; a strict ordering lets none behind it start instead."""
@@ -227,9 +218,7 @@ class AdmissionCycle:
             return Heads(state.waiting, standing)
 
         def departures() -> Departures | None:
-            if len(outcome.plans) >= PLANS_PER_CYCLE:
-                return None
-            return Departures(self._least_priority, self._planner.bounds if self._displaces else None)
+            return self._room_maker.departures if len(outcome.plans) < PLANS_PER_CYCLE else None
 
         prospects = Prospects(state, self._placer, self._claims, standing)
         return TableHeads(state.waiting, standing, prospects, departures)
@@ -245,14 +234,9 @@ class AdmissionCycle:
     def _look_around(self) -> None:
         """What every job of this walk is held against."""
         state, claims = self._state, self._claims
-        settings = state.settings
         self._bounded = state.has_bounds
-        self._displaces = state.ordering.displaces and claims.displaced_at < state.now
-        lowest = self._lowest_class()
-        self._has_background = lowest == Priority.BACKGROUND
-        self._least_priority = lowest if settings.preempt_by_priority or self._has_background else float("inf")
+        self._room_maker.begin_walk()
         self._lending_ends = lending_ends(state)
-        self._in_vain.clear()
         self._kept_out.clear()
         self._no_room.clear()
         self._is_long = not state.waiting.are_few
@@ -260,14 +244,6 @@ class AdmissionCycle:
         self._closed.clear()
         claims.begin_walk()
         self._reserver.begin()
-
-    def _lowest_class(self) -> float:
-        """The lowest class of priority among all work that holds something; infinite when there is none."""
-        state, lowest = self._state, self._state.roster.least_priority()
-        for jobs in (state.suspended, state.kept):
-            for record in jobs.values():
-                lowest = min(lowest, float(record.job.priority))
-        return lowest
 
     def _consider(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:
         """Admit one job and place it on the trial ledger, making room for it if that is allowed and proved."""
@@ -284,7 +260,8 @@ class AdmissionCycle:
         if record.elastic or self._bounded or not record.job.preemptible:
             tasks = admitted_tasks(self._state, record)
             if not tasks:
-                return self._make_room_under_limit(record, outcome)
+                plan = self._room_maker.plan_under_limit(record) if len(outcome.plans) < PLANS_PER_CYCLE else None
+                return AdmissionVerdict.NOT_ADMITTED if plan is None else self._keep(plan, outcome)
             if self._reserved.lacks_guarantee_ahead(record, tasks):
                 return AdmissionVerdict.KEPT_OUT
         # Where its queue is owed cells, their exact cards, and who is on these leaves.
@@ -293,7 +270,7 @@ class AdmissionCycle:
             if plan is not None:
                 return self._keep(plan, outcome)
         has_room = self._may_have_room(record)
-        if not has_room and not self._might_make_room(record):
+        if not has_room and not self._room_maker.might(record):
             return AdmissionVerdict.BLOCKED  # most of those who head a line, in most walks
         placed, cause = None, Cause.BACKFILLED if record.job.pool in self._blocked else Cause.FITS
         if has_room:
@@ -306,8 +283,8 @@ class AdmissionCycle:
             # 5. Place, off the nodes that are claimed or reserved for others or close too soon.
             placed = self._place(record, tasks)
         # 6. Make room, by the least disruptive rule that allows it.
-        if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
-            plan = self._make_room(record)
+        if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._room_maker.might(record):
+            plan = self._room_maker.plan(record)
             if plan is not None:
                 return self._keep(plan, outcome)
         if placed is None:
@@ -374,37 +351,15 @@ class AdmissionCycle:
             self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
         return placed
 
-    def _make_room_under_limit(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:
-        """Take back for a job that is guaranteed its room what others have borrowed of a limit that is in its way."""
-        if len(outcome.plans) >= PLANS_PER_CYCLE or not is_guaranteed(self._state, record):
-            return AdmissionVerdict.NOT_ADMITTED
-        if is_limited_by_user(self._state, record) or is_held_for_good(self._state, record):
-            return AdmissionVerdict.NOT_ADMITTED  # no departure would help
-        if self._is_limit_being_vacated(record):
-            return AdmissionVerdict.NOT_ADMITTED
-        mask = self._mask_for_guarantee(record)
-        plan = self._cells.keep_sound(lambda: self._planner.by_guarantee(record, mask))
-        return AdmissionVerdict.NOT_ADMITTED if plan is None else self._keep(plan, outcome)
-
     def _keep(self, plan: Plan, outcome: CycleOutcome) -> AdmissionVerdict:
         """Go on with a plan that stands on the trial ledger: there is more room then, and less that could leave."""
         if plan.is_needed:
             outcome.plans.append(plan)
             self._no_room.clear()
-            self._in_vain.clear()
+            self._room_maker.note_departures()
         charge_placed(self._state, plan.record, plan.placed)
         outcome.placed.append((plan.record, plan.placed, plan.cause if plan.is_needed else Cause.FITS))
         return AdmissionVerdict.PLACED
-
-    def _is_limit_being_vacated(self, record: JobRecord) -> bool:
-        """Whether work under the limit that keeps the job out is leaving: it still counts, so no other is asked."""
-        queues = self._state.queues
-        limiting = limit_in_the_way(self._state, record)
-        return limiting is not None and any(
-            queues.is_below(other.queue, limiting.queue.name)
-            and any(task.state is TaskState.STOPPING for task in other.tasks)
-            for other in self._state.running.values()
-        )
 
     def _is_kept_off_as_much(self, record: JobRecord) -> bool:
         """Whether one of its like has found no room on the nodes open to it; only a shorter job may do better."""
@@ -417,61 +372,6 @@ class AdmissionCycle:
     def _may_have_room(self, record: JobRecord) -> bool:
         """Whether, counting free compute alone, the job might fit."""
         return record.gpu_milli <= self._state.cluster.free_gpu_milli or record.elastic
-
-    def _might_make_room(self, record: JobRecord) -> bool:
-        """A quick check whether any rule could make work leave for the job."""
-        return not record.job.is_background and (
-            self._least_priority < record.job.priority
-            or is_guaranteed(self._state, record)
-            or self._might_displace(record)
-        )
-
-    def _might_displace(self, record: JobRecord) -> bool:
-        """Whether running work that comes far enough behind the job in the ordering could leave room for it."""
-        return self._displaces and not self._planner.bounds.exclude(record, is_long=self._is_long)
-
-    def _mask_for_guarantee(self, record: JobRecord) -> NodeMask | None:
-        """(nodes,), 0 where nobody may be asked to leave for a job within its guarantee."""
-        claims = self._claims
-        mask = claims.mask(record)
-        if not self._reserved.is_used:
-            return mask
-        wider = both(claims.mask_without_reservations(record), self._state.cluster.cells.mask(record))
-        return self._reserved.mask_for_plans(record, mask, wider)
-
-    def _make_room(self, record: JobRecord) -> Plan | None:
-        """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
-        return self._cells.keep_sound(lambda: self._plan(record))
-
-    def _plan(self, record: JobRecord) -> Plan | None:
-        if self._has_background:
-            plan = self._clear_background(record)
-            if plan is not None:
-                return plan
-        if is_guaranteed(self._state, record):
-            plan = self._planner.by_guarantee(record, self._mask_for_guarantee(record))
-            if plan is not None:
-                return plan
-        if self._state.settings.preempt_by_priority and self._least_priority < record.job.priority:
-            plan = self._planner.by_priority(record, self._claims.mask(record))
-            if plan is not None:
-                return plan
-        if self._might_displace(record):
-            return self._planner.by_ordering(record, self._claims.mask(record))
-        return None
-
-    def _clear_background(self, record: JobRecord) -> Plan | None:
-        """A plan by which background work alone leaves."""
-        queues, least = self._state.queues, record.demand.least_amount
-        if least.gpu_milli > self._state.cluster.free_gpu_milli + queues.background.gpu_milli:
-            return None
-        request = record.demand, self._claims.kept_off(record)
-        if request in self._in_vain:
-            return None
-        plan = self._planner.of_background(record, self._claims.mask(record))
-        if plan is None:
-            self._in_vain.add(request)
-        return plan
 
     def _reserve(self, record: JobRecord) -> None:
         """Keep room for the first blocked job of a pool, if wanted; looked for anew whenever room has appeared.

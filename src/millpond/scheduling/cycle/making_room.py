@@ -1,0 +1,149 @@
+"""Making room for a job that has no place: which rule may have running work leave for it, the least disruptive first.
+
+Background work leaves for any other; a queue within its guarantee takes back what others borrowed; a higher class ends
+lower work; the ordering displaces equals. What may not be asked for is known before anything is searched, as far as it
+can be. ``reclaiming.plans`` makes the plan of each rule.
+"""
+
+from __future__ import annotations
+
+from millpond.model.states import TaskState
+from millpond.model.workloads import Priority
+from millpond.scheduling.cycle.cell_placement import CellPlacer
+from millpond.scheduling.cycle.claims import Claims, KeptOff, both
+from millpond.scheduling.cycle.job_placement import NodeMask
+from millpond.scheduling.cycle.prospects import Departures
+from millpond.scheduling.cycle.reserved_places import ReservedPlaces
+from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.reclaiming.plans import Planner
+from millpond.scheduling.reclaiming.searching import Plan
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import (
+    is_guaranteed,
+    is_held_for_good,
+    is_limited_by_user,
+    limit_in_the_way,
+)
+
+
+class RoomMaker:
+    """Finds plans in the walks of one state. A plan that is found stays on the trial ledger.
+
+    Attributes:
+        departures: who may leave for others at all, by class and by the ordering, in the present walk.
+    """
+
+    def __init__(
+        self, state: State, planner: Planner, claims: Claims, reserved: ReservedPlaces, cells: CellPlacer
+    ) -> None:
+        self._state = state
+        self._planner = planner
+        self._claims = claims
+        self._reserved = reserved
+        self._cells = cells
+        self.departures = Departures(float("inf"), None)
+        self._has_background = False
+        self._is_long = False
+        self._in_vain: set[tuple[RequestClass, KeptOff]] = set()
+        """For which requests background work would leave in vain in this walk, with what keeps them off nodes."""
+
+    def begin_walk(self) -> None:
+        """See who may leave in this walk."""
+        state = self._state
+        lowest = self._lowest_class()
+        self._has_background = lowest == Priority.BACKGROUND
+        by_class = state.settings.preempt_by_priority or self._has_background
+        displaces = state.ordering.displaces and self._claims.displaced_at < state.now
+        self.departures = Departures(lowest if by_class else float("inf"), self._planner.bounds if displaces else None)
+        self._is_long = not state.waiting.are_few
+        self._in_vain.clear()
+
+    def _lowest_class(self) -> float:
+        """The lowest class of priority among all work that holds something; infinite when there is none."""
+        state, lowest = self._state, self._state.roster.least_priority()
+        for jobs in (state.suspended, state.kept):
+            for record in jobs.values():
+                lowest = min(lowest, float(record.job.priority))
+        return lowest
+
+    def note_departures(self) -> None:
+        """A plan was kept: there is more room now, and less that could leave."""
+        self._in_vain.clear()
+
+    def might(self, record: JobRecord) -> bool:
+        """A quick check whether any rule could make work leave for the job."""
+        return not record.job.is_background and (
+            self.departures.lowest_class < record.job.priority
+            or is_guaranteed(self._state, record)
+            or self._might_displace(record)
+        )
+
+    def _might_displace(self, record: JobRecord) -> bool:
+        """Whether running work that comes far enough behind the job in the ordering could leave room for it."""
+        bounds = self.departures.bounds
+        return bounds is not None and not bounds.exclude(record, is_long=self._is_long)
+
+    def plan(self, record: JobRecord) -> Plan | None:
+        """The least disruptive allowed plan that gives the job its whole place."""
+        return self._cells.keep_sound(lambda: self._by_any_rule(record))
+
+    def _by_any_rule(self, record: JobRecord) -> Plan | None:
+        if self._has_background:
+            plan = self._clear_background(record)
+            if plan is not None:
+                return plan
+        if is_guaranteed(self._state, record):
+            plan = self._planner.by_guarantee(record, self._mask_for_guarantee(record))
+            if plan is not None:
+                return plan
+        if self._state.settings.preempt_by_priority and self.departures.lowest_class < record.job.priority:
+            plan = self._planner.by_priority(record, self._claims.mask(record))
+            if plan is not None:
+                return plan
+        if self._might_displace(record):
+            return self._planner.by_ordering(record, self._claims.mask(record))
+        return None
+
+    def _clear_background(self, record: JobRecord) -> Plan | None:
+        """A plan by which background work alone leaves."""
+        queues, least = self._state.queues, record.demand.least_amount
+        if least.gpu_milli > self._state.cluster.free_gpu_milli + queues.background.gpu_milli:
+            return None
+        request = record.demand, self._claims.kept_off(record)
+        if request in self._in_vain:
+            return None
+        plan = self._planner.of_background(record, self._claims.mask(record))
+        if plan is None:
+            self._in_vain.add(request)
+        return plan
+
+    def plan_under_limit(self, record: JobRecord) -> Plan | None:
+        """For a job that is guaranteed its room: take back what others have borrowed of a limit that is in its way."""
+        if not is_guaranteed(self._state, record):
+            return None
+        if is_limited_by_user(self._state, record) or is_held_for_good(self._state, record):
+            return None  # no departure would help
+        if self._is_limit_being_vacated(record):
+            return None
+        mask = self._mask_for_guarantee(record)
+        return self._cells.keep_sound(lambda: self._planner.by_guarantee(record, mask))
+
+    def _is_limit_being_vacated(self, record: JobRecord) -> bool:
+        """Whether work under the limit that keeps the job out is leaving: it still counts, so no other is asked."""
+        queues = self._state.queues
+        limiting = limit_in_the_way(self._state, record)
+        return limiting is not None and any(
+            queues.is_below(other.queue, limiting.queue.name)
+            and any(task.state is TaskState.STOPPING for task in other.tasks)
+            for other in self._state.running.values()
+        )
+
+    def _mask_for_guarantee(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where nobody may be asked to leave for a job within its guarantee."""
+        claims = self._claims
+        mask = claims.mask(record)
+        if not self._reserved.is_used:
+            return mask
+        wider = both(claims.mask_without_reservations(record), self._state.cluster.cells.mask(record))
+        return self._reserved.mask_for_plans(record, mask, wider)
