@@ -69,6 +69,19 @@ def test_cards_of_own_pods_are_not_those_that_others_use(cluster: StandinCluster
     assert [device.health is DeviceHealth.OK for device in node.devices] == [True, True] + 6 * [False]
 
 
+def test_a_node_whose_label_is_taken_away_is_closed_until_what_runs_there_has_ended(
+    cluster: StandinCluster, bench: PodBench
+) -> None:
+    bench.started()
+    cluster.add_node("n1", labels={})
+    closed = bench.next(NodeJoined).node
+    assert not closed.schedulable
+    assert "millpond.io/pool" in closed.unschedulable_reason
+    cluster.finish(POD)
+    assert bench.next(Ended).outcome is Outcome.SUCCESS
+    assert bench.next(NodeLost).node == "n1"
+
+
 def test_a_cordon_and_a_silent_kubelet_close_a_node(cluster: StandinCluster, bench: PodBench) -> None:
     cluster.add_node("n1", unschedulable=True)
     closed = bench.next(NodeJoined).node
@@ -188,7 +201,9 @@ def test_a_pod_of_ours_that_the_core_does_not_know_is_ended_and_those_of_others_
     bench.started()
     bench.close()
     cluster.put("pods", "theirs", foreign_pod(1), NAMESPACE)
+    cluster.put("secrets", "train-abcde-1", {}, NAMESPACE)
     bench.open()
+    eventually(lambda: cluster.names("secrets") == [])
     eventually(lambda: (cluster.get("pods", POD) or {}).get("metadata", {}).get("deletionTimestamp"))
     assert (cluster.get("pods", "theirs") or {})["metadata"].get("deletionTimestamp") is None
 

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 
-from millpond.engines.kubernetes.cluster_nodes import NodeRules, describe_node, is_ready, resource_of
+from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules, describe_node, is_ready, resource_of
 from millpond.engines.kubernetes.objects import NodeObject, PodObject
 from millpond.engines.kubernetes.pod_executor import PodExecutor
 from millpond.engines.kubernetes.reflector import ObjectKind, Reflector
@@ -18,6 +19,7 @@ from millpond.engines.kubernetes.resource_amounts import NOTHING, asked_by
 from millpond.engines.outbox import Outbox
 from millpond.model.nodes import Node
 
+_UNLABELLED = f"its label {POOL_LABEL} was taken away: what runs there goes on, and nothing new starts"
 LOOK_EVERY_S = 5.0
 """How often it is looked for nodes that have been silent for too long."""
 NODES = ObjectKind("/api/v1/nodes", NodeObject)
@@ -87,18 +89,27 @@ class ClusterView:
     def recount(self, name: str) -> None:
         """Describe a node anew, if it is Millpond's; reported if that has changed."""
         node = self._nodes.objects.get(f"/{name}")
-        pool = self._rules.pool_of(node) if node is not None else ""
+        pool = "" if node is None else self._rules.pool_of(node) or self._pool_until_empty(name)
         if node is None or not pool or self._is_lost(node):
             self._lose(name)
             return
-        others = [pod for pod in self._on_node[name].values() if not self._executor.is_live(pod)]
+        others = [pod for pod in self._on_node[name].values() if not self._executor.pods.has(pod)]
         foreign = sum((asked_by(pod.spec) for pod in others if not pod.is_over), NOTHING)
-        held = {uuid for each in self._executor.live.values() if each.node == name for uuid in each.mark.devices}
+        held = {
+            uuid for each in self._executor.pods.by_name.values() if each.node == name for uuid in each.mark.devices
+        }
         described = describe_node(node, pool, foreign, held)
+        if not self._rules.pool_of(node):
+            described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
         if self._reported.get(name) != described:
             self._reported[name] = described
             if not self._is_listing:
                 self._outbox.joined(described)
+
+    def _pool_until_empty(self, name: str) -> str:
+        """The pool of a node whose label was taken away, for as long as something of ours runs there."""
+        runs = any(each.node == name for each in self._executor.pods.by_name.values())
+        return self._reported[name].pool if runs and name in self._reported else ""
 
     def _is_lost(self, node: NodeObject) -> bool:
         name = node.metadata.name
@@ -128,7 +139,7 @@ class ClusterView:
 
     def _pod_changed(self, pod: PodObject) -> None:
         name = pod.spec.node_name
-        if self._executor.is_own(pod):
+        if self._executor.pods.is_own(pod):
             self._executor.pod_changed(pod)
         if name:
             key = f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -139,7 +150,7 @@ class ClusterView:
 
     def _pod_deleted(self, pod: PodObject) -> None:
         name = pod.spec.node_name
-        if self._executor.is_own(pod):
+        if self._executor.pods.is_own(pod):
             self._executor.pod_deleted(pod)
         if name and self._on_node[name].pop(f"{pod.metadata.namespace}/{pod.metadata.name}", None) is not None:
             self.recount(name)

@@ -16,9 +16,10 @@ from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_
 from millpond.engines.kubernetes.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules
 from millpond.engines.kubernetes.cluster_view import ClusterView
+from millpond.engines.kubernetes.live_pods import ClusterAccount
 from millpond.engines.kubernetes.log_copies import LogCopies
 from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.pod_executor import CONFINEMENT, ExecutorParts, PodExecutor
+from millpond.engines.kubernetes.pod_executor import CONFINEMENT, PodExecutor, StartSources
 from millpond.engines.kubernetes.pod_template import PodLaunch, PodRules, TaskMark
 from millpond.engines.outbox import Outbox
 from millpond.model.decisions import Decision
@@ -92,17 +93,12 @@ class KubernetesEngine:
         rules = PodRules(
             self.namespace, self._options.servers[0], self._options.service_account, self._options.pull_secrets
         )
-        parts = ExecutorParts(
-            ClusterApi(self._http, self.namespace),
-            LogCopies(self._http, self.namespace),
-            rules,
-            self._state_dir,
-            self._launch_of,
-            lambda: self._view.resources,
-            lambda name: self._view.pod(self.namespace, name),
-            frozenset(self._options.servers),
+        api, logs = ClusterApi(self._http, self.namespace), LogCopies(self._http, self.namespace)
+        account = ClusterAccount(api, logs, rules, self._state_dir, frozenset(self._options.servers))
+        sources = StartSources(
+            self._launch_of, lambda: self._view.resources, lambda name: self._view.pod(self.namespace, name)
         )
-        self._executor = PodExecutor(parts, self._outbox, lambda node: self._view.recount(node))
+        self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._view = ClusterView(
             self._http, self._options.nodes, self._executor, self._outbox, self._options.node_timeout_s
         )
@@ -155,7 +151,7 @@ class KubernetesEngine:
         return Inventory(self._view.nodes, observed)
 
     def _own_pods(self) -> list[PodObject]:
-        return [pod for pod in self._view.pods if self._executor.is_own(pod)]
+        return [pod for pod in self._view.pods if self._executor.pods.is_own(pod)]
 
     @property
     def running(self) -> tuple[RunRecord, ...]:

@@ -8,78 +8,30 @@ the job ends the start.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-from millpond.engines.kubernetes.cluster_api import ClusterApi, ClusterRefusedError
-from millpond.engines.kubernetes.log_copies import LogCopies
+from lightkube.models.core_v1 import Pod
+
+from millpond.engines.kubernetes.cluster_api import ClusterRefusedError
+from millpond.engines.kubernetes.live_pods import ClusterAccount, LivePod, LivePods
 from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.pod_states import (
-    PodPhase,
-    StopNotice,
-    phase_of,
-    pull_trouble,
-    start_trouble,
-    verdict_on,
-)
-from millpond.engines.kubernetes.pod_template import (
-    SERVER_LABEL,
-    PodLaunch,
-    PodRules,
-    RunObjects,
-    TaskMark,
-    pod_name,
-    run_name,
-    run_objects,
-)
+from millpond.engines.kubernetes.pod_states import PodPhase, pull_trouble, start_trouble
+from millpond.engines.kubernetes.pod_template import PodLaunch, RunObjects, TaskMark, pod_name, run_objects
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.states import Outcome
-from millpond.node.task.records import TaskFiles, TaskId
+from millpond.node.task.records import TaskId
 
 NEVER_STARTED: Final = EndVerdict(Outcome.NODE_LOST, None, "the cluster has no pod of it")
 PULL_PATIENCE_S: Final = 60.0
 """A start is given up when an image could not be pulled for so long."""
-LOG_PATIENCE_S: Final = 10.0
-"""The end of a task is reported so long after it at the latest, whether or not its whole output was copied."""
-KEEP_ENDED_S: Final = 600.0
-"""Pods that have ended are deleted after so long; by then their ends are stored."""
-_STRAY_GRACE_S: Final = 10.0
 _STOPPED_EARLY: Final = Refusal("it was stopped before it ran", False)
 CONFINEMENT: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
-
-
-@dataclass(slots=True)
-class LivePod:
-    """A task of ours that has not come to its end.
-
-    Attributes:
-        mark: what its pod says of it.
-        pod: as the cluster has it; None until it is made.
-        saves: its job saves its work on notice.
-        stop: the decision to end it.
-        copying: copies its output.
-        finishing: its end is on its way.
-    """
-
-    mark: TaskMark
-    node: str
-    saves: bool = False
-    pod: PodObject | None = None
-    stop: StopNotice | None = None
-    copying: asyncio.Task[None] | None = None
-    finishing: bool = False
-
-    @property
-    def phase(self) -> PodPhase:
-        """How far its program has come."""
-        return PodPhase.WAITING if self.pod is None else phase_of(self.pod)
 
 
 @dataclass(slots=True)
@@ -103,56 +55,38 @@ class GangStart:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorParts:
-    """What the executor works with.
+class StartSources:
+    """What starts are made of.
 
     Attributes:
         launch_of: how the tasks of a job are made into pods; raises a MillpondError when it does not know. It is
             called on threads of its own.
         resources: the extended resource of each device, by its UUID.
         find: a pod of the namespace by its name, as far as the cluster was seen.
-        servers: identities of the servers whose pods are its own.
     """
 
-    api: ClusterApi
-    logs: LogCopies
-    rules: PodRules
-    state_dir: Path
     launch_of: Callable[[str], PodLaunch]
     resources: Callable[[], Mapping[str, str]]
     find: Callable[[str], PodObject | None]
-    servers: frozenset[str]
 
 
 class PodExecutor:
-    """All pods of this server.
+    """Carries out what the core decides.
 
     Args:
         changed: called with the name of a node whose pods have become ours, or no longer are.
     """
 
-    def __init__(self, parts: ExecutorParts, outbox: Outbox, changed: Callable[[str], None]) -> None:
-        self._parts = parts
+    def __init__(
+        self, account: ClusterAccount, sources: StartSources, outbox: Outbox, changed: Callable[[str], None]
+    ) -> None:
+        self.pods = LivePods(account, outbox, changed)
+        self._account = account
+        self._sources = sources
         self._outbox = outbox
         self._changed = changed
-        self._live: dict[str, LivePod] = {}
         self._pending: dict[str, GangStart] = {}
         self._latest = 0
-        self._work: set[asyncio.Task[None]] = set()
-
-    @property
-    def live(self) -> Mapping[str, LivePod]:
-        """Tasks that have not come to their ends, by the names of their pods."""
-        return self._live
-
-    def is_own(self, pod: PodObject) -> bool:
-        """Whether this server made it, or one in whose place it goes on."""
-        is_ours = pod.metadata.labels.get(SERVER_LABEL) in self._parts.servers
-        return is_ours and pod.metadata.namespace == self._parts.rules.namespace
-
-    def is_live(self, pod: PodObject) -> bool:
-        """Whether it is of a task that the core knows of and that has not ended."""
-        return self.is_own(pod) and pod.metadata.name in self._live
 
     # ---- decisions ----------------------------------------------------------------------------------------------
 
@@ -172,15 +106,18 @@ class PodExecutor:
         """
         starts = (decision for decision in unanswered if isinstance(decision, Start))
         starting = {TaskId(start.job, start.attempt, placed.task) for start in starts for placed in start.placements}
-        found = {mark.id: pod for pod in pods if self.is_own(pod) and (mark := TaskMark.of(pod.metadata.annotations))}
+        marked = ((pod, TaskMark.of(pod.metadata.annotations)) for pod in pods if self.pods.is_own(pod))
+        found = {mark.id: (pod, mark) for pod, mark in marked if mark is not None}
         for task in expected - starting:
             if task in found:
-                self._attach(found[task])
+                pod, mark = found[task]
+                self.pods.attach(pod, mark)
+                self.pod_changed(pod)
             else:
                 self._outbox.ended(task, NEVER_STARTED)
-        for task, pod in found.items():
+        for task, (_, mark) in found.items():
             if task not in expected and task not in starting:
-                self._remove(pod)
+                self.pods.remove(mark)
         for decision in unanswered:
             self._latest = max(self._latest, decision.id)
             self._dispatch(decision)
@@ -207,16 +144,16 @@ class PodExecutor:
     def _start(self, decision: Start) -> None:
         names = tuple(pod_name(TaskId(decision.job, decision.attempt, each.task)) for each in decision.placements)
         self._pending[decision.job] = pending = GangStart(decision, names)
-        self._spawn(self._make(pending))
+        self.pods.spawn(self._make(pending))
 
     async def _make(self, pending: GangStart) -> None:
-        decision, api = pending.decision, self._parts.api
+        decision, api = pending.decision, self._account.api
         try:
-            launch = await asyncio.to_thread(self._parts.launch_of, decision.job)
+            launch = await asyncio.to_thread(self._sources.launch_of, decision.job)
             made = self._objects(decision, launch)
             if pending.refusal is None:
                 await _all(api.make_shared(item) for item in made.shared)
-                await _all(self._make_pod(pod) for pod in made.pods)
+                await _all(api.make_pod(pod, _mark_of(pod)) for pod in made.pods)
             if pending.refusal is None:
                 await _all(
                     api.bind(name, placed.node) for name, placed in zip(pending.names, decision.placements, strict=True)
@@ -231,34 +168,22 @@ class PodExecutor:
         else:
             await self._undo(pending)
 
-    async def _make_pod(self, pod: Any) -> None:
-        mark = TaskMark.of(pod.metadata.annotations)
-        assert mark is not None
-        await self._parts.api.make_pod(pod, mark)
-
-    def _objects(self, decision: Start, launch: PodLaunch) -> RunObjects:
-        tasks = [placed.task for placed in decision.placements]
-        tasks += [live.mark.task for live in self._of_run(decision.job, decision.attempt)]
-        parts = self._parts
-        made = run_objects(decision, launch, parts.rules, max(tasks) + 1, parts.resources())
-        for name, pod, placed in zip(self._pending[decision.job].names, made.pods, decision.placements, strict=True):
-            mark = TaskMark.of(pod.metadata.annotations or {}) if pod.metadata else None
-            assert mark is not None
-            self._live[name] = LivePod(mark, placed.node, bool(launch.notice_signal))
-            if (known := parts.find(name)) is not None:  # an earlier engine made it
+    def _objects(self, start: Start, launch: PodLaunch) -> RunObjects:
+        tasks = [placed.task for placed in start.placements]
+        tasks += [live.mark.task for live in self.pods.of_run(start.job, start.attempt)]
+        made = run_objects(start, launch, self._account.rules, max(tasks) + 1, self._sources.resources())
+        for pod, placed in zip(made.pods, start.placements, strict=True):
+            mark = _mark_of(pod)
+            self.pods.enter(LivePod(mark, placed.node))
+            if (known := self._sources.find(mark.pod)) is not None:  # an earlier engine made it
                 self.pod_changed(known)
         return made
 
     def _stop(self, decision: Stop) -> None:
-        for live in self._of_run(decision.job, decision.attempt):
+        for live in self.pods.of_run(decision.job, decision.attempt):
             if not decision.tasks or live.mark.task in decision.tasks:
-                self._end(live, decision.grace_s)
+                self.pods.end(live, decision.grace_s)
         self._outbox.confirm(decision)
-
-    def _end(self, live: LivePod, grace_s: float) -> None:
-        at = live.stop.at if live.stop is not None else time.time()
-        live.stop = StopNotice(at, grace_s)
-        self._spawn(self._parts.api.delete_pod(live.mark.pod, grace_s))
 
     # ---- answers of starts --------------------------------------------------------------------------------------
 
@@ -267,14 +192,12 @@ class PodExecutor:
         if pending.refusal is None:
             pending.refusal = refusal
             if not pending.is_making:
-                self._spawn(self._undo(pending))
+                self.pods.spawn(self._undo(pending))
 
     async def _undo(self, pending: GangStart) -> None:
-        await _all(self._parts.api.delete_and_wait(name) for name in pending.names)
+        await _all(self._account.api.delete_and_wait(name) for name in pending.names)
         for name in pending.names:
-            live = self._live.pop(name, None)
-            if live is not None and live.copying is not None:
-                live.copying.cancel()
+            self.pods.drop(name)
         self._answer(pending, ())
 
     def _look_at(self, pending: GangStart) -> None:
@@ -282,7 +205,7 @@ class PodExecutor:
         is_open = self._pending.get(pending.decision.job) is pending
         if not is_open or pending.is_making or pending.refusal is not None:
             return
-        mine = [self._live[name] for name in pending.names]
+        mine = [self.pods.by_name[name] for name in pending.names]
         self._look_for_trouble(pending, mine)
         if pending.refusal is None and all(live.phase is not PodPhase.WAITING for live in mine):
             self._answer(pending, mine)
@@ -309,10 +232,10 @@ class PodExecutor:
             self._outbox.confirm(pending.decision, CONFINEMENT)
             for live in mine:
                 if live.phase is PodPhase.OVER:
-                    self._finish(live)
+                    self.pods.finish(live)
         else:
             self._outbox.refuse(pending.decision, pending.refusal)
-            self._forget_run(pending.decision.job, pending.decision.attempt)
+            self.pods.forget_run(pending.decision.job, pending.decision.attempt)
         for placed in pending.decision.placements:
             self._changed(placed.node)
         for decision in pending.deferred:
@@ -322,97 +245,45 @@ class PodExecutor:
 
     def pod_changed(self, pod: PodObject) -> None:
         """A pod of ours is there, or has changed."""
-        live = self._live.get(pod.metadata.name)
-        if live is None or TaskMark.of(pod.metadata.annotations) != live.mark:
+        live = self.pods.update(pod)
+        if live is None:
             return
-        live.pod = pod
-        if live.copying is None and live.phase is not PodPhase.WAITING and start_trouble(pod) is None:
-            files = TaskFiles.of(self._parts.state_dir, live.mark.id)
-            live.copying = asyncio.get_running_loop().create_task(
-                self._parts.logs.copy(pod.metadata.name, files, lambda: live.finishing or live.phase is PodPhase.OVER)
-            )
-        pending = self._pending.get(live.mark.job)
-        if pending is not None and pod.metadata.name in pending.names:
+        pending = self._start_of(live)
+        if pending is not None:
             self._look_at(pending)
         elif live.phase is PodPhase.OVER:
-            self._finish(live)
+            self.pods.finish(live)
 
     def pod_deleted(self, pod: PodObject) -> None:
         """A pod of ours is gone from the cluster."""
-        name = pod.metadata.name
-        live = self._live.get(name)
-        if live is None or TaskMark.of(pod.metadata.annotations) != live.mark:
+        live = self.pods.update(pod)
+        if live is None:
             return
-        pending = self._pending.get(live.mark.job)
-        if pending is not None and name in pending.names:
-            self._give_up(pending, Refusal(f"pod {name} was deleted while it was being started", True))
-            return
-        live.pod = pod
-        self._finish(live)
+        pending = self._start_of(live)
+        if pending is not None:
+            self._give_up(pending, Refusal(f"pod {live.mark.pod} was deleted while it was being started", True))
+        else:
+            self.pods.finish(live)
 
     def node_lost(self, node: str) -> None:
-        """The core counts what ran there as ended; what is left of it in the cluster is to end."""
-        for name, live in list(self._live.items()):
-            pending = self._pending.get(live.mark.job)
-            if live.node != node:
-                continue
-            if pending is not None and name in pending.names:
+        """The core counts what ran there as ended."""
+        for live in [each for each in self.pods.by_name.values() if each.node == node]:
+            pending = self._start_of(live)
+            if pending is not None:
                 self._give_up(pending, Refusal(f"node {node} was lost", True))
             else:
-                self._drop(live)
-                self._spawn(self._parts.api.delete_pod(name, _STRAY_GRACE_S))
+                self.pods.abandon(live)
 
-    def _attach(self, pod: PodObject) -> None:
-        mark = TaskMark.of(pod.metadata.annotations)
-        assert mark is not None
-        stop = StopNotice(time.time(), 0.0) if pod.metadata.deletion_timestamp is not None else None
-        self._live[pod.metadata.name] = LivePod(mark, pod.spec.node_name, pod=pod, stop=stop)
-        self.pod_changed(pod)
+    def _start_of(self, live: LivePod) -> GangStart | None:
+        """The start that a task is part of, while that is not answered."""
+        pending = self._pending.get(live.mark.job)
+        return pending if pending is not None and live.mark.pod in pending.names else None
 
-    def _finish(self, live: LivePod) -> None:
-        """Report its end, when its output is here."""
-        if not live.finishing:
-            live.finishing = True
-            self._spawn(self._report(live))
 
-    async def _report(self, live: LivePod) -> None:
-        if live.copying is not None:
-            await asyncio.wait([live.copying], timeout=LOG_PATIENCE_S)
-        if self._live.get(live.mark.pod) is not live:
-            return  # its node was lost meanwhile
-        assert live.pod is not None
-        self._drop(live)
-        self._outbox.ended(live.mark.id, verdict_on(live.pod, live.stop, live.saves))
-        self._changed(live.node)
-        await asyncio.sleep(KEEP_ENDED_S)
-        await self._parts.api.delete_pod(live.mark.pod, 0)
-        self._forget_run(live.mark.job, live.mark.attempt)
-
-    def _drop(self, live: LivePod) -> None:
-        if live.copying is not None:
-            live.copying.cancel()
-        self._live.pop(live.mark.pod, None)
-
-    def _remove(self, pod: PodObject) -> None:
-        """One that the core knows nothing of: it counts as free what this one has."""
-        self._spawn(self._parts.api.delete_pod(pod.metadata.name, _STRAY_GRACE_S))
-
-    def _forget_run(self, job: str, attempt: int) -> None:
-        if not any(self._of_run(job, attempt)):
-            self._spawn(self._parts.api.delete_shared(run_name(job, attempt)))
-
-    def _of_run(self, job: str, attempt: int) -> Iterator[LivePod]:
-        return (each for each in list(self._live.values()) if (each.mark.job, each.mark.attempt) == (job, attempt))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._outbox.fail(error)
+def _mark_of(pod: Pod) -> TaskMark:
+    mark = TaskMark.of((pod.metadata.annotations if pod.metadata else None) or {})
+    assert mark is not None, "every pod that is made has one"
+    return mark
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -50,6 +50,7 @@ class TaskMark:
     Attributes:
         decision: the one that started it.
         devices: UUIDs of what it was given.
+        saves: its job saves its work on notice.
     """
 
     job: str
@@ -58,6 +59,7 @@ class TaskMark:
     decision: int
     role: str
     devices: tuple[str, ...] = ()
+    saves: bool = False
 
     @property
     def id(self) -> TaskId:
@@ -197,7 +199,7 @@ def _pod(
 ) -> Pod:
     task, run = TaskId(start.job, start.attempt, placed.task), run_name(start.job, start.attempt)
     devices = tuple(grant.device for grant in placed.grants)
-    mark = TaskMark(start.job, start.attempt, placed.task, start.id, placed.role, devices)
+    mark = TaskMark(start.job, start.attempt, placed.task, start.id, placed.role, devices, bool(launch.notice_signal))
     needs = launch.roles[placed.role]
     command = ["/bin/sh", "-c", needs.command] if isinstance(needs.command, str) else list(needs.command)
     container = Container(

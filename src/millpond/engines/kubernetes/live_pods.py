@@ -1,0 +1,179 @@
+"""The tasks of this server that have pods, from the moment these are made until their ends are reported."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from millpond.engines.kubernetes.cluster_api import ClusterApi
+from millpond.engines.kubernetes.log_copies import LogCopies
+from millpond.engines.kubernetes.objects import PodObject
+from millpond.engines.kubernetes.pod_states import PodPhase, StopNotice, phase_of, start_trouble, verdict_on
+from millpond.engines.kubernetes.pod_template import SERVER_LABEL, PodRules, TaskMark, run_name
+from millpond.engines.outbox import Outbox
+from millpond.node.task.records import TaskFiles
+
+LOG_PATIENCE_S: Final = 10.0
+"""The end of a task is reported so long after it at the latest, whether or not its whole output was copied."""
+KEEP_ENDED_S: Final = 600.0
+"""Pods that have ended are deleted after so long; by then their ends are stored."""
+_STRAY_GRACE_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class LivePod:
+    """A task of ours that has not come to its end.
+
+    Attributes:
+        mark: what its pod says of it.
+        pod: as the cluster has it; None until it is made.
+        stop: the decision to end it.
+        copying: copies its output.
+        finishing: its end is on its way.
+    """
+
+    mark: TaskMark
+    node: str
+    pod: PodObject | None = None
+    stop: StopNotice | None = None
+    copying: asyncio.Task[None] | None = None
+    finishing: bool = False
+
+    @property
+    def phase(self) -> PodPhase:
+        """How far its program has come."""
+        return PodPhase.WAITING if self.pod is None else phase_of(self.pod)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccount:
+    """This server in a cluster.
+
+    Attributes:
+        state_dir: where the output of pods is copied to.
+        servers: identities of the servers whose pods are its own.
+    """
+
+    api: ClusterApi
+    logs: LogCopies
+    rules: PodRules
+    state_dir: Path
+    servers: frozenset[str]
+
+
+class LivePods:
+    """All of them. Lives on the engine's loop.
+
+    Args:
+        changed: called with the name of a node whose pods have become ours, or no longer are.
+    """
+
+    def __init__(self, account: ClusterAccount, outbox: Outbox, changed: Callable[[str], None]) -> None:
+        self._account = account
+        self._outbox = outbox
+        self._changed = changed
+        self._live: dict[str, LivePod] = {}
+        self._work: set[asyncio.Task[None]] = set()
+
+    @property
+    def by_name(self) -> Mapping[str, LivePod]:
+        """By the names of their pods."""
+        return self._live
+
+    def is_own(self, pod: PodObject) -> bool:
+        """Whether this server made a pod, or one in whose place it goes on."""
+        is_ours = pod.metadata.labels.get(SERVER_LABEL) in self._account.servers
+        return is_ours and pod.metadata.namespace == self._account.rules.namespace
+
+    def has(self, pod: PodObject) -> bool:
+        """Whether a pod is of a task that the core knows of and that has not ended."""
+        return self.is_own(pod) and pod.metadata.name in self._live
+
+    def of_run(self, job: str, attempt: int) -> Iterator[LivePod]:
+        """The tasks of one run of a job."""
+        return (each for each in list(self._live.values()) if (each.mark.job, each.mark.attempt) == (job, attempt))
+
+    def enter(self, live: LivePod) -> None:
+        """A pod is about to be made, or was found."""
+        self._live[live.mark.pod] = live
+
+    def attach(self, pod: PodObject, mark: TaskMark) -> LivePod:
+        """Go on with a pod that an earlier engine made."""
+        stop = StopNotice(time.time(), 0.0) if pod.metadata.deletion_timestamp is not None else None
+        live = LivePod(mark, pod.spec.node_name, stop=stop)
+        self.enter(live)
+        return live
+
+    def update(self, pod: PodObject) -> LivePod | None:
+        """What the cluster says of a pod, and whose it is; None when it is no task of ours, or of another run."""
+        live = self._live.get(pod.metadata.name)
+        if live is None or TaskMark.of(pod.metadata.annotations) != live.mark:
+            return None
+        live.pod = pod
+        if live.copying is None and live.phase is not PodPhase.WAITING and start_trouble(pod) is None:
+            files = TaskFiles.of(self._account.state_dir, live.mark.id)
+            live.copying = asyncio.get_running_loop().create_task(
+                self._account.logs.copy(live.mark.pod, files, lambda: live.finishing or live.phase is PodPhase.OVER)
+            )
+        return live
+
+    def end(self, live: LivePod, grace_s: float) -> None:
+        """Have a task end, by a decision."""
+        at = live.stop.at if live.stop is not None else time.time()
+        live.stop = StopNotice(at, grace_s)
+        self.spawn(self._account.api.delete_pod(live.mark.pod, grace_s))
+
+    def finish(self, live: LivePod) -> None:
+        """Report the end of a task, when its output is here."""
+        if not live.finishing:
+            live.finishing = True
+            self.spawn(self._report(live))
+
+    def drop(self, name: str) -> None:
+        """A task is none of the core's any more."""
+        live = self._live.pop(name, None)
+        if live is not None and live.copying is not None:
+            live.copying.cancel()
+
+    def abandon(self, live: LivePod) -> None:
+        """The core counts a task as ended; what is left of it in the cluster is to end."""
+        self.drop(live.mark.pod)
+        self.remove(live.mark)
+
+    def remove(self, mark: TaskMark) -> None:
+        """Have a pod end that the core knows nothing of: it counts as free what that one has."""
+        self.spawn(self._account.api.delete_pod(mark.pod, _STRAY_GRACE_S))
+        self.forget_run(mark.job, mark.attempt)
+
+    def forget_run(self, job: str, attempt: int) -> None:
+        """Delete what all tasks of a run shared, if none of them is left."""
+        if not any(self.of_run(job, attempt)):
+            self.spawn(self._account.api.delete_shared(run_name(job, attempt)))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside everything else; a defect of it is the engine's."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._outbox.fail(error)
+
+    async def _report(self, live: LivePod) -> None:
+        if live.copying is not None:
+            await asyncio.wait([live.copying], timeout=LOG_PATIENCE_S)
+        if self._live.get(live.mark.pod) is not live:
+            return  # its node was lost meanwhile
+        assert live.pod is not None
+        self.drop(live.mark.pod)
+        self._outbox.ended(live.mark.id, verdict_on(live.pod, live.stop, live.mark.saves))
+        self._changed(live.node)
+        await asyncio.sleep(KEEP_ENDED_S)
+        await self._account.api.delete_pod(live.mark.pod, 0)
+        self.forget_run(live.mark.job, live.mark.attempt)
