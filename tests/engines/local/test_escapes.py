@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from millpond.engines.local.escapes import EscapeHistory, EscapeKind, WatchedSlice
+from millpond.engines.local.escapes import EscapeHistory
+from millpond.engines.local.watched_slices import EscapeKind, WatchedSlice
+from millpond.model.decisions import Grant
+from millpond.model.sharing import ShareClass
 from millpond.model.telemetry import DeviceSample, ProcessSample
 from millpond.node.sharing.backend import SliceUsage
 from millpond.node.task.records import TaskId
@@ -17,7 +20,7 @@ TASK = TaskId("job", 1, 0)
 def held(*gated: int, limit_milli: int = 1000, **usage: bool) -> WatchedSlice:
     """A slice of 1000 MiB of a task with the processes 1 to 3, of which some have the gate."""
     counted = SliceUsage(frozenset(gated), **usage)
-    return WatchedSlice(TASK, "gpu", 1000, frozenset({1, 2, 3}), counted, limit_milli)
+    return WatchedSlice(TASK, Grant("gpu", 250, limit_milli, 1000), frozenset({1, 2, 3}), counted)
 
 
 def sample(**used_mib: int) -> list[DeviceSample]:
@@ -85,6 +88,41 @@ def test_who_computes_beyond_its_limit_is_told_by_the_drivers_figures_whatever_i
     assert seconds_until_overrun(250, used(300)) is None
     assert seconds_until_overrun(1000, used(1000)) is None
     assert seconds_until_overrun(250, sample(p1=100)) is None  # of whom the driver does not tell
+
+
+def seconds_until_unfair(
+    uses: tuple[int, int], guarantees: tuple[int, int], waits: float, **other: object
+) -> float | None:
+    """When it is said that the first of two slices has more than its share; the second's launches are held back."""
+    watch = EscapeHistory()
+    first, second = (
+        WatchedSlice(
+            TaskId(name, 1, 0), Grant("gpu", milli, 1000, 1000), frozenset({pid}), SliceUsage(frozenset({pid}))
+        )
+        for pid, (name, milli) in enumerate(zip(("first", "second"), guarantees, strict=True), 1)
+    )
+    second = replace(second, **other)  # type: ignore[arg-type]
+    for number in range(200):
+        now = number * 0.8
+        waited = replace(second, usage=replace(second.usage, waited_ns=round(now * waits * 1e9)))
+        if found := watch.look(used(*uses), [first, waited], now):
+            assert [(escape.task.job, escape.kind) for escape in found] == [("first", EscapeKind.UNFAIR)]
+            return now
+    return None
+
+
+def test_who_has_far_more_than_its_share_while_another_waits_is_told() -> None:
+    assert seconds_until_unfair((840, 170), (100, 900), 0.5) == pytest.approx(8.0)
+    assert seconds_until_unfair((560, 480), (100, 900), 0.5) == pytest.approx(15.2)
+
+
+def test_what_others_leave_or_may_not_have_is_nobodys_loss() -> None:
+    assert seconds_until_unfair((840, 170), (100, 900), 0.0) is None  # it wants no more
+    assert seconds_until_unfair((120, 880), (100, 900), 0.5) is None
+    assert seconds_until_unfair((650, 350), (500, 500), 0.5) is None  # not by far
+    limited = Grant("gpu", 900, 200, 1000)
+    assert seconds_until_unfair((800, 200), (100, 900), 0.5, grant=limited) is None
+    assert seconds_until_unfair((900, 100), (100, 900), 0.5, share_class=ShareClass.BACKFILL) is None
 
 
 def test_a_long_kernel_after_which_a_slice_rests_is_no_overrun() -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from millpond.engines.local.background import Background
-from millpond.engines.local.escapes import Escape, EscapeWatcher
+from millpond.engines.local.escapes import EscapeWatcher
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.slices import Slices, TaskAssignments
+from millpond.engines.local.watched_slices import Escape
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Placement
 from millpond.model.errors import MillpondError, UnavailableError

@@ -14,15 +14,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 from millpond.engines.local.background import Background
 from millpond.engines.local.live_tasks import LiveTasks
+from millpond.engines.local.overruns import Overruns
 from millpond.engines.local.slices import Slices
+from millpond.engines.local.watched_slices import Escape, EscapeKind, WatchedSlice
 from millpond.model.telemetry import DeviceSample
 from millpond.node.host.machine import Machine
-from millpond.node.sharing.backend import SliceUsage
 from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task.records import TaskId
 
@@ -33,85 +32,31 @@ _UNCOUNTED_MIB = 512
 """What the driver may take for each process of a full slice that no call asks for, as code that is loaded late: what it
 took before counts against the slice (``SliceEnforcer.match_driver``), so a program is refused before it gets so far."""
 
-_MOST_OVERRUN_S = 5.0
-"""Device time beyond the limit. A gate stops no kernel: after a long one a slice rests as long as it must, and the
-overrun goes down again."""
-_LIMIT_SLACK = 0.1
-"""Of the device's time: the driver samples, and neighbours' work is in what it sees of each."""
-_WHOLE_MILLI = 1000
-
-
-class EscapeKind(StrEnum):
-    """How a task got out of its slice."""
-
-    UNGATED = "ungated"
-    """A process of it is on the device, and no gate counts it."""
-    OVERDRAWN = "overdrawn"
-    """It has more device memory than its slice."""
-    TAMPERED = "tampered"
-    """The control words of its gate were changed; the agent has restored them."""
-    OVERRUN = "overrun"
-    """It has used the device for longer than its limit lets it."""
-    DISTURBED = "disturbed"
-    """What the slices of its device share was changed, by which of them is not known; the agent has restored it."""
-
-
-_AT_ONCE = (EscapeKind.TAMPERED, EscapeKind.DISTURBED, EscapeKind.OVERRUN)
+_AT_ONCE = (EscapeKind.TAMPERED, EscapeKind.DISTURBED, EscapeKind.OVERRUN, EscapeKind.UNFAIR)
 """What one look makes certain."""
-
-
-@dataclass(frozen=True, slots=True)
-class Escape:
-    """One task beyond its slice.
-
-    Attributes:
-        text: what was seen, for people.
-    """
-
-    task: TaskId
-    kind: EscapeKind
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedSlice:
-    """A slice under watch.
-
-    Attributes:
-        pids: all processes of the task.
-        usage: what its hold counts.
-        limit_milli: the most of the device's time that it may use.
-    """
-
-    task: TaskId
-    device: str
-    memory_mib: int
-    pids: frozenset[int]
-    usage: SliceUsage
-    limit_milli: int = _WHOLE_MILLI
 
 
 def seen(samples: Iterable[DeviceSample], held: Sequence[WatchedSlice]) -> list[Escape]:
     """What one look at the devices shows; nothing of devices whose driver does not name processes."""
     rows = {sample.device: sample.processes for sample in samples if sample.processes is not None}
-    on_device = Counter(each.device for each in held)
+    on_device = Counter(each.grant.device for each in held)
     found = []
     for each in held:
-        own = [process for process in rows.get(each.device, ()) if process.pid in each.pids]
+        own = [process for process in rows.get(each.grant.device, ()) if process.pid in each.pids]
         ungated = sorted(process.pid for process in own if process.pid not in each.usage.pids)
         if ungated:
             named = ", ".join(map(str, ungated[:3])) + (" …" if len(ungated) > 3 else "")
-            text = f"process {named} is on device {each.device} without the gate that its slice stands for"
+            text = f"process {named} is on device {each.grant.device} without the gate that its slice stands for"
             found.append(Escape(each.task, EscapeKind.UNGATED, text))
         if each.usage.tampered:
             found.append(Escape(each.task, EscapeKind.TAMPERED, "what its gate goes by was changed, and put right"))
         elif each.usage.disturbed:
-            alone = on_device[each.device] == 1
-            text = f"what the slices of device {each.device} share was changed by one of them, and put right"
+            alone = on_device[each.grant.device] == 1
+            text = f"what the slices of device {each.grant.device} share was changed by one of them, and put right"
             found.append(Escape(each.task, EscapeKind.TAMPERED if alone else EscapeKind.DISTURBED, text))
         used = sum(process.memory_mib or 0 for process in own)
-        if used > each.memory_mib + _UNCOUNTED_MIB * len(own):
-            text = f"it has {used} MiB of device {each.device}, and its slice is {each.memory_mib} MiB"
+        if used > each.grant.memory_mib + _UNCOUNTED_MIB * len(own):
+            text = f"it has {used} MiB of device {each.grant.device}, and its slice is {each.grant.memory_mib} MiB"
             found.append(Escape(each.task, EscapeKind.OVERDRAWN, text))
     return found
 
@@ -122,8 +67,7 @@ class EscapeHistory:
     def __init__(self) -> None:
         self._suspected: set[tuple[TaskId, EscapeKind]] = set()
         self._reported: set[tuple[TaskId, EscapeKind]] = set()
-        self._overrun_s: dict[TaskId, float] = {}
-        self._looked_at: float | None = None
+        self._overruns = Overruns()
 
     def look(self, samples: Sequence[DeviceSample], held: Sequence[WatchedSlice], now: float) -> list[Escape]:
         """The escapes that this look makes certain.
@@ -131,7 +75,7 @@ class EscapeHistory:
         Args:
             now: seconds, monotonic.
         """
-        escapes = [*seen(samples, held), *self._overruns(samples, held, now)]
+        escapes = [*seen(samples, held), *self._overruns.look(samples, held, now)]
         by_key: Mapping[tuple[TaskId, EscapeKind], Escape] = {(escape.task, escape.kind): escape for escape in escapes}
         at_once = {key for key in by_key if key[1] in _AT_ONCE}
         certain = ((by_key.keys() & self._suspected) | at_once) - self._reported
@@ -139,25 +83,6 @@ class EscapeHistory:
         self._reported |= certain
         self._reported = {key for key in self._reported if key[0] in {each.task for each in held}}
         return [by_key[key] for key in sorted(certain, key=lambda key: (key[0].job, key[0].task, key[1]))]
-
-    def _overruns(self, samples: Sequence[DeviceSample], held: Sequence[WatchedSlice], now: float) -> list[Escape]:
-        """Who has used a device for far longer than its limit, by the driver's figures alone."""
-        passed_s = 0.0 if self._looked_at is None else now - self._looked_at
-        self._looked_at = now
-        rows = {sample.device: sample.processes or () for sample in samples}
-        before, self._overrun_s, found = self._overrun_s, {}, []
-        for each in held:
-            if each.limit_milli >= _WHOLE_MILLI:
-                continue
-            uses = [process.use_milli or 0 for process in rows.get(each.device, ()) if process.pid in each.pids]
-            limit = each.limit_milli / _WHOLE_MILLI
-            beyond = min(sum(uses) / _WHOLE_MILLI, 1.0) - limit - _LIMIT_SLACK
-            overrun_s = max(0.0, before.get(each.task, 0.0) + beyond * passed_s)
-            self._overrun_s[each.task] = overrun_s
-            if overrun_s > _MOST_OVERRUN_S:
-                text = f"it used device {each.device} for {overrun_s:.0f} s more than its limit of {limit:.0%} lets it"
-                found.append(Escape(each.task, EscapeKind.OVERRUN, text))
-        return found
 
 
 class EscapeWatcher:
@@ -195,7 +120,7 @@ class EscapeWatcher:
     def _look(self) -> list[Escape]:
         with self._trees.surveyed():
             held = self._watched()
-        vendors = {self._vendors[each.device] for each in held}
+        vendors = {self._vendors[each.grant.device] for each in held}
         samples = [sample for vendor in vendors for sample in self._machine.vendors[vendor].sample()]
         self._match_driver(samples, held)
         return self._history.look(samples, held, time.monotonic())
@@ -204,7 +129,7 @@ class EscapeWatcher:
         """Let the caps mind what really lies on the devices, where the driver tells of all processes."""
         rows = {sample.device: sample.processes for sample in samples if sample.processes}
         for each in held:
-            own = [process.memory_mib for process in rows.get(each.device, ()) if process.pid in each.pids]
+            own = [process.memory_mib for process in rows.get(each.grant.device, ()) if process.pid in each.pids]
             if own and None not in own:
                 self._slices.match_driver(each.task, sum(mib or 0 for mib in own), each.usage)
 
@@ -220,8 +145,5 @@ class EscapeWatcher:
             record, usage = self._live.record(task), self._slices.usage(task)
             if record is not None and usage is not None:
                 pids = frozenset(self._trees.pids(task))
-                found += [
-                    WatchedSlice(task, grant.device, grant.memory_mib, pids, usage, grant.limit_milli)
-                    for grant in record.grants
-                ]
+                found += [WatchedSlice(task, grant, pids, usage, record.share_class) for grant in record.grants]
         return found

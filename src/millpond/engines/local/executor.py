@@ -14,7 +14,6 @@ from pathlib import Path
 
 from millpond.engines.local.background import Background
 from millpond.engines.local.device_sharing import DeviceSharing, Room, SharingCallbacks
-from millpond.engines.local.escapes import Escape, EscapeKind
 from millpond.engines.local.live_tasks import Live, LiveTasks
 from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.ports import agree
@@ -22,6 +21,7 @@ from millpond.engines.local.start_pacing import Pace
 from millpond.engines.local.starts import PendingStart, StartContext
 from millpond.engines.local.suspension import Suspension
 from millpond.engines.local.verdicts import NEVER_STARTED, verdict_on
+from millpond.engines.local.watched_slices import Escape, EscapeKind
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import Refusal
 from millpond.model.amounts import seconds_text
@@ -247,7 +247,7 @@ class Executor:
         live = self.live.get(escape.task)
         if live is None or not live.expected:
             return
-        if escape.kind is EscapeKind.DISTURBED:  # it may be the one who is harmed
+        if escape.kind in (EscapeKind.DISTURBED, EscapeKind.UNFAIR):  # it may be the one who is harmed
             self._outbox.note(escape.task.job, escape.text)
             return
         TaskFiles.of(self._context.state_dir, escape.task).escape.write_text(escape.text)

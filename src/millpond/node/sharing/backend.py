@@ -106,6 +106,7 @@ class SliceUsage:
         used_bytes: of device memory.
         busy_ns: device time so far.
         denials: requests for memory that were refused.
+        waited_ns: for which its launches were held back so far.
         tampered: words were changed that only the agent may change.
         disturbed: so were words that all slices of its device share, by one of them.
     """
@@ -114,6 +115,7 @@ class SliceUsage:
     used_bytes: int | None = None
     busy_ns: int | None = None
     denials: int | None = None
+    waited_ns: int | None = None
     tampered: bool = False
     disturbed: bool = False
 

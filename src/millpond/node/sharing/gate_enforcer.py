@@ -149,6 +149,7 @@ def _usage(counted: GateUsage, tampered: bool, disturbed: bool) -> SliceUsage:
         counted.used_bytes,
         counted.busy_ns,
         counted.denials,
+        counted.waited_ns,
         tampered,
         disturbed,
     )
