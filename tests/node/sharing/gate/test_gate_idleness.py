@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +12,8 @@ from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once, last_l
 FIRST_S = 0.1
 FOUND_OUT_S = 0.4
 FIRST_POINTS = 5.0
+FIRST_POINTS_OF_FOUR = 9.0
+"""A turn is five points of the first tenth of a second, and each has to begin somewhere."""
 LATER_S, POINTS = 0.5, 3.0
 FOR_EVER_S = 1e6
 
@@ -40,18 +43,43 @@ def test_shares_after_idleness_over_ten_seconds(
     check(timed_card, history, guarantees, 10)
 
 
-def check(card: GatedCard, history: list[tuple[str, float]], guarantees: tuple[int, int], seconds: float) -> None:
-    tasks = dict(zip("ab", card.programs(*[{"guarantee_milli": each} for each in guarantees]), strict=True))
-    phases = [*history, ("ab", FOR_EVER_S)]
+def random_history(seed: int) -> tuple[list[tuple[str, float]], tuple[int, ...]]:
+    """What four tasks did until all want the card, and their guarantees in steps of 50."""
+    drawn = random.Random(seed)
+    cuts = sorted(drawn.sample(range(1, 20), 3))
+    guarantees = tuple(50 * (end - start) for start, end in itertools.pairwise((0, *cuts, 20)))
+    history = []
+    for _ in range(drawn.randint(2, 5)):
+        busy = "".join(name for name in "abcd" if drawn.random() < 0.5)
+        history.append((busy, drawn.choice([0.005, 0.03, 0.1, 0.3, 1, 2.5])))
+    return history, guarantees
+
+
+@pytest.mark.parametrize("seed", [110, 126, 131, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(40))])
+def test_four_have_their_shares_whatever_they_did_before(timed_card: GatedCard, seed: int) -> None:
+    history, guarantees = random_history(seed)
+    check(timed_card, history, guarantees, 1, first_points=FIRST_POINTS_OF_FOUR)
+
+
+def check(
+    card: GatedCard,
+    history: list[tuple[str, float]],
+    guarantees: tuple[int, ...],
+    seconds: float,
+    first_points: float = FIRST_POINTS,
+) -> None:
+    names = "abcd"[: len(guarantees)]
+    tasks = dict(zip(names, card.programs(*[{"guarantee_milli": each} for each in guarantees]), strict=True))
+    phases = [*history, (names, FOR_EVER_S)]
     for number, (wanted, lasts_s) in enumerate(phases):
         before = phases[number - 1][0] if number else ""
         for name in sorted(set(wanted) - set(before)):
             begin(card, tasks[name], stretch_s(name, phases[number:]))
         if lasts_s < FOR_EVER_S:
             card.pass_time(lasts_s)
-    share = guarantees[0] / 10
-    assert card.busy_shares(list(tasks.values()), FIRST_S)[0] == pytest.approx(share, abs=FIRST_POINTS)
-    assert card.busy_shares(list(tasks.values()), seconds)[0] == pytest.approx(share, abs=POINTS)
+    shares = [each / 10 for each in guarantees]
+    assert card.busy_shares(list(tasks.values()), FIRST_S) == pytest.approx(shares, abs=first_points)
+    assert card.busy_shares(list(tasks.values()), seconds) == pytest.approx(shares, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks.values())
 
 
@@ -75,6 +103,12 @@ def test_what_a_program_wants_is_known_when_it_comes_back(
     tasks = come_back(timed_card, guarantees, kernels_ns, kernels_ns)
     assert points(timed_card, tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
+
+
+def test_those_that_have_all_they_can_use_do_not_drive_each_other_on(timed_card: GatedCard) -> None:
+    kernels_ns = [QUARTER, QUARTER, QUARTER, KERNEL_NS]
+    tasks = come_back(timed_card, [200, 200, 450, 150], kernels_ns, kernels_ns)
+    assert points(timed_card, tasks, 3) == pytest.approx([25] * 4, abs=POINTS)
 
 
 OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {

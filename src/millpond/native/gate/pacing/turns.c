@@ -64,17 +64,41 @@ static bool is_active_peer(unsigned index, uint64_t now) {
     return is_peer(index) && is_active(&gate.card->member[index], now);
 }
 
-// Of the card's time, in thousandths, what a slice has among those who want it now: by its guarantee, and no more than
-// the driver would give it, which lets all take equal turns.
+static uint64_t weight_of(const struct gate_member *member) {
+    uint32_t guarantee = member->guarantee_milli;
+    return guarantee < WHOLE_CARD ? guarantee : WHOLE_CARD;
+}
+
+// Of so much of the card's time, in thousandths, one's part among many whose guarantees are so much together: and no more
+// than the driver would give it, which lets all take equal turns.
+static uint32_t part_of(uint32_t left, uint64_t guarantee, uint64_t all, uint64_t many) {
+    uint64_t part = guarantee * many < all ? left * guarantee / all : left / many;
+    return (uint32_t)part;
+}
+
+// What a slice has among those who want the card now: its part of what those leave who would use no more than theirs.
 static uint32_t share_of(const struct gate_member *member, uint64_t now) {
-    uint64_t all = 0, own = member->guarantee_milli, many = 0;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
-        if (index != gate.member && !is_active_peer(index, now)) continue;
-        all += gate.card->member[index].guarantee_milli;
-        many++;
-    }
-    if (!own || own > all) return 0;
-    return (uint32_t)(own * many < all ? own * WHOLE_CARD / all : WHOLE_CARD / many);
+    uint64_t content = 0, before;  // bits: whose demand is taken off already
+    uint32_t left, part;
+    do {
+        uint64_t all = 0, many = 0;
+        before = content, left = WHOLE_CARD;
+        for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+            const struct gate_member *other = &gate.card->member[index];
+            if (index != gate.member && !is_active_peer(index, now)) continue;
+            uint32_t demand = content >> index & 1 ? demand_of(other, now) : 0;
+            left = left > demand ? left - demand : 0;
+            if (!(content >> index & 1)) all += weight_of(other), many++;
+        }
+        if (!all || !many) return 0;
+        part = part_of(left, weight_of(member), all, many);
+        for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+            const struct gate_member *other = &gate.card->member[index];
+            if ((index != gate.member && !is_active_peer(index, now)) || other == member) continue;
+            if (demand_of(other, now) <= part_of(left, weight_of(other), all, many)) content |= 1ull << index;
+        }
+    } while (content != before);
+    return part;
 }
 
 static bool is_modest(const struct gate_member *member, uint64_t now) {
@@ -93,13 +117,37 @@ bool turn_contended(uint64_t now) {
 // Whether one virtual time is before another; whatever a peer has written, the distance decides.
 static bool is_before(uint64_t one, uint64_t other) { return (int64_t)(one - other) < 0; }
 
-// A slice that comes back from idleness starts level with whoever has had most: what was used while others were idle is no
-// debt, and idleness no claim.
+// Level with whoever has had most: what was used while others were idle is no debt, and idleness no claim.
 static void join(void) {
     uint64_t most = self()->virtual_ns;
     for (unsigned index = 0; index < GATE_MEMBERS; index++)
         if (is_peer(index) && is_before(most, gate.card->member[index].virtual_ns)) most = gate.card->member[index].virtual_ns;
     self()->virtual_ns = most;
+}
+
+#define FARTHEST_NS ((int64_t)1 << 40)  // between virtual times: beyond it somebody has written what he likes
+
+// The virtual time of all that want the card together; false when nobody does.
+static bool find_middle(uint64_t now, uint64_t *middle) {
+    uint64_t from = self()->virtual_ns;
+    int64_t distances = 0, weights = 0;
+    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+        const struct gate_member *member = &gate.card->member[index];
+        int64_t weight = (int64_t)weight_of(member);
+        int64_t distance = (int64_t)(member->virtual_ns - from);
+        if (!is_active_peer(index, now) || distance > FARTHEST_NS || distance < -FARTHEST_NS) continue;
+        distances += distance * weight;
+        weights += weight;
+    }
+    if (weights) *middle = from + (uint64_t)(distances / weights);
+    return weights;
+}
+
+// A slice that comes back while others want the card has had neither more than they nor less.
+static void come_back(uint64_t now) {
+    uint64_t middle;
+    if (find_middle(now, &middle)) self()->virtual_ns = middle;
+    else join();
 }
 
 // What a slice did not use while others did is saved up to an amount: it is never further behind than that.
@@ -123,7 +171,7 @@ void turn_active(uint64_t now, uint64_t outstanding_ns) {
     uint64_t until = member->active_until_ns;
     member->guarantee_milli = gate.control->guarantee_milli;
     if (until < now) {
-        join();
+        come_back(now);
         demand_resume();
         collector_return();
     } else if (until < now + ACTIVE_NS - REST_NS && !is_waiting(member, now)) {
@@ -159,11 +207,14 @@ static unsigned next_peer(uint64_t now) {
     return best;
 }
 
-// Whoever has all that it can use. A turn of others may be longer than one by what they had on the card before it.
+// Whoever has all that it can use, and saves nothing. A turn of others may be longer than one by what they had on the card
+// before it. While nobody waits, it keeps to the middle: were it to be level with the foremost, several of this kind would
+// drive each other on, and who takes all the rest of the card would fall behind, to have it alone later.
 static void keep_up(uint64_t now) {
     unsigned peer = next_peer(now);
-    if (peer == GATE_MEMBERS) join();
-    else save_at_most(2 * QUANTUM_NS, gate.card->member[peer].virtual_ns);
+    uint64_t middle;
+    if (peer != GATE_MEMBERS) save_at_most(2 * QUANTUM_NS, gate.card->member[peer].virtual_ns);
+    else if (find_middle(now, &middle) && is_before(self()->virtual_ns, middle)) self()->virtual_ns = middle;
 }
 
 void turn_charge(uint64_t busy_ns, uint64_t now) {
