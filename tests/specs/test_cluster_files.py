@@ -26,6 +26,13 @@ nodes:
 """
 
 
+def test_the_floor_of_a_pool_is_a_part_of_its_devices_time() -> None:
+    config = read_cluster("pools: [{name: gold, slices: {floor: 0.005}}, {name: free}]\n")
+    assert config.slices["gold"].floor_milli == 5
+    with pytest.raises(SpecError, match="floor"):
+        read_cluster("pools: [{name: gold, slices: {floor: 5}}]\n")
+
+
 def test_pools_queues_and_pretended_nodes_are_read() -> None:
     config = read_cluster(FULL)
     (pool,) = config.pools

@@ -59,11 +59,13 @@ class SliceRules:
     Attributes:
         required: a task whose part nothing would enforce does not start.
         hold: what is to hold them.
+        floor_milli: of a device's time, what an active higher class leaves to a lower one all the same.
     """
 
     escapes: EscapePolicy = EscapePolicy.REPORT
     required: bool = True
     hold: SliceHold = SliceHold.GATE
+    floor_milli: int = 0
 
 
 DEFAULT_SLICE_RULES = SliceRules()

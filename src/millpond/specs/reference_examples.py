@@ -270,6 +270,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "escapes": _pool("slices: {escapes: suspend}"),
         "enforce": _pool("slices: {enforce: preferred}"),
         "hold": _pool("slices: {hold: mps}"),
+        "floor": _pool("slices: {floor: 0.005}"),
     },
     "PowerFile": {
         "cap_w": _pool("power: {cap_w: 250}"),

@@ -16,7 +16,7 @@ from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Ended, Event, Noted, Refused, SuspendRequested
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
-from millpond.model.sharing import EscapePolicy, SliceHold, SliceRules
+from millpond.model.sharing import EscapePolicy, ShareClass, SliceHold, SliceRules
 from millpond.model.states import Outcome
 from millpond.model.telemetry import DeviceSample, ProcessSample
 from millpond.node.devices.fake import FakeVendor
@@ -27,6 +27,7 @@ from millpond.node.sandbox.detection import SandboxMode, find_sandbox
 from millpond.node.sharing.backend import Capability, EnforcementRequest, TaskEnv
 from millpond.node.sharing.dmem import DmemEnforcer
 from millpond.node.sharing.gate import layout
+from millpond.node.sharing.gate.region import GateRegion
 from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.task.limits import Limiter
 from millpond.node.task.records import TaskId
@@ -284,6 +285,18 @@ def test_managed_memory_is_refused_to_a_job_that_says_it_leaves_by_swap(bench: B
         start(bench, card, job, 1024, program=managed, swappable=swappable)
         event_of(bench, Confirmed)
         assert eventually(lambda job=job, got=got: bench.log(job) == got)
+
+
+def test_a_floor_of_the_pool_is_the_gates_for_all_but_those_who_go_first(bench: Bench, card: Card) -> None:
+    rules = SliceRules(floor_milli=5)
+    for job, share_class in (("first", ShareClass.ONLINE), ("last", ShareClass.BACKFILL)):
+        start(bench, card, job, 1024, share_class=share_class, slice_rules=rules)
+        event_of(bench, Confirmed)
+    regions = [
+        GateRegion.open(next(bench.state_dir.glob(f"jobs/{job}/attempt-1/*.gate")), bench.state_dir / "cards")
+        for job in ("first", "last")
+    ]
+    assert [region.settings.floor_milli for region in regions if region] == [0, 5]
 
 
 def test_without_a_gate_a_slice_is_refused_unless_its_pool_lets_it_start_and_say_so(bench: Bench, card: Card) -> None:

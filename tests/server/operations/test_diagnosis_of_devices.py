@@ -121,6 +121,18 @@ def test_what_else_keeps_jobs_to_parts_of_cards_is_told(monkeypatch: pytest.Monk
     assert looked(amd)["Amd parts of cards"].found == "the kernel can bound the memory of 1 by control group (dmem)"
 
 
+def test_the_multi_process_service_is_told_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "library", lambda folder: folder)
+    program = tmp_path / "nvidia-cuda-mps-control"
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = looked(Vendor("nvidia", "1:H200-141GB"))["parts of cards"].found
+    assert found.endswith("the multi-process service is there for pools with hold: mps")
+    assert "service" not in looked(Vendor("amd", "2:MI300X-192GB"))["Amd parts of cards"].found
+
+
 def test_another_server_that_shares_out_the_cards_of_the_machine_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ class Slices:
             rules.required,
             launch.swappable,
             launch.container is not None,
+            rules.floor_milli,
         )
         try:
             env = hold.prepare(request)

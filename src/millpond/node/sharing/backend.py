@@ -135,6 +135,7 @@ class EnforcementRequest:
         required: its programs must not use a device where what holds them is missing.
         swappable: it must stay one whose memory can be moved to the host.
         contained: it runs in a container.
+        floor_milli: of a device's time, what an active higher class leaves it all the same.
     """
 
     task: TaskId
@@ -145,6 +146,7 @@ class EnforcementRequest:
     required: bool = True
     swappable: bool = False
     contained: bool = False
+    floor_milli: int = 0
 
 
 class SliceEnforcer(Protocol):

@@ -138,6 +138,7 @@ def settings_of(grant: Grant, request: EnforcementRequest) -> GateSettings:
         share_class=request.share_class,
         context_mib=CONTEXT_MIB,
         in_flight_us=0 if goes_first else _IN_FLIGHT_US,
+        floor_milli=0 if goes_first else request.floor_milli,
         refuse_managed=request.swappable,
         uuid=grant.device,
     )

@@ -17,6 +17,7 @@ from millpond.node.devices.vendor import DeviceVendor, OwnProcesses
 from millpond.node.host.device_memory import pci_address, regions
 from millpond.node.sharing.agent_lock import AgentLock
 from millpond.node.sharing.gate.building import library
+from millpond.node.sharing.mps import MpsEnforcer
 from millpond.node.task.records import TaskFiles, running_records
 from millpond.server.operations.findings import Finding, Grade
 
@@ -91,7 +92,9 @@ class _VendorCheck:
         bounded = sum(pci_address(place) in names for place in places)
         instances = sum(bool(device.parent) for device in self.devices)
         kept = [f"the kernel can bound the memory of {bounded} by control group (dmem)"] if bounded else []
-        return kept + ([f"the hardware keeps {instances} instances apart (MIG)"] if instances else [])
+        kept += [f"the hardware keeps {instances} instances apart (MIG)"] if instances else []
+        serves = self.vendor.name == NVIDIA and MpsEnforcer().probe().usable
+        return kept + (["the multi-process service is there for pools with hold: mps"] if serves else [])
 
     def _finding(self, what: str, found: str, remedy: str) -> Finding:
         return Finding(f"{self.vendor.title} {what}", Grade.LIMITED if remedy else Grade.OK, found, remedy)

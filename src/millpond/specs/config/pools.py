@@ -29,15 +29,18 @@ class SlicesFile(Strict):
         enforce: with ``required``, a task whose part nothing would enforce does not start; with ``preferred`` it starts
             and its history says so.
         hold: ``mps`` has the tasks of one user on one card run at the same time, under NVIDIA's service.
+        floor: the part of a device's time that lower classes have though a higher one never rests.
     """
 
     escapes: Literal["report", "suspend", "kill"] = "report"
     enforce: Literal["preferred", "required"] = "required"
     hold: Literal["gate", "mps"] = "gate"
+    floor: float = Field(default=0.0, ge=0.0, le=0.5)
 
     def rules(self) -> SliceRules:
         """The model's form."""
-        return SliceRules(EscapePolicy(self.escapes), self.enforce == "required", SliceHold(self.hold))
+        floor_milli = round(self.floor * 1000)
+        return SliceRules(EscapePolicy(self.escapes), self.enforce == "required", SliceHold(self.hold), floor_milli)
 
 
 class MigFile(Strict):
