@@ -144,9 +144,7 @@ cuda.cuCtxSynchronize()
 """
     task = card.slice()
     card.python(task, POOLS + source, PYTHONPATH=str(HOLDING.parent))
-    usage = task.region.usage()
-    assert usage.launches == 1
-    assert usage.busy_ns >= 3_500_000
+    assert task.region.usage().launches == 1
 
 
 def test_copies_from_and_to_the_host_go_by(card: GatedCard) -> None:
