@@ -14,7 +14,7 @@ from millpond.model.reasons import StartEstimate
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.estimating import estimate, pool_model
 from millpond.scheduling.estimating.newcomers import Newcomers
-from millpond.scheduling.estimating.pool_model import PoolModeller
+from millpond.scheduling.estimating.pool_model import PoolModeller, view_of
 from millpond.scheduling.estimating.rooms import Rooms
 from millpond.scheduling.ordering.arrivals import HOUR_S, REMEMBERED, ArrivalHistory
 from millpond.scheduling.ordering.forecast_errors import ForecastErrors
@@ -270,7 +270,8 @@ def came_by_hour(world: World, hours: int, futures: int = 200) -> np.ndarray:
     """(futures, hours) how many jobs come in the futures of a world."""
     state, placer = world.core._state, world.core._placer
     world.submit(gang("asked", 2, asks(4)))
-    newcomers = Newcomers(state, PoolModeller(state, placer, world.core.jobs["asked"]), "default")
+    asked = world.core.jobs["asked"]
+    newcomers = Newcomers(state, PoolModeller(state, placer, view_of(state, placer, asked), asked), "default")
     found = np.zeros((futures, hours))
     for future in range(futures):
         for at, _ in newcomers.stream(np.random.default_rng(future)):

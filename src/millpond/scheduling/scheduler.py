@@ -102,6 +102,7 @@ class Scheduler:
             self._change_policy(event)
         else:
             self._event_handlers.handle(event)
+        self._explainer.estimates.note_event(event)
 
     def _change_policy(self, event: PolicyChanged) -> None:
         """Go on under other policies: the parts are made anew and take the jobs over, who waits is keyed anew."""
@@ -147,6 +148,7 @@ class Scheduler:
                 self._time_slicing.rotate(Priority.BACKGROUND, free_only=False)
                 end_overlong(state)
             state.end_cycle()
+        self._explainer.estimates.note_cycle()
         decisions, state.outbox = state.outbox, []
         return decisions
 
@@ -275,6 +277,7 @@ class Scheduler:
         if claims is not None:
             snapshots.give_nodes(claims, self._state)
         self._redo.cycle(now, decided)
+        self._explainer.estimates.note_cycle()
         if claims is not None:
             snapshots.give_claims(claims, self._state, self._claims)
         self._claims_seen = self._kept_version
@@ -313,32 +316,35 @@ class Scheduler:
         """
         require_usable(self._state, job)
 
-    def explain(self, job_id: str, now: float) -> Reason:
+    def explain(self, job_id: str, now: float, *, within_s: float = 0.0) -> Reason:
         """Why a job waits (or why it does not), with numbers, remedy, position and estimated start.
 
-        Raises:
-            NotFoundError: there is no such job.
-        """
-        self._state.now = max(self._state.now, now)
-        return self._explainer.explain(job_id)
-
-    def expected_start(self, job_id: str, now: float) -> StartEstimate | None:
-        """When a waiting job should start; None for a job that stands in no line.
+        Args:
+            within_s: the last two may be of so many seconds ago, where very many wait.
 
         Raises:
             NotFoundError: there is no such job.
         """
         self._state.now = max(self._state.now, now)
-        return self._explainer.expected_start(job_id)
+        return self._explainer.explain(job_id, within_s)
 
-    def deadline_outlook(self, job_id: str, now: float) -> DeadlineOutlook | None:
-        """Whether a job should end by its deadline; None for one that has none, or has ended.
+    def expected_start(self, job_id: str, now: float, *, within_s: float = 0.0) -> StartEstimate | None:
+        """When a waiting job should start, as it was ``within_s`` seconds ago at most; None for a job in no line.
 
         Raises:
             NotFoundError: there is no such job.
         """
         self._state.now = max(self._state.now, now)
-        return self._explainer.deadline_outlook(job_id)
+        return self._explainer.expected_start(job_id, within_s)
+
+    def deadline_outlook(self, job_id: str, now: float, *, within_s: float = 0.0) -> DeadlineOutlook | None:
+        """Whether a job should end by its deadline, see ``expected_start``; None for one that has none, or has ended.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        self._state.now = max(self._state.now, now)
+        return self._explainer.deadline_outlook(job_id, within_s)
 
     def expected_lengths(self, now: float) -> ExpectedLengths:
         """How long each job runs on, or runs once it has started, as estimates expect."""

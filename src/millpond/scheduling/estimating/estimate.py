@@ -4,14 +4,18 @@ Each future draws how long jobs run and who comes later (``lengths``, ``newcomer
 together by a little more. The answer is the span in which nearly all futures let the job start, and their middle. The
 numbers are drawn by a fixed seed, so that the same question has the same answer; nothing is changed by asking.
 
-The work is bounded: ``MOST_STEPS`` steps of futures, ``pool_model.MOST_NODES`` nodes, ``pool_model.MOST_AHEAD`` and
-``pool_model.MOST_BEHIND`` jobs; beside that the waiting jobs are sorted, and those that run are looked at, once.
+A future is the same for all that wait in it. So it is played for one of them as far as its start; for the next one that
+has not started by then, to its end; and all others have their answers from that.
+
+The work of a play is bounded: ``MOST_STEPS`` steps of futures, ``pool_model.MOST_NODES`` nodes,
+``pool_model.MOST_AHEAD`` and ``pool_model.MOST_BEHIND`` jobs. Beside that the waiting jobs are sorted once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import cycle
 from statistics import NormalDist
 
@@ -19,17 +23,19 @@ import numpy as np
 
 from millpond.model.reasons import StartEstimate
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.estimating.futures import Future, PoolModel
+from millpond.scheduling.estimating.futures import FirstRuns, Future
 from millpond.scheduling.estimating.lengths import LEAST_ENDED
+from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.estimating.newcomers import Newcomers
-from millpond.scheduling.estimating.pool_model import FloatArray, PoolModeller
+from millpond.scheduling.estimating.pool_model import FloatArray, LineUp, PoolModeller, View, view_of
+from millpond.scheduling.estimating.possible_jobs import Candidate
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 FUTURES = 12
 MOST_STEPS = 16_000
-"""Looks at a job, ends and submissions, in all futures together."""
+"""Looks at a job, ends and submissions, in all futures of a play together."""
 
 EARLY, LATE = 0.05, 0.95
 """The parts of the futures before and behind the ends of the interval."""
@@ -41,6 +47,9 @@ the model is not the cluster."""
 LENGTHS_SPREAD = 0.2
 """How far, in logarithms, all forecasts of one future are off together."""
 
+SAID_AGE_S = 1.0
+"""An answer that is older says so."""
+
 _NORMAL = NormalDist()
 _DRAWS = 2048
 """Jobs that start have the lengths of so many draws, and then of the same again."""
@@ -48,56 +57,171 @@ _DRAWS = 2048
 _SEED = 20_251_123
 
 
-def start_of(state: State, placer: Placer, record: JobRecord, *, fits_now: bool) -> StartEstimate:
-    """The interval in which a job that stands in a line should start, or why nothing is known of it.
+class StartEstimates:
+    """The estimates of one state.
 
-    Args:
-        fits_now: whether it could start now but for those ahead of it.
+    Attributes:
+        order: all that wait,
+        as_of: at this instant.
     """
-    modeller = PoolModeller(state, placer, record)
-    model = modeller.model(fits_now=fits_now)
-    known = sum(length.is_known or leaves_s < NEVER for _, length, leaves_s in modeller.runs)
-    if modeller.runs and not known and state.ordering.time_left.survival.endings < LEAST_ENDED:
-        return _unknown(state, "nothing runs whose length is known, and too few jobs have ended to learn from")
-    newcomers = Newcomers(state, modeller, record.job.pool)
-    starts = sorted(_starts(modeller, model, newcomers))
-    if starts[FUTURES // 2] == NEVER:
-        return _unknown(state, "what runs and what comes before it leave it no room that can be foreseen")
-    margin = 0.0
-    if newcomers.count:
-        margin = STRICT_MARGIN if state.ordering.strict else MARGIN
-    early, likely, late = _quantile(starts, EARLY) * (1.0 - margin), _quantile(starts, 0.5), _quantile(starts, LATE)
-    latest_at = None if late == NEVER else state.now + late * (1.0 + margin)
-    basis = _basis(modeller, known, newcomers)
-    return StartEstimate(state.now + early, latest_at, basis, likely_at=state.now + likely)
+
+    def __init__(self, state: State, placer: Placer, order: LineOrder) -> None:
+        self._state = state
+        self._placer = placer
+        self.order = order
+        self.as_of = state.now
+        self._pools: dict[View, _PoolFutures] = {}
+
+    def of(self, record: JobRecord, *, fits_now: bool) -> StartEstimate:
+        """The interval in which a job that stands in a line should start, or why nothing is known of it.
+
+        Args:
+            fits_now: whether it could start now but for those ahead of it.
+        """
+        view = view_of(self._state, self._placer, record)
+        pool = self._pools.get(view)
+        if pool is None or not pool.has(record):
+            pool = self._pools[view] = _PoolFutures(self._state, self._placer, view, self.order)
+        if pool.why_unknown:
+            return _unknown(self._state, pool.why_unknown)
+        starts = sorted(pool.starts(record, fits_now=fits_now))
+        if starts[FUTURES // 2] == NEVER:
+            return _unknown(self._state, "what runs and what comes before it leave it no room that can be foreseen")
+        return self._interval(starts, pool, record)
+
+    def _interval(self, starts: list[float], pool: _PoolFutures, record: JobRecord) -> StartEstimate:
+        now, as_of, margin = self._state.now, pool.as_of, 0.0
+        if pool.newcomers.count:
+            margin = STRICT_MARGIN if self._state.ordering.strict else MARGIN
+        early, likely, late = _quantile(starts, EARLY) * (1.0 - margin), _quantile(starts, 0.5), _quantile(starts, LATE)
+        latest_at = None if late == NEVER else max(as_of + late * (1.0 + margin), now)
+        basis = pool.basis(record)
+        if now - as_of >= SAID_AGE_S:
+            basis = f"{basis}; as things stood {now - as_of:.0f} s ago"
+        return StartEstimate(max(as_of + early, now), latest_at, basis, likely_at=max(as_of + likely, now))
+
+
+@dataclass(slots=True)
+class _Play:
+    """What is known of the futures of one line-up.
+
+    Attributes:
+        starts_s: of those that have started in every future: seconds until then, one for each.
+    """
+
+    line_up: LineUp
+    starts_s: dict[int, list[float]]
+
+
+class _PoolFutures:
+    """The futures of a pool, for all line-ups, as of the instant at which they were first asked for."""
+
+    def __init__(self, state: State, placer: Placer, view: View, order: LineOrder) -> None:
+        self.as_of = state.now
+        self._ranked = [entry for entry in order.ranked if entry[2].job.pool == view.pool and entry[2].line]
+        self._place_of = {entry[2].sequence: place for place, entry in enumerate(self._ranked)}
+        self._modeller = modeller = PoolModeller(state, placer, view, self._ranked[0][2])
+        self._known = sum(run.length.is_known or run.leaves_s < NEVER for run in modeller.runs)
+        self.why_unknown = ""
+        if modeller.runs and not self._known and state.ordering.time_left.survival.endings < LEAST_ENDED:
+            self.why_unknown = "nothing runs whose length is known, and too few jobs have ended to learn from"
+            return
+        self.newcomers = Newcomers(state, modeller, view.pool)
+        draw = np.random.default_rng(_SEED)
+        of_runs, of_starts = _normals(draw, len(modeller.runs)), _normals(draw, _DRAWS)
+        self._stretches = _spread(draw, LENGTHS_SPREAD)
+        rooms = [run.room for run in modeller.runs]
+        self._begins = [FirstRuns.of(rooms, self._ends(*drawn)) for drawn in zip(of_runs, self._stretches, strict=True)]
+        self._of_starts: list[list[float]] = of_starts.tolist()
+        self._streams = [_Stream(self.newcomers, number) for number in range(FUTURES)]
+        self._plays: dict[tuple[int, bool], _Play] = {}
+
+    def _ends(self, normals: FloatArray, stretch: float) -> list[float]:
+        """When those that run end in a future."""
+        return [
+            max(min(run.length.drawn_s(normal, stretch), run.leaves_s), run.stays_s)
+            for normal, run in zip(normals.tolist(), self._modeller.runs, strict=True)
+        ]
+
+    def has(self, record: JobRecord) -> bool:
+        """Whether a job waited in it."""
+        return record.sequence in self._place_of
+
+    def basis(self, record: JobRecord) -> str:
+        """What an answer rests on."""
+        ahead = self._place_of[record.sequence]
+        count, newcomers = len(self._modeller.runs), self.newcomers
+        later = f"the last {newcomers.count} submissions for later ones" if newcomers.count else "no later submissions"
+        return (
+            f"{count} running job{'s' * (count != 1)} ({self._known} with a forecast or time limit, the rest from "
+            f"history), {ahead} ahead in its pool, {later}"
+        )
+
+    def starts(self, record: JobRecord, *, fits_now: bool) -> list[float]:
+        """Seconds until one that waits starts, in each future."""
+        place = self._place_of[record.sequence]
+        line_up, own = self._modeller.line_up(self._ranked, place)
+        sequence = line_up.ranked[own][1]
+        if line_up.pace != 1.0:
+            return [start * line_up.pace for start in self._played(line_up, sequence, fits_now=fits_now)[sequence]]
+        key = (place % self._modeller.every, fits_now)
+        play = self._plays.get(key)
+        if play is None:
+            play = self._plays[key] = _Play(line_up, self._played(line_up, sequence, fits_now=fits_now))
+        elif sequence not in play.starts_s:
+            play.starts_s = self._played(play.line_up, None, fits_now=fits_now)
+        return play.starts_s[sequence]
+
+    def _played(self, line_up: LineUp, until: int | None, *, fits_now: bool) -> dict[int, list[float]]:
+        """When those of a line-up start in each future, if they do so in all of them before a play ends.
+
+        Args:
+            until: it ends with the start of this one; None: when all have started, or after ``MOST_STEPS``.
+        """
+        model = self._modeller.model(line_up, fits_now=fits_now)
+        # Behind a strict order nobody matters who comes later and cannot go before the last of them.
+        matter = not model.strict or self.newcomers.may_overtake(model.waiting[-1])
+        sequences = [entry[1] for entry in model.waiting] if until is None else [until]
+        starts: dict[int, list[float]] = {sequence: [] for sequence in sequences}
+        started: set[int] | None = None
+        found: list[Future] = []
+        for number, begin in enumerate(self._begins):
+            stream = self._streams[number].replay() if matter else iter(())
+            draws = cycle(self._of_starts[number])
+            future = Future(model, begin, stream, draws, self._stretches[number])
+            for sequence in sequences:
+                starts[sequence].append(future.start_s(sequence, MOST_STEPS // FUTURES))
+            started = set(future.started_s) if started is None else started & future.started_s.keys()
+            found.append(future)
+        if until is not None:
+            for entry in model.waiting:
+                if entry[1] in (started or ()):
+                    starts[entry[1]] = [future.started_s[entry[1]] for future in found]
+        return starts
+
+
+class _Stream:
+    """Who comes in one future; drawn once, as far as a play has come."""
+
+    def __init__(self, newcomers: Newcomers, number: int) -> None:
+        self._rest = newcomers.stream(np.random.default_rng((_SEED, number)))
+        self._drawn: list[tuple[float, Candidate]] = []
+
+    def replay(self) -> Iterator[tuple[float, Candidate]]:
+        """All of them, from the first."""
+        place = 0
+        while True:
+            if place == len(self._drawn):
+                coming = next(self._rest, None)
+                if coming is None:
+                    return
+                self._drawn.append(coming)
+            yield self._drawn[place]
+            place += 1
 
 
 def _unknown(state: State, why: str) -> StartEstimate:
     return StartEstimate(state.now, None, "", unknown=why)
-
-
-def _basis(modeller: PoolModeller, known: int, newcomers: Newcomers) -> str:
-    count = len(modeller.runs)
-    later = f"the last {newcomers.count} submissions for later ones" if newcomers.count else "no later submissions"
-    return (
-        f"{count} running job{'s' * (count != 1)} ({known} with a forecast or time limit, the rest from history), "
-        f"{modeller.ahead} ahead in its pool, {later}"
-    )
-
-
-def _starts(modeller: PoolModeller, model: PoolModel, newcomers: Newcomers) -> Iterator[float]:
-    """Seconds until the job starts, in each future."""
-    draw = np.random.default_rng(_SEED)
-    matter = not model.strict or newcomers.may_overtake(model.target)
-    of_runs, of_starts = _normals(draw, len(modeller.runs)), _normals(draw, _DRAWS)
-    for number, stretch in enumerate(_spread(draw, LENGTHS_SPREAD)):
-        ends = [
-            min(length.drawn_s(normal, stretch), leaves_s)
-            for normal, (_, length, leaves_s) in zip(of_runs[number].tolist(), modeller.runs, strict=True)
-        ]
-        stream = newcomers.stream(np.random.default_rng((_SEED, number))) if matter else iter(())
-        future = Future(model, ends, stream, cycle(of_starts[number].tolist()), stretch)
-        yield future.start_s(MOST_STEPS // FUTURES) * modeller.pace
 
 
 def _normals(draw: np.random.Generator, count: int) -> FloatArray:

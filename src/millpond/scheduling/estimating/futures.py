@@ -1,4 +1,4 @@
-"""One possible future of a pool, played fast: who ends, who comes and who starts, until one job has started.
+"""One possible future of a pool, played fast: who ends, who comes, and who starts when.
 
 The rules are those of the admission cycle, as far as they decide who waits: the order, strict or not; limits of queues
 and users; the reservation of the first job that finds no room; room that the ordering leaves to short work; jobs that
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
+from typing import Self
 
 from millpond.scheduling.estimating.displacer import Displacer, Leaving, Preemption
 from millpond.scheduling.estimating.lengths import Length
@@ -31,28 +32,58 @@ MORE_OF_RUN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class FirstRuns:
+    """Who runs when a future begins, and when they end in it: common to all line-ups of a pool.
+
+    Attributes:
+        held: of the resource, in all.
+        runs, end_of: by number; the latter in seconds from now.
+        ends, expected: (seconds from now, number) of those that end; a heap, and in order of what is expected.
+        last_sequence: nobody who runs came later.
+    """
+
+    held: int
+    runs: dict[int, HeldRoom]
+    end_of: dict[int, float]
+    ends: list[tuple[float, int]]
+    expected: list[tuple[float, int]]
+    last_sequence: int
+
+    @classmethod
+    def of(cls, running: Sequence[HeldRoom], ends: Sequence[float]) -> Self:
+        """For running jobs, and the instants at which they end."""
+        dated = [(end, number) for number, end in enumerate(ends) if end < NEVER]
+        heapq.heapify(dated)
+        return cls(
+            held=sum(amount for run in running for _, amount in run.taken),
+            runs=dict(enumerate(running)),
+            end_of=dict(enumerate(ends)),
+            ends=dated,
+            expected=sorted((running[number].expected_s, number) for _, number in dated),
+            last_sequence=max((run.entry[1] for run in running), default=0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PoolModel:
-    """Where all futures of one question begin.
+    """Where all futures of one line-up begin.
 
     Attributes:
         free, kinds, unit: see ``rooms.Rooms``.
         waiting: in order.
-        target: the job that is asked about, one of them.
         spare: how much each account may hold beyond what it does.
-        flips: (seconds from now, node, amount): nodes that open and, with an amount below 0, close.
+        flips: (seconds from now, node, amount): nodes of which so much opens and, with an amount below 0, closes.
         strict, reserves: whether a blocked job blocks all behind it, and whether room is kept for the first.
         bounds: None where no job ever is overdue.
         preemption: None where nobody leaves for others.
         short_work: the amount that runs, by class of length.
-        fits_now: whether the target may start before anything has happened.
+        fits_now: whether there may be room before anything has happened.
     """
 
     free: list[int]
     kinds: list[int]
     unit: int
-    running: list[HeldRoom]
     waiting: list[Entry]
-    target: Entry
     spare: list[int]
     flips: list[tuple[float, int, int]]
     strict: bool
@@ -67,93 +98,118 @@ class Future:
     """A future of a pool.
 
     Args:
-        ends: when each running job ends, seconds from now.
+        begin: who runs.
         arrivals: who comes when, without end or in order of time.
         draws: normally distributed numbers, by which jobs that start get their lengths.
         stretch: by what every unsure length is multiplied.
+
+    Attributes:
+        started_s: when each of those that wait now has started, seconds from now, by sequence.
+        steps: what it took so far.
     """
 
     def __init__(
         self,
         model: PoolModel,
-        ends: Sequence[float],
+        begin: FirstRuns,
         arrivals: Iterator[tuple[float, Candidate]],
         draws: Iterator[float],
         stretch: float,
     ) -> None:
         self._model = model
-        self._target = model.target
         self._rooms = Rooms(model.free, model.kinds, model.unit)
         self._free = sum(amount for amount in model.free if amount > 0)
-        self._held = sum(amount for run in model.running for _, amount in run.taken)
+        self._held = begin.held
         self._spare = list(model.spare)
         self._short_work = list(model.short_work)
         self._arrivals, self._draws, self._stretch = arrivals, draws, stretch
-        self._runs: dict[int, HeldRoom] = {}
-        self._end_of: dict[int, float] = {}
-        self._ends: list[tuple[float, int]] = []
-        self._expected: list[tuple[float, int]] = []
+        self._runs, self._end_of = dict(begin.runs), dict(begin.end_of)
+        self._ends, self._expected = list(begin.ends), list(begin.expected)
         self._displacer = model.preemption and Displacer(model.preemption, self._rooms, model.kinds)
-        self._number = 0
-        for end, run in zip(ends, model.running, strict=True):
-            self._run(run, end)
+        self._number = len(begin.runs)
+        if self._displacer:
+            for number, run in begin.runs.items():
+                self._displacer.add(number, run)
         self._lines: dict[int, list[Entry]] = {}
         for entry in model.waiting:
             self._lines.setdefault(entry[3].line, []).append(entry)
         self._waiting = {entry[1]: entry for entry in model.waiting}
         self._bounds = model.bounds and model.bounds.fork()
-        self._sequence = max(entry[1] for entry in (*model.waiting, *(run.entry for run in model.running))) + 1
-        self._ahead = self._ahead_at_first = sum(entry < model.target for entry in model.waiting) + 1
+        self._sequence = max(begin.last_sequence, max(self._waiting, default=0)) + 1
         self._holds: list[float] = []
         self._left: list[Entry] = []
         self._head: Entry | None = None
         self._kept: set[int] = set()
         self._kept_until = 0.0
+        self._flips = iter((*model.flips, (NEVER, 0, 0)))
+        self._flip, self._coming = next(self._flips), next(self._arrivals, None)
+        self._has_begun = self._is_over = False
+        self._order_at_first: dict[int, int] = {}
+        self._order_at_last: list[Entry] = []
         self.now = 0.0
         self.steps = 0
+        self.started_s: dict[int, float] = {}
 
-    def start_s(self, most_steps: int) -> float:
-        """Seconds until the target starts; infinite if nothing more happens before.
+    def start_s(self, sequence: int, most_steps: int) -> float:
+        """Seconds until one of those that wait now starts; infinite if nothing more happens before.
 
         After so many steps those still ahead are taken to go on at the pace so far.
         """
-        if self._model.fits_now and self._walk():
-            return 0.0
-        flips = iter((*self._model.flips, (NEVER, 0, 0)))
-        flip, coming = next(flips), next(self._arrivals, None)
-        while self.steps < most_steps:
-            at = min(
-                self._ends[0][0] if self._ends else NEVER,
-                coming[0] if coming else NEVER,
-                flip[0],
-                self._holds[0] if self._holds else NEVER,
-            )
-            if at == NEVER:
+        if not self._has_begun:
+            self._has_begun = True
+            if self._model.fits_now:
+                self._walk()
+        while sequence not in self.started_s:
+            if self._is_over:
                 return NEVER
-            self.now = at
-            released = self._end_runs()
-            if self._bounds:
-                released |= self._promote(self._bounds)
-            while self._holds and self._holds[0] <= at:
-                heapq.heappop(self._holds)
-                released = True
-            while flip[0] <= at:
-                self._rooms.change(flip[1], flip[2])
-                flip, released = next(flips), True
-            came: list[Entry] = []
-            while coming and coming[0] <= at:
-                came.append(self._come(*coming))
-                coming = next(self._arrivals, None)
-            if released and self._walk():
-                return at
-            if not released:
-                for entry in came:
-                    self._try_alone(entry)
-        return self._at_this_pace()
+            if self.steps >= most_steps:
+                return self._at_this_pace(sequence)
+            self._go_on()
+        return self.started_s[sequence]
 
-    def _at_this_pace(self) -> float:
-        moved = 1.0 - self._ahead / self._ahead_at_first
-        return self.now / max(moved, SLOWEST_PACE)
+    def play(self, most_steps: int) -> None:
+        """Play until all that wait now have started, or for so many steps."""
+        for entry in self._model.waiting:
+            self.start_s(entry[1], most_steps)
+
+    def _go_on(self) -> None:
+        """Go to the next instant at which something happens."""
+        coming = self._coming
+        at = min(
+            self._ends[0][0] if self._ends else NEVER,
+            coming[0] if coming else NEVER,
+            self._flip[0],
+            self._holds[0] if self._holds else NEVER,
+        )
+        if at == NEVER:
+            self._is_over = True
+            return
+        self.now = at
+        released = self._end_runs()
+        if self._bounds:
+            released |= self._promote(self._bounds)
+        while self._holds and self._holds[0] <= at:
+            heapq.heappop(self._holds)
+            released = True
+        while self._flip[0] <= at:
+            self._rooms.change(self._flip[1], self._flip[2])
+            self._flip, released = next(self._flips), True
+        came: list[Entry] = []
+        while coming and coming[0] <= at:
+            came.append(self._come(*coming))
+            coming = self._coming = next(self._arrivals, None)
+        if released:
+            self._walk()
+        else:
+            for entry in came:
+                self._try_alone(entry)
+
+    def _at_this_pace(self, sequence: int) -> float:
+        if not self._order_at_first:
+            self._order_at_first = {entry[1]: place for place, entry in enumerate(self._model.waiting, 1)}
+            self._order_at_last = sorted(self._waiting.values())
+        ahead = 1 + bisect_left(self._order_at_last, self._waiting[sequence])
+        return self.now / max(1.0 - ahead / self._order_at_first[sequence], SLOWEST_PACE)
 
     # ---- what happens by itself ---------------------------------------------------------------------------------
 
@@ -219,18 +275,12 @@ class Future:
         return found
 
     def _go_first(self, entry: Entry, bounds: WaitBounds) -> None:
-        is_target, was_ahead = entry is self._target, entry < self._target
         rank = (*entry[0][:-1], bounds.first(entry))
         candidate = replace(entry[3], rank=rank, patience_s=0.0, overdue=True)
         bounds.add(entry, -1)
         first = self._waiting[entry[1]] = (rank, entry[1], entry[2], candidate)
         heapq.heappush(self._lines[candidate.line], first)
         self.steps += 1
-        if is_target:
-            self._target = first
-            self._ahead = sum(other < first for other in self._waiting.values()) + 1
-        elif not was_ahead:
-            self._ahead += first < self._target
 
     def _come(self, at: float, candidate: Candidate) -> Entry:
         entry = (candidate.rank, self._sequence, at, candidate)
@@ -242,7 +292,6 @@ class Future:
     def _wait(self, entry: Entry) -> None:
         heapq.heappush(self._lines.setdefault(entry[3].line, []), entry)
         self._waiting[entry[1]] = entry
-        self._ahead += entry < self._target
         if self._bounds:
             self._bounds.add(entry, 1)
             if entry[3].group < 0:
@@ -271,15 +320,15 @@ class Future:
             self._begin(entry, taken)
         self._requeue_left()
 
-    def _walk(self) -> bool:
-        """Start what has room, in order; whether the target was among it."""
+    def _walk(self) -> None:
+        """Start what has room, in order."""
         lines, rooms, model = self._lines, self._rooms, self._model
         heads = [entry for line in lines.values() if (entry := self._first(line))]
         heapq.heapify(heads)
         passed: list[Entry] = []
-        blocked = found = False
+        blocked = False
         closed = set[int]()
-        while heads and not found:
+        while heads:
             entry = heapq.heappop(heads)
             candidate = entry[3]
             line = lines[candidate.line]
@@ -301,8 +350,6 @@ class Future:
             if self._is_held_back(entry):
                 rooms.give(taken)
                 passed.append(entry)
-            elif entry is self._target:
-                found = True
             else:
                 self._begin(entry, taken)
             if following := self._first(line):
@@ -310,7 +357,6 @@ class Future:
         for entry in passed:
             heapq.heappush(lines[entry[3].line], entry)
         self._requeue_left()
-        return found
 
     def _first(self, line: list[Entry]) -> Entry | None:
         """The first of a line, of which those drop out that have another place by now."""
@@ -358,7 +404,7 @@ class Future:
     def _begin(self, entry: Entry, taken: Taken) -> None:
         candidate = entry[3]
         del self._waiting[entry[1]]
-        self._ahead -= entry < self._target
+        self.started_s.setdefault(entry[1], self.now)
         if self._bounds:
             self._bounds.add(entry, -1)
         if self._head is not None and entry[1] == self._head[1]:
@@ -412,5 +458,7 @@ class Future:
         kept: Collection[int] = self._kept if bound else ()
         if not self._model.flips:
             return kept
-        stays = now + candidate.stays_s
-        return {*kept, *(node for at, node, amount in self._model.flips if amount < 0 and now < at < stays)}
+        stays, free = now + candidate.stays_s, self._rooms.free
+        most = max((amount for _, amount, _ in candidate.demand.parts), default=0)
+        closing = (flip for flip in self._model.flips if flip[2] < 0 and now < flip[0] < stays)
+        return {*kept, *(node for _, node, amount in closing if free[node] + amount < most)}

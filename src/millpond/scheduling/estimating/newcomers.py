@@ -67,6 +67,7 @@ class Newcomers:
     def __init__(self, state: State, modeller: PoolModeller, pool: str) -> None:
         self._state = state
         self._modeller = modeller
+        self._now = state.now
         hours = state.arrivals.until(state.now)
         self._past = [self._hour(hour, pool) for hour in hours]
         remembered = sum(len(hour.records) for hour in self._past)
@@ -87,11 +88,11 @@ class Newcomers:
 
     def _present(self) -> _Hour:
         """The hour that is not over, as it goes on."""
-        state, present = self._state, self._past[-1]
+        present = self._past[-1]
         if len(self._past) < 2:
             return present
         before = self._past[-2]
-        past_s = state.now % HOUR_S
+        past_s = self._now % HOUR_S
         lean = LEAN_HOURS * HOUR_S / (past_s + LEAN_HOURS * HOUR_S)
         all_now, all_before = np.expm1(present.level), np.expm1(before.level)
         rate = (1.0 - lean) * present.rate + lean * before.rate
@@ -106,7 +107,7 @@ class Newcomers:
         """Who comes in one future, and when in seconds from now."""
         if not self.count:
             return
-        now = self._state.now
+        now = self._now
         begin, end, hour = 0.0, HOUR_S - now % HOUR_S, self._present()
         of_day = int(now // HOUR_S)
         for _ in range(FORESEEN_HOURS):
@@ -135,7 +136,7 @@ class Newcomers:
         found = self._known.get(record.id)
         if found is None:
             state = self._state
-            fresh = state.new_record(record.job, 0, state.now)
+            fresh = state.new_record(record.job, 0, self._now)
             fresh.expected_s, fresh.cautious_s = record.expected_s, record.cautious_s
             state.take_place(fresh)
             found = self._known[record.id] = self._modeller.candidate(fresh, self._whole(record))
@@ -145,7 +146,7 @@ class Newcomers:
         if record.state is JobState.SUCCEEDED:
             return Length(record.attained_s)
         left = self._modeller.length_of(record)
-        return replace(left, extra_s=left.extra_s + record.service_s(self._state.now))
+        return replace(left, extra_s=left.extra_s + record.service_s(self._now))
 
 
 def _likeness(deviations: FloatArray) -> FloatArray:

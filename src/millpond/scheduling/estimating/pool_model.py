@@ -1,4 +1,4 @@
-"""A pool as the futures of an estimate see it: nodes with room of one resource, who holds it, who waits, and who comes.
+"""A pool as the futures of estimates see it: nodes with room of one resource, who holds it, who waits, and who comes.
 
 The resource is the one of which there is least room for the job that is asked about: cards, CPU or memory. Ranks are
 those of now. Of a large pool every n-th node stands for all, and then every n-th of the other jobs; of a long line the
@@ -7,8 +7,9 @@ first part does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,10 @@ from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.estimating.displacer import Preemption
 from millpond.scheduling.estimating.futures import PoolModel
+from millpond.scheduling.estimating.kept_nodes import CLOSED, KeptNodes
 from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
 from millpond.scheduling.estimating.limit_accounts import LimitAccounts
+from millpond.scheduling.estimating.line_order import Ranked
 from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom, Weighing
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ledger.holdings import HoldState
@@ -32,6 +35,7 @@ from millpond.scheduling.ordering.guard import LONGEST_DELAY, length_class
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.preemption_budget import PREEMPTION_BUDGET
+from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PRIORITY
 from millpond.scheduling.records import BY_REQUEST, Group, JobRecord
 from millpond.scheduling.state import OVERDUE_LEAD, State
 from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
@@ -50,9 +54,6 @@ MOST_AHEAD = 1000
 MOST_BEHIND = 300
 """Jobs behind that are looked at: they may start first all the same."""
 
-_CLOSED = 1 << 50
-"""Less room on a closed node."""
-
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -68,20 +69,100 @@ class Resource:
     free: Int64Array
     unit: int
 
+    def of_cards(self, count: int, there: int) -> int:
+        """How much of a node is taken for others with so many of its usable cards."""
+        if self.of is _compute:
+            return count * CARD_MILLI
+        return CLOSED if count >= there else 0
 
-class PoolModeller:
-    """Makes the model of one question.
+
+class View(NamedTuple):
+    """What part of the cluster answers a question: those that have it in common have their futures in common.
 
     Attributes:
         every: one in so many nodes is looked at.
-        runs: who runs there, with the length that is left and the seconds after which it has to leave.
-        ahead: how many jobs of the pool are ahead.
-        pace: by what the model's wait has to be multiplied, as its line is shorter than the real one.
+        resource: which one is counted: cards, CPU or memory, by number.
     """
 
-    def __init__(self, state: State, placer: Placer, record: JobRecord) -> None:
+    pool: str
+    every: int
+    resource: int
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Who runs on the nodes that are looked at.
+
+    Attributes:
+        length: what is left of it.
+        leaves_s: after so many seconds it has to leave,
+        stays_s: and for so long at least nobody else gets its room.
+    """
+
+    room: HeldRoom
+    length: Length
+    leaves_s: float
+    stays_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LineUp:
+    """The jobs whose starts are found together: every n-th that waits, or the first part of them and one behind.
+
+    Attributes:
+        pace: by what the wait of its last has to be multiplied, as its line is shorter than the real one.
+    """
+
+    ranked: tuple[Ranked, ...]
+    pace: float = 1.0
+
+
+def view_of(state: State, placer: Placer, record: JobRecord) -> View:
+    """The one that answers a question about a job."""
+    there = _nodes_of(state, record.job.pool, record)
+    every = max(len(there) // max(MOST_NODES, NODES_PER_TASK * len(record.tasks)), 1)
+    resources = _resources(state, placer, there[::every])
+    usable = state.cluster.arrays.node_usable[there[::every]] != 0
+    shape = max(state.cluster.words.shapes_of(record.demand), key=_compute)
+
+    def room(number: int) -> int:
+        resource = resources[number]
+        return int((resource.free[usable] // resource.of(shape)).clip(min=0).sum())
+
+    asked = [number for number, resource in enumerate(resources) if resource.of(shape)]
+    return View(record.job.pool, every, min(asked, key=room, default=0))
+
+
+def _nodes_of(state: State, pool: str, record: JobRecord) -> Int64Array:
+    cluster = state.cluster
+    number = cluster.words.shapes_of(record.demand)[0].pool
+    there = np.flatnonzero(cluster.arrays.pool[: cluster.arrays.node_count] == number)
+    return there[[cluster.nodes[node] is not None for node in there.tolist()]]
+
+
+def _resources(state: State, placer: Placer, nodes: Int64Array) -> tuple[Resource, ...]:
+    arrays = state.cluster.arrays
+    compute, cpu, memory = placer.selector.free_compute(), arrays.cpu_free_milli, arrays.memory_free_mib
+    return (
+        Resource(_compute, compute[nodes], CARD_MILLI),
+        Resource(_cpu, cpu[nodes], max(int(cpu[nodes].max(initial=0)) // 16, 1)),
+        Resource(_memory, memory[nodes], max(int(memory[nodes].max(initial=0)) // 16, 1)),
+    )
+
+
+class PoolModeller:
+    """Makes the models of all questions that have a view in common.
+
+    Attributes:
+        every: one in so many nodes is looked at.
+        runs: who runs there.
+    """
+
+    def __init__(self, state: State, placer: Placer, view: View, like: JobRecord) -> None:
+        """``like``: a job of the pool."""
         self._state = state
-        self._record = record
+        self._pool = view.pool
+        self._now = state.now
         self._standing = QueueRank(state)
         self._lines: dict[object, tuple[int, Demand]] = {}
         self._groups: dict[Group, int] = {}
@@ -89,84 +170,84 @@ class PoolModeller:
         guards = isinstance(ordering, Default) and settings.reserve and not settings.preempt
         self._guard = ordering.guard if isinstance(ordering, Default) and guards else None
         self._lengths = Lengths(ordering.time_left, state.roster.live, state.now)
-        self.runs: list[tuple[HeldRoom, Length, float]] = []
         self._promised: dict[int, float] = {}
         self._displaces = ordering.displaces
-        self.ahead = 0
-        self.pace = 1.0
-        self._nodes, self.every = self._looked_at()
+        self._known: dict[int, Entry] = {}
+        self.every = view.every
+        nodes = _nodes_of(state, view.pool, like)[:: view.every]
+        self._nodes: list[int] = nodes.tolist()
         self._limits = LimitAccounts(state, self.every)
         self._index = {node: place for place, node in enumerate(self._nodes)}
-        self._resource = self._scarcest(placer)
+        self._resource = _resources(state, placer, nodes)[view.resource]
+        self._kept = KeptNodes(state)
+        self.runs = list(self._running())
+        self._bounds = self._law()
+        self._empty = self._without_waiting()
 
-    def model(self, *, fits_now: bool) -> PoolModel:
-        """The pool as it is now.
+    def line_up(self, ranked: Sequence[Ranked], place: int) -> tuple[LineUp, int]:
+        """The line-up of who stands at a place of all that wait for the pool, and their place in it."""
+        first, own = place % self.every, place // self.every
+        if own <= MOST_AHEAD:
+            return LineUp(tuple(ranked[first :: self.every][: MOST_AHEAD + MOST_BEHIND])), own
+        seen = ranked[first :: self.every][:MOST_AHEAD]
+        behind = ranked[place + self.every :: self.every][:MOST_BEHIND]
+        # The job stands where the part of the line ends that is looked at.
+        moved = (seen[-1][0], seen[-1][1], ranked[place][2])
+        return LineUp((*seen[:-1], moved, *behind), (own + 1) / len(seen)), len(seen) - 1
+
+    def model(self, line_up: LineUp, *, fits_now: bool) -> PoolModel:
+        """The pool, with those that wait.
 
         Args:
-            fits_now: whether the job may start before anything has happened.
+            fits_now: whether there may be room for them before anything has happened.
         """
-        state = self._state
-        arrays = state.cluster.arrays
+        waiting = [self._waiting(*entry) for entry in line_up.ranked]
+        bounds = self._bounds and self._bounds.fork()
+        if bounds is not None:
+            self._watch(waiting, bounds)
+        return replace(self._empty, waiting=waiting, spare=list(self._limits.spare), bounds=bounds, fits_now=fits_now)
+
+    def _watch(self, waiting: Sequence[Entry], bounds: WaitBounds) -> None:
+        for entry in waiting:
+            if entry[3].group >= 0:
+                continue
+            if entry[1] in self._promised:
+                bounds.promise(entry, self._promised[entry[1]], 0.0)
+            else:
+                bounds.watch(entry, 0.0)
+
+    def _without_waiting(self) -> PoolModel:
+        state, arrays = self._state, self._state.cluster.arrays
+        names = [state.cluster.node_name(node) for node in self._nodes]
         free = [
-            amount if arrays.node_usable[node] and not self._is_reserved(node) else amount - _CLOSED
-            for node, amount in zip(self._nodes, self._resource.free.tolist(), strict=True)
+            amount - self._kept.now(name, self._resource.of_cards) if arrays.node_usable[node] else amount - CLOSED
+            for node, name, amount in zip(self._nodes, names, self._resource.free.tolist(), strict=True)
         ]
         first = arrays.first_device
         kinds = [
             1 << int(arrays.device_model[first[node]]) if arrays.device_total[node] else -1 for node in self._nodes
         ]
-        self._count_running()
-        target, waiting = self._line_up()
-        numbers, index = state.cluster.node_index, self._index
-        flips = [
-            (flip.at - state.now, index[numbers[flip.node]], -_CLOSED if flip.closed else _CLOSED)
-            for flip in state.cordons.flips(state.now)
-            if numbers.get(flip.node) in index
-        ]
         settings, ordering = state.settings, state.ordering
         return PoolModel(
-            free, kinds, self._resource.unit, [run for run, _, _ in self.runs],
-            waiting, target, self._limits.spare, flips,
+            free, kinds, self._resource.unit, [], [],
+            sorted(self._flips(names)),
             strict=ordering.strict,
             reserves=settings.reserve and not ordering.displaces,
-            bounds=self._bounds(waiting),
+            bounds=None,
             preemption=self._preemption(),
-            short_work=[] if self._guard is None else self._guard.running_milli,
-            fits_now=fits_now,
+            short_work=[] if self._guard is None else list(self._guard.running_milli),
+            fits_now=False,
         )  # fmt: skip
 
-    def _is_reserved(self, node: int) -> bool:
-        """Whether cards of a node are reserved for others now."""
-        state = self._state
-        return bool(state.cordons.kept) and state.cordons.is_kept(state.cluster.node_name(node), state.now)
-
-    # ---- nodes --------------------------------------------------------------------------------------------------
-
-    def _looked_at(self) -> tuple[list[int], int]:
-        """The nodes, and one in how many of the pool they are."""
-        cluster = self._state.cluster
-        count = cluster.arrays.node_count
-        pool = cluster.words.shapes_of(self._record.demand)[0].pool
-        there = [int(node) for node in np.flatnonzero(cluster.arrays.pool[:count] == pool) if cluster.nodes[node]]
-        every = max(len(there) // max(MOST_NODES, NODES_PER_TASK * len(self._record.tasks)), 1)
-        return there[::every], every
-
-    def _scarcest(self, placer: Placer) -> Resource:
-        """The resource of which there is least room for the largest task of the job."""
-        arrays, nodes = self._state.cluster.arrays, np.array(self._nodes, dtype=np.int64)
-        compute, cpu, memory = placer.selector.free_compute(), arrays.cpu_free_milli, arrays.memory_free_mib
-        shape = max(self._state.cluster.words.shapes_of(self._record.demand), key=_compute)
-        resources = [
-            Resource(_compute, compute[nodes], 1000),
-            Resource(_cpu, cpu[nodes], max(int(cpu[nodes].max(initial=0)) // 16, 1)),
-            Resource(_memory, memory[nodes], max(int(memory[nodes].max(initial=0)) // 16, 1)),
-        ]
-        usable = arrays.node_usable[nodes] != 0
-
-        def room(resource: Resource) -> int:
-            return int((resource.free[usable] // resource.of(shape)).clip(min=0).sum())
-
-        return min((each for each in resources if each.of(shape)), key=room, default=resources[0])
+    def _flips(self, names: Sequence[str]) -> Iterator[tuple[float, int, int]]:
+        """What of which nodes closes and opens, and when."""
+        state, place_of = self._state, {name: place for place, name in enumerate(names)}
+        for flip in state.cordons.flips(state.now):
+            if (place := place_of.get(flip.node)) is not None:
+                yield flip.at - state.now, place, -CLOSED if flip.closed else CLOSED
+        for name, place in place_of.items() if state.cordons.kept else ():
+            for at, amount in self._kept.changes(name, self._resource.of_cards):
+                yield at - state.now, place, amount
 
     def know(self, record: JobRecord) -> None:
         """Count the limits on a job that may come: futures begin with all accounts that they need."""
@@ -174,9 +255,9 @@ class PoolModeller:
 
     # ---- who runs -----------------------------------------------------------------------------------------------
 
-    def _count_running(self) -> None:
+    def _running(self) -> Iterator[Running]:
         state, index = self._state, self._index
-        for record in state.running.values():
+        for record in self._holders():
             taken = [
                 (index[task.holding.node], self._resource.of(task.holding.shape))
                 for task in record.tasks
@@ -188,8 +269,16 @@ class PoolModeller:
             length = self.length_of(record)
             begun_s = record.attained_s - record.service_s(state.now)
             rank = (*self._standing.rank_of_growth(record), 0.0)
-            run = HeldRoom(self._entry(rank, record.sequence, record, length), taken, expected_s, begun_s)
-            self.runs.append((run, length, self._leaves_s(record)))
+            room = HeldRoom(self._entry(rank, record.sequence, record, length), taken, expected_s, begun_s)
+            yield Running(room, length, self._leaves_s(record), self._kept.stays_until(record) - state.now)
+
+    def _holders(self) -> list[JobRecord]:
+        """Who may hold something of the nodes, in order of arrival."""
+        state = self._state
+        slots = state.roster.slots_on(np.array(self._nodes, dtype=np.int64)).tolist()
+        found = [record for slot in slots if (record := state.roster.records[slot]) is not None]
+        found += [record for record in state.running.values() if record.slot < 0]
+        return sorted(found, key=_sequence)
 
     def _leaves_s(self, record: JobRecord) -> float:
         """When a running job has to leave, in seconds: by its window, a drain, or as it is kept no longer."""
@@ -203,7 +292,7 @@ class PoolModeller:
             return NEVER
         nodes = {task.placement.node for task in record.tasks if task.placement is not None}
         drains = [each.begin for node in nodes for each in state.cordons.by_node.get(node, ()) if each.drain]
-        drains += [begin for node in nodes for begin, _ in state.cordons.kept.get(node, ())]
+        drains += [begin for node in nodes for begin in self._kept.emptied_at(node)]
         return min((begin - state.now for begin in drains if begin > state.now), default=NEVER)
 
     def length_of(self, record: JobRecord) -> Length:
@@ -211,31 +300,17 @@ class PoolModeller:
 
     # ---- who waits ----------------------------------------------------------------------------------------------
 
-    def _line_up(self) -> tuple[Entry, list[Entry]]:
-        """The job, and all that wait, in order."""
-        pool, place_of = self._record.job.pool, self._standing.place_of
-        ranked = sorted((*place_of(record), record) for record in self._state.waiting if record.job.pool == pool)
-        place = next(place for place, entry in enumerate(ranked) if entry[2] is self._record)
-        self.ahead = place
-        ahead = ranked[: place : self.every]
-        seen = ahead[:MOST_AHEAD]
-        if len(ahead) > len(seen):
-            self.pace = (len(ahead) + 1) / (len(seen) + 1)
-        behind = [] if self._state.ordering.strict else ranked[place + 1 :: self.every][:MOST_BEHIND]
-        last, own = ranked[place], ranked[place]
-        if self.pace > 1.0:
-            last = seen.pop()  # the job stands where the part of the line ends that is looked at
-        target = self._waiting(last[0], last[1], own[2])
-        entries = [self._waiting(*entry) for entry in seen], [self._waiting(*entry) for entry in behind]
-        return target, [*entries[0], target, *entries[1]]
-
     def _waiting(self, rank: Rank, sequence: int, record: JobRecord) -> Entry:
+        known = self._known.get(record.sequence)
+        if known is not None and known[:2] == (rank, sequence):
+            return known
         if record.promised_at and not record.overdue:
-            self._promised[sequence] = record.promised_at - self._state.now
-        return self._entry(rank, sequence, record, self.length_of(record))
+            self._promised[sequence] = record.promised_at - self._now
+        entry = self._known[record.sequence] = self._entry(rank, sequence, record, self.length_of(record))
+        return entry
 
     def _entry(self, rank: Rank, sequence: int, record: JobRecord, length: Length) -> Entry:
-        return rank, sequence, record.submitted_at - self._state.now, self._candidate(record, length, rank)
+        return rank, sequence, record.submitted_at - self._now, self._candidate(record, length, rank)
 
     def candidate(self, record: JobRecord, length: Length) -> Candidate:
         """A job that has its key, as the model knows it."""
@@ -243,7 +318,7 @@ class PoolModeller:
 
     def _candidate(self, record: JobRecord, length: Length, rank: Rank) -> Candidate:
         state = self._state
-        time_left, now = state.ordering.time_left, state.now
+        time_left, now = state.ordering.time_left, self._now
         line, demand = self._line_of(record)
         length_s, _ = time_left.needed_s(record, now)
         candidate = Candidate(
@@ -280,36 +355,30 @@ class PoolModeller:
         whole_s, exact, weight, charge, loss = self._state.ordering.sizes(record)
         return Weighing(whole_s, exact > 0.0, record.size_class, weight, charge, loss)
 
-    def _bounds(self, waiting: list[Entry]) -> WaitBounds | None:
-        state, pool = self._state, self._record.job.pool
+    def _law(self) -> WaitBounds | None:
+        state, pool = self._state, self._pool
         if not (state.settings.reserve and state.ordering.promotes):
             return None
         of_all = CARD_MILLI * self.every
         backlog = {
             -float(level): (work / of_all, jobs / self.every) for level, work, jobs in state.waiting.backlog.of(pool)
         }
-        bounds = WaitBounds(
+        return WaitBounds(
             max(state.cluster.gpu_capacity_of(pool), CARD_MILLI) / of_all,
             crowds=self._displaces,
             backlog=backlog,
             first_key=state.now - OVERDUE_LEAD,
         )
-        for entry in waiting:
-            if entry[3].group >= 0:
-                continue
-            if entry[1] in self._promised:
-                bounds.promise(entry, self._promised[entry[1]], 0.0)
-            else:
-                bounds.watch(entry, 0.0)
-        return bounds
 
     def _preemption(self) -> Preemption | None:
         state = self._state
-        classes = {record.job.priority for record in (*state.waiting, *state.running.values())}
+        alive = state.roster.live[SLOT_ALIVE] > 0.0
+        classes = {float(line[0][2].job.priority) for line in state.waiting.lines.values()}
+        classes.update(np.unique(state.roster.live[SLOT_PRIORITY, alive]).tolist())
         by_class = state.settings.preempt_by_priority and len(classes) > 1
         if not (by_class or self._displaces):
             return None
-        held = sum(amount for run, _, _ in self.runs for _, amount in run.taken)
+        held = sum(amount for run in self.runs for _, amount in run.room.taken)
         cards_held = state.cluster.gpu_capacity_milli - state.cluster.free_gpu_milli
         earned = PREEMPTION_BUDGET * cards_held / CARD_MILLI / self.every / max(held, 1)
         ranks = state.ordering.time_left.survival.rank_table
@@ -328,6 +397,10 @@ class PoolModeller:
             demand = Demand(parts, sum(count * amount for count, amount, _ in parts), charges)
             found = self._lines[key] = len(self._lines), demand
         return found
+
+
+def _sequence(record: JobRecord) -> int:
+    return record.sequence
 
 
 def _compute(shape: Shape) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from copy import copy
-from typing import Self
 
 from millpond.scheduling.cycle.overdue import bound_s
 from millpond.scheduling.estimating.possible_jobs import Entry
@@ -35,10 +33,10 @@ class WaitBounds:
         self._promised: dict[int, float] = {}
         self._looks: list[tuple[float, int, Entry]] = []
 
-    def fork(self) -> Self:
+    def fork(self) -> WaitBounds:
         """A twin with which a future begins."""
-        twin = copy(self)
-        twin._backlog, twin._promised, twin._looks = dict(self._backlog), dict(self._promised), list(self._looks)
+        twin = WaitBounds(self._capacity, crowds=self._crowds, backlog=self._backlog, first_key=self._first_key)
+        twin._promised, twin._looks = dict(self._promised), list(self._looks)
         return twin
 
     def add(self, entry: Entry, sign: int) -> None:

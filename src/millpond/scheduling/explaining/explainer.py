@@ -19,7 +19,8 @@ from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.cycle.starting import Starter
-from millpond.scheduling.estimating import estimate
+from millpond.scheduling.estimating.kept_estimates import KeptEstimates
+from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
 from millpond.scheduling.explaining.cells import with_cells
 from millpond.scheduling.explaining.cordon_reasons import closed_for
@@ -41,11 +42,14 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import why_suspend_refused
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
-from millpond.scheduling.tenancy.queue_rank import QueueRank
 
 
 class Explainer:
-    """Answers questions about one state."""
+    """Answers questions about one state. What they are about is of the moment; estimates may be of some seconds ago.
+
+    Attributes:
+        estimates: has to be told of all that happens.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Explainer:
         self._capacity = EmptyCluster(state, placer)
         self._capacity_gap = CapacityGap(state, placer, claims)
         self._what_if = WhatIfTrial(state, placer, claims, cycle)
+        self.estimates = KeptEstimates(state, placer, claims)
 
     # ---- before a job is accepted -------------------------------------------------------------------------------
 
@@ -74,13 +79,13 @@ class Explainer:
 
     # ---- while it waits -----------------------------------------------------------------------------------------
 
-    def explain(self, job_id: str) -> Reason:
-        """The full answer for one job.
+    def explain(self, job_id: str, within_s: float) -> Reason:
+        """The full answer for one job; position and estimate may be of so many seconds ago.
 
         Raises:
             NotFoundError: there is no such job.
         """
-        return self._asked(job_id, self._answer)
+        return self._asked(job_id, lambda record: self._answer(record, within_s))
 
     def cause(self, job_id: str) -> Reason:
         """The cause alone: for lists, which can do without the remedy and the estimate that take long to find.
@@ -90,16 +95,16 @@ class Explainer:
         """
         return self._asked(job_id, lambda record: self._out_of_line(record) or self._in_line(record))
 
-    def expected_start(self, job_id: str) -> StartEstimate | None:
+    def expected_start(self, job_id: str, within_s: float) -> StartEstimate | None:
         """When a job that stands in a line should start; None if it stands in none.
 
         Raises:
             NotFoundError: there is no such job.
         """
         record = self._known(job_id)
-        return self._start_of(record) if record.line else None
+        return self._start_of(record, within_s) if record.line else None
 
-    def deadline_outlook(self, job_id: str) -> DeadlineOutlook | None:
+    def deadline_outlook(self, job_id: str, within_s: float) -> DeadlineOutlook | None:
         """Whether a job should end by its deadline; None for one that has none, or has ended.
 
         Raises:
@@ -108,9 +113,9 @@ class Explainer:
         record = self._known(job_id)
         if record.job.deadline_s is None or record.state.ended:
             return None
-        return outlook_of(self._state, record, self._start_of(record) if record.line else None)
+        return outlook_of(self._state, record, self._start_of(record, within_s) if record.line else None)
 
-    def _start_of(self, record: JobRecord) -> StartEstimate:
+    def _start_of(self, record: JobRecord, within_s: float) -> StartEstimate:
         claim = self._claims.by_job.get(record.id)
         if claim is not None:
             why = "it starts when those who make room for it have left, which is up to them"
@@ -119,7 +124,7 @@ class Explainer:
         rounds = selector.rounds
         fits_now = bool(self._what_if.finds_room(record, self._claims.mask(record)))
         selector.rounds = rounds
-        found = estimate.start_of(self._state, self._placer, record, fits_now=fits_now)
+        found = self.estimates.of(record, within_s).of(record, fits_now=fits_now)
         return sooner_by_reservation(self._state, record, found) if self._state.reserved.by_name else found
 
     def _known(self, job_id: str) -> JobRecord:
@@ -137,17 +142,17 @@ class Explainer:
         selector.rounds = rounds
         return reason
 
-    def _answer(self, record: JobRecord) -> Reason:
+    def _answer(self, record: JobRecord, within_s: float) -> Reason:
         reason = self._out_of_line(record)
         if reason is not None:
-            return replace(reason, position=self._position(record))
+            return replace(reason, position=self._position(record, within_s))
         reason = self._in_line(record)
         helpless = reason.cause in (Cause.BEHIND, Cause.NOT_CONSIDERED, Cause.ROOM_BEING_MADE)
         return replace(
             reason,
             remedy=None if helpless or self._replans else reason.remedy or self._remedy(record),
-            position=self._position(record),
-            start=self._start_of(record),
+            position=self._position(record, within_s),
+            start=self._start_of(record, within_s),
         )
 
     def _out_of_line(self, record: JobRecord) -> Reason | None:
@@ -322,13 +327,14 @@ class Explainer:
             return repr(self._state.orderings.base_name)
         return f"{record.group[0]!r} of {record.job.kind} jobs in queue {record.queue}"
 
-    def _position(self, record: JobRecord) -> int | None:
+    def _position(self, record: JobRecord, within_s: float) -> int | None:
         """Its place in the order of all that wait in a line, from 1; None when it stands in none."""
         if not record.line:
             return None
+        if record.id not in self._claims.by_job and not self._state.reserved.by_name:
+            return 1 + self.estimates.of(record, within_s).order.place_of(record)
         with turn_of(self._state, self._claims, record):
-            ranked = self._state.waiting.ranked(QueueRank(self._state).place_of)
-        return next(place for place, other in enumerate(ranked, 1) if other is record)
+            return 1 + LineOrder(self._state).place_of(record)
 
     def _remedy(self, record: JobRecord) -> Remedy | None:
         with turn_of(self._state, self._claims, record):

@@ -24,8 +24,8 @@ def task_infeasibility(request: TaskRequest, nodes: Sequence[Node], *, exclusive
         nodes: those of the job's pool; at least one.
         exclusive: the pool gives whole cards only.
     """
-    known = sorted({device.model for node in nodes for device in node.devices})
-    if request.models and not set(request.models) & set(known):
+    if request.models and not any(device.model in request.models for node in nodes for device in node.devices):
+        known = sorted({device.model for node in nodes for device in node.devices})
         near = [model for wanted in request.models for model in get_close_matches(wanted, known, 1, cutoff=0.4)]
         offer = f"this pool has {', '.join(known)}" if known else "this pool has no GPUs"
         wanted = " or ".join(map(repr, request.models))

@@ -202,15 +202,14 @@ class Cordons:
             instant = begin
 
     def flips(self, now: float) -> list[Flip]:
-        """Every closing and opening to come, in order; to those who have none of its reserved cards."""
-        return list(heapq.merge(*(self._flips_of(node, now) for node in self.concerned), key=lambda flip: flip.at))
+        """Every closing and opening to come, in order; of reserved cards nothing is said."""
+        return list(heapq.merge(*(self._flips_of(node, now) for node in self.by_node), key=lambda flip: flip.at))
 
     def _flips_of(self, node: str, now: float) -> Iterator[Flip]:
-        closed = node in self._cluster.closed or self.is_kept(node, now)
+        closed = node in self._cluster.closed
         instants = {flip for each in self.by_node.get(node, ()) for flip in (each.begin, each.until)}
-        instants |= {flip for span in self.kept.get(node, ()) for flip in span}
         for instant in sorted(flip for flip in instants if flip is not None and flip > now):
-            if (self.at(node, instant) is not None or self.is_kept(node, instant)) != closed:
+            if (self.at(node, instant) is not None) != closed:
                 closed = not closed
                 yield Flip(instant, node, closed)
 
