@@ -24,6 +24,8 @@ from millpond.server.wording import local_time, rounded_span
 from millpond.specs.api.jobs import DeadlineInfo, JobInfo
 
 LOOK_EVERY_S: Final = 5.0
+ESTIMATES_WITHIN_S: Final = 5.0
+"""So old an estimate may be where very many jobs wait."""
 
 
 def check_deadline(job: Job, forecast: Forecast | None, now: float) -> None:
@@ -65,7 +67,7 @@ def foreseen(core: Core, info: JobInfo) -> JobInfo:
     """A job with the outlook for its deadline, if the core knows it; for the scheduler's thread."""
     if info.deadline is None or info.id not in core.scheduler.jobs:
         return info
-    outlook = core.scheduler.deadline_outlook(info.id, core.now)
+    outlook = core.scheduler.deadline_outlook(info.id, core.now, within_s=ESTIMATES_WITHIN_S)
     return info if outlook is None else replace(info, deadline=deadline_info(outlook))
 
 

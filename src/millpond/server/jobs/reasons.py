@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from millpond.model.states import JobState
-from millpond.server.jobs.deadlines import foreseen
+from millpond.server.jobs.deadlines import ESTIMATES_WITHIN_S, foreseen
 from millpond.server.runtime.active_jobs.job_cache import read_only_view
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.core import Core
@@ -65,7 +65,8 @@ class Reasons:
         due = [info for info in infos if info.deadline is not None and not JobState(info.state).ended]
         if not due or self._loop.read_only is not None:
             return infos
-        found = await self._queries.query(lambda core: [foreseen(core, info) for info in due[:REASONS_IN_A_LIST]])
+        due = due[:REASONS_IN_A_LIST]
+        found = await self._queries.query(lambda core: [foreseen(core, info) for info in due], is_long=True)
         known = {info.id: info for info in found}
         return [known.get(info.id, info) for info in infos]
 
@@ -84,7 +85,7 @@ class Reasons:
         if why is not None and info is not None:
             remedy = RemedyInfo(change=why.remedy)
             return ReasonInfo(job=job, state=info.state, cause="copy", summary=info.reason, remedy=remedy)
-        return await self._queries.query(lambda core: self._explain(core, job))
+        return await self._queries.query(lambda core: self._explain(core, job), is_long=True)
 
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
@@ -113,8 +114,9 @@ class ReasonCache:
             return None
         wanted = (job, briefly)
         if wanted not in self._known:
-            ask = core.scheduler.cause if briefly else core.scheduler.explain
-            self._known[wanted] = reason_info(job, record.state, ask(job, core.now))
+            scheduler, now = core.scheduler, core.now
+            reason = scheduler.cause(job, now) if briefly else scheduler.explain(job, now, within_s=ESTIMATES_WITHIN_S)
+            self._known[wanted] = reason_info(job, record.state, reason)
         return self._known[wanted]
 
 

@@ -7,6 +7,7 @@ is: numbers alone change all the time. So the log grows by the changes of jobs t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from millpond.model.events import WaitExplained
@@ -56,9 +57,8 @@ class WaitWatch(Periodic):
         noted = []
         for job in chosen:
             before = known.pop(job) if job in known else self._stored(job)
-            found = self._loop.query(lambda core, job=job, before=before: _explained(core, job, before)).result(  # type: ignore[misc]
-                ANSWER_WITHIN_S
-            )
+            asked = partial(_explained, job=job, before=before)
+            found = self._loop.query(asked, is_long=True).result(ANSWER_WITHIN_S)
             if found is not None:
                 noted.append(_note(job, found, now))
                 before = found.cause
@@ -79,7 +79,7 @@ def _explained(core: Core, job: str, before: Cause | None) -> Reason | None:
     if record is None or record.state is not JobState.QUEUED:
         return None
     reason = core.scheduler.cause(job, core.now)
-    return None if reason.cause is before else core.scheduler.explain(job, core.now)
+    return None if reason.cause is before else core.scheduler.explain(job, core.now, within_s=LOOK_EVERY_S)
 
 
 def _note(job: str, reason: Reason, now: float) -> WaitExplained:

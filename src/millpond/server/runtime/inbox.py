@@ -90,9 +90,14 @@ class ChangeSetting:
 
 @dataclass(slots=True, eq=False)
 class Query:
-    """Something only the scheduler's thread may look up; it must not change anything."""
+    """Something only the scheduler's thread may look up; it must not change anything.
+
+    Attributes:
+        is_long: it takes milliseconds, so that it waits for its turn behind all others, see ``long_questions``.
+    """
 
     ask: Callable[[Core], Any]
+    is_long: bool = False
     answer: Future[Any] = field(default_factory=Future)
 
 

@@ -74,9 +74,9 @@ class Loop:
         self._put(message)
         return message.answer
 
-    def query(self, question: Callable[[Core], Any]) -> Future[Any]:
-        """Evaluate a function of the core between two turns."""
-        message = Query(question)
+    def query(self, question: Callable[[Core], Any], *, is_long: bool = False) -> Future[Any]:
+        """Evaluate a function of the core between two turns; one that is long, when others leave time for it."""
+        message = Query(question, is_long)
         self._put(message)
         return message.answer
 

@@ -28,9 +28,9 @@ class CoreQueries:
             return "the scheduler stopped by a defect"
         return "" if self._loop.alive else "the scheduler is not running"
 
-    async def query(self, question: Callable[[Core], T]) -> T:
-        """Evaluate a function of the core between two turns."""
-        return await self.answered(self._loop.query(question))
+    async def query(self, question: Callable[[Core], T], *, is_long: bool = False) -> T:
+        """Evaluate a function of the core between two turns; one that is long, when others leave time for it."""
+        return await self.answered(self._loop.query(question, is_long=is_long))
 
     async def answered(self, future: Future[T]) -> T:
         """Wait for the answer to a request.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from millpond.model import events
 from millpond.model.errors import MillpondError
 from millpond.server.runtime.inbox import Message, abandon, is_wanted
+from millpond.server.runtime.long_questions import LongQuestions
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import AdoptingEngine
 from millpond.server.runtime.turn_processor import TurnProcessor
@@ -24,6 +25,7 @@ class SchedulerThread:
         self._processor = processor
         self._closing = False
         self._taken: list[Message] = []
+        self._questions = LongQuestions()
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def settle(self, engine: AdoptingEngine, configured: Callable[[], Sequence[events.Event]] = tuple) -> None:
@@ -55,8 +57,9 @@ class SchedulerThread:
 
     def turn(self, timeout_s: float) -> None:
         """One turn; waits for something to do at most ``timeout_s``."""
-        self._taken = [message for message in self._loop.inbox.drain(timeout_s) if is_wanted(message)]
-        self._processor.process(self._taken)
+        came = self._questions.take(self._loop.inbox.drain(0.0 if self._questions else timeout_s))
+        self._taken = [message for message in came if is_wanted(message)]
+        self._processor.process(self._taken, self._questions)
 
     def _run(self) -> None:
         try:
@@ -70,3 +73,4 @@ class SchedulerThread:
             abandon(self._taken)
         finally:
             self._loop.alive = False
+            self._questions.turn_away()

@@ -34,6 +34,7 @@ from millpond.server.runtime.inbox import (
     events_in,
     turn_away,
 )
+from millpond.server.runtime.long_questions import LongQuestions
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import AdoptingEngine, LoopDependencies, TurnResult
 from millpond.server.runtime.usage import UsageMeter
@@ -102,8 +103,8 @@ class TurnProcessor:
         for info in self._job_cache.newest_first():
             self._job_cache.put(read_only_view(info))
 
-    def process(self, messages: Sequence[Message]) -> None:
-        """One turn."""
+    def process(self, messages: Sequence[Message], questions: LongQuestions) -> None:
+        """One turn, in which some of the long questions are answered too."""
         self._has_more = False
         if self._loop.read_only is not None:
             turn_away(messages, self._loop.read_only)
@@ -116,6 +117,7 @@ class TurnProcessor:
         for message in messages:
             if isinstance(message, Query):
                 answer(message, self._core)
+        questions.answer_some(self._core)
 
     def sleep_s(self) -> float:
         """Seconds until a turn is due without a message."""

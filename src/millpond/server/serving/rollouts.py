@@ -172,9 +172,7 @@ class Rollouts(Periodic):
         if info is None:
             return ""
         if info.state == JobState.QUEUED:
-            why: Reason = self._loop.query(lambda core: core.scheduler.explain(info.id, core.now)).result(
-                ANSWER_WITHIN_S
-            )
+            why: Reason = self._loop.query(lambda core: core.scheduler.cause(info.id, core.now)).result(ANSWER_WITHIN_S)
             return f"; it waits: {why.summary}"
         detail = next((task.detail for task in info.tasks if task.detail), "")
         return f": {detail}" if detail else ""

@@ -1,0 +1,44 @@
+"""Questions that take long: what else is asked of the scheduler's thread does not wait for their answers."""
+
+from __future__ import annotations
+
+import pytest
+from server_world import Server
+
+from millpond.model.errors import UnavailableError
+from millpond.server.runtime import long_questions
+from millpond.server.runtime.inbox import Query
+from millpond.server.runtime.long_questions import LongQuestions
+
+
+def test_a_request_and_short_questions_do_not_wait_behind_many_long_ones(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_questions, "TURN_S", 0.0)
+    long = [server.loop.query(lambda core: len(core.scheduler.jobs), is_long=True) for _ in range(5)]
+    short = server.loop.query(lambda core: len(core.scheduler.jobs))
+    submitted = server.submit("a").answer
+    server.turn()
+    assert submitted.result(0).id == "a"
+    assert short.result(0) == 1
+    assert [answer.done() for answer in long] == [True, False, False, False, False]
+    server.turn(4)
+    assert [answer.result(0) for answer in long] == [1] * 5
+
+
+def test_what_nobody_waits_for_any_more_is_not_answered(server: Server) -> None:
+    asked: list[str] = []
+    given_up = server.loop.query(lambda _: asked.append("given up"), is_long=True)
+    waited_for = server.loop.query(lambda _: asked.append("waited for"), is_long=True)
+    assert given_up.cancel()
+    server.turn()
+    assert waited_for.done()
+    assert asked == ["waited for"]
+
+
+def test_questions_that_are_left_when_the_thread_ends_are_answered_with_an_error() -> None:
+    questions, left = LongQuestions(), Query(lambda _: None, is_long=True)
+    questions.take([left])
+    questions.turn_away()
+    with pytest.raises(UnavailableError):
+        left.answer.result(0)
