@@ -37,12 +37,12 @@ FUTURES = 12
 MOST_STEPS = 16_000
 """Looks at a job, ends and submissions, in all futures of a play together."""
 
-EARLY, LATE = 0.05, 0.95
+EARLY, LATE = 0.1, 0.9
 """The parts of the futures before and behind the ends of the interval."""
 
-STRICT_MARGIN, MARGIN = 0.1, 0.25
-"""By such a part the interval is wider on each side, with a strict ordering and with others, unless nothing is drawn:
-the model is not the cluster."""
+STRICT_MARGIN, MARGIN, DISPLACING_MARGIN = 0.1, 0.35, 0.6
+"""The model is not the cluster: it errs by such a part of the wait besides, whatever the futures draw: with a strict
+ordering, with others, and where the ordering displaces running work. Not so where nothing is drawn."""
 
 LENGTHS_SPREAD = 0.2
 """How far, in logarithms, all forecasts of one future are off together."""
@@ -89,12 +89,19 @@ class StartEstimates:
             return _unknown(self._state, "what runs and what comes before it leave it no room that can be foreseen")
         return self._interval(starts, pool, record)
 
+    @property
+    def _margin(self) -> float:
+        ordering = self._state.ordering
+        if ordering.displaces:
+            return DISPLACING_MARGIN
+        return STRICT_MARGIN if ordering.strict else MARGIN
+
     def _interval(self, starts: list[float], pool: _PoolFutures, record: JobRecord) -> StartEstimate:
-        now, as_of, margin = self._state.now, pool.as_of, 0.0
-        if pool.newcomers.count:
-            margin = STRICT_MARGIN if self._state.ordering.strict else MARGIN
-        early, likely, late = _quantile(starts, EARLY) * (1.0 - margin), _quantile(starts, 0.5), _quantile(starts, LATE)
-        latest_at = None if late == NEVER else max(as_of + late * (1.0 + margin), now)
+        now, as_of = self._state.now, pool.as_of
+        early, likely, late = (_quantile(starts, part) for part in (EARLY, 0.5, LATE))
+        beside = self._margin * likely if pool.newcomers.count else 0.0
+        early = max(likely - math.hypot(likely - early, beside), 0.0)
+        latest_at = None if late == NEVER else max(as_of + likely + math.hypot(late - likely, beside), now)
         basis = pool.basis(record)
         if now - as_of >= SAID_AGE_S:
             basis = f"{basis}; as things stood {now - as_of:.0f} s ago"
