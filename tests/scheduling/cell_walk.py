@@ -249,5 +249,5 @@ class CellWalkOnAllPaths(CellWalk):
     def reserve(self) -> None:
         draw, begin = self.draw, self.world.now + self.draw.choice((0.0, 600.0))
         name, owner, cards = f"r{next(self.names)}", draw.choice((*OWNERS, "others")), draw.randint(1, 4)
-        wanted = AdvanceReservation(name, owner, cards, begin, begin + 600.0, beyond_guarantee=draw.random() < 0.5)
+        wanted = AdvanceReservation(name, owner, cards, begin, begin + 600.0)
         self.world.tell(ReservationMade(self.world.now, wanted))

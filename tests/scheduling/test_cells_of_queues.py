@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from worlds import World, asks, gang, machine, queue, single
+from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.cells import CellCount
 from millpond.model.decisions import Start, Stop
@@ -219,3 +219,115 @@ def test_why_says_what_keeps_work_off_that_cannot_leave() -> None:
     world = World(*machines(1), queues=(owed("lab", 4, cells={"node": 1}), queue("others", guarantee=4)))
     world.submit(single("stays", 1, queue="others", preemptible=False))
     assert "stays off 1 node whose cards are owed as cells" in world.why("stays").summary
+
+
+def usage(world: World, queue: str) -> list[tuple[str, int, int, int, int, int]]:
+    found = world.core.queue_detail(queue).cells
+    return [(each.level, each.owed, each.in_use, each.free, each.lent, each.bad) for each in found]
+
+
+def test_a_queue_shows_its_cells_in_use_free_lent_and_bad() -> None:
+    lab = owed("lab", 32, cells={"node": 4})
+    world = World(*machines(5), queues=(lab, owed("vision", 4, cells={"socket": 1}), queue("others")))
+    world.submit(single("big", 8, queue="lab"))
+    assert usage(world, "lab") == [("node", 4, 1, 3, 0, 0)]
+    scattered(world, 32)
+    assert usage(world, "lab") == [("node", 4, 1, 0, 3, 0)]
+    for node in [name for name in ("n0", "n1", "n2", "n3", "n4") if name not in world.nodes_of("big")][:2]:
+        world.tell(DeviceHealthChanged(world.now, node, f"{node}-3", DeviceHealth.FAULTY, "ECC"))
+    assert usage(world, "lab") == [("node", 4, 1, 0, 2, 1)]
+    assert usage(world, "vision") == [("socket", 1, 0, 0, 1, 0)]
+    assert [each[:3] for each in usage(world, "root")] == [("node", 4, 1), ("socket", 1, 0)]
+
+
+def test_pinned_cells_are_shown_apart_and_without_their_machine_as_bad() -> None:
+    world = World(*machines(2), queues=(queue("lab", guarantee=8, pinned=("n1",)), queue("others")))
+    world.settle()
+    (shown,) = world.core.queue_detail("lab").cells
+    assert (shown.level, shown.pinned, shown.free) == ("node", True, 1)
+    world.submit(single("big", 8, queue="lab"))
+    assert usage(world, "lab") == [("node", 1, 1, 0, 0, 0)]
+    world.tell(NodeLost(world.now, "n1"))
+    world.settle()
+    assert usage(world, "lab") == [("node", 1, 0, 0, 0, 1)]
+
+
+def test_why_names_the_cell_and_what_keeps_it() -> None:
+    world = World(*machines(1), queues=(LAB, queue("others")))
+    scattered(world, 3, minimum_run_s=3_600.0)
+    world.submit(single("big", 8, queue="lab"))
+    told = world.why("big").summary
+    assert "it waits for a cell that queue lab is owed (node, on node n0): 3 cards of it are held by work" in told
+
+
+def test_why_says_that_all_cells_are_in_use_or_too_small() -> None:
+    world = World(*machines(1), queues=(owed("lab", 4, cells={"socket": 1}), queue("others")))
+    world.submit(single("half", 4, queue="lab"), single("more", 4, queue="others"))
+    world.submit(single("late", 4, queue="lab"), single("wide", 8, queue="lab"))
+    assert "its cells have no room for it: queue lab uses 1 of 1 x socket" in world.why("late").summary
+    assert "a task of 8 cards fits in no cell of queue lab" in world.why("wide").summary
+
+
+def test_a_higher_class_has_the_cells_of_a_lower_one_that_stays_as_a_visitor() -> None:
+    world = World(*machines(2), queues=(LAB, queue("others")))
+    world.submit(single("low", 4, queue="lab", priority=Priority.LOW))
+    world.submit(single("high", 8, queue="lab", priority=Priority.HIGH))
+    assert world.running() == {"low", "high"}
+    assert not world.of_kind(Stop)
+    world.submit(single("all", 8, queue="others", priority=Priority.HIGH))
+    assert "high" in world.running(), "what is in cells leaves for no other queue"
+
+
+def test_who_lost_its_cells_has_them_again_when_the_other_goes() -> None:
+    world = World(*machines(2), queues=(LAB, queue("others")))
+    world.submit(single("low", 4, queue="lab", priority=Priority.LOW))
+    world.submit(single("high", 8, queue="lab", priority=Priority.HIGH))
+    world.end("high")
+    assert world.core._state.cluster.cells.is_in_cells(world.core.jobs["low"])  # nothing but its safety shows it
+    world.submit(single("all", 8, queue="others", priority=Priority.CRITICAL), single("too", 8, queue="others"))
+    assert "low" in world.running()
+
+
+def test_work_that_is_covered_by_amount_leaves_for_a_cell_and_takes_back_what_others_borrowed() -> None:
+    queues = (owed("a", 8, cells={"node": 1}), queue("c", guarantee=4), queue("others"))
+    world = World(machine("n0", 8), machine("n1", 4), queues=queues)
+    world.submit(single("wide", 4, queue="c", priority=Priority.HIGH), single("lent", 4, queue="others"))
+    scattered(world, 4)
+    world.submit(single("big", 8, queue="a"))
+    assert world.running() == {"big", "wide"}
+
+
+def test_a_gang_grows_into_its_own_cells_first() -> None:
+    world = World(*machines(3), queues=(owed("lab", 8, cells={"node": 1}), queue("others")))
+    world.submit(single("there", 2, queue="lab"))
+    (node,) = world.nodes_of("there")
+    world.submit(elastic("gang", (1, 3, 3), asks(2), queue="lab"))
+    assert world.nodes_of("gang") == [node] * 3
+
+
+def refused(world: World, *changed: Queue) -> str:
+    """What is said of queues as they might be; nothing is changed by the question."""
+    before = world.core.snapshot()
+    with pytest.raises(InvalidInputError) as caught:
+        world.core.queue_statuses(changed)
+    assert world.core.snapshot() == before
+    return str(caught.value)
+
+
+def test_what_is_wrong_with_cells_is_said_before_anything_changes() -> None:
+    world = World(*machines(2), queues=(LAB, queue("others")))
+    assert "no place beside all other cells" in refused(world, owed("others", 16, cells={"node": 2}))
+    assert "no machine has such cells" in refused(world, owed("others", 3, cells={"3_cards": 1}))
+    twice = [queue(name, guarantee=8, pinned=("n0",)) for name in ("lab", "others")]
+    assert "is pinned to queue 'others', and to queue 'lab' before" in refused(world, *twice)
+
+
+def test_machines_that_are_pinned_twice_are_refused_before_any_has_joined() -> None:
+    world = World(queues=(queue("lab", guarantee=8, pinned=("n0",)), queue("others")))
+    with pytest.raises(InvalidInputError, match="pin it once"):
+        world.tell(QueueChanged(world.now, queue("others", guarantee=8, pinned=("n0",))))
+
+
+def test_cells_may_move_from_one_queue_to_another_at_once() -> None:
+    world = World(*machines(1), queues=(LAB, queue("others")))
+    assert world.core.queue_statuses([queue("lab"), owed("others", 8, cells={"node": 1})])

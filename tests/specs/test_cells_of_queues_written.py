@@ -29,3 +29,13 @@ def test_what_is_wrong_is_named_with_its_place(written: str, message: str) -> No
     with pytest.raises(SpecError, match=message) as caught:
         read_cluster(f"queues:\n- {{name: lab, {written}}}\n")
     assert caught.value.problems[0].line == 2
+
+
+def test_a_machine_that_is_pinned_twice_is_named_with_its_line() -> None:
+    with pytest.raises(
+        SpecError, match="machine 'n1' is pinned to queue 'vision', and to queue 'lab' before"
+    ) as caught:
+        read_cluster(
+            "queues:\n- {name: lab, guarantee: 8, pinned: [n1]}\n- {name: vision, guarantee: 8, pinned: [n2, n1]}\n"
+        )
+    assert caught.value.problems[0].line == 3

@@ -45,4 +45,27 @@ class CellCount:
         return int(self.level.split()[2]) if self.level.startswith("rack") else 0
 
 
+@dataclass(frozen=True, slots=True)
+class CellUsage:
+    """What became of the cells of one level that a queue and those below it are owed.
+
+    Attributes:
+        level: as the hardware has it: ``node`` where ``8 cards`` are owed of machines of 8.
+        pinned: they are certain machines.
+        owed: how many, of which the other four are parts.
+        in_use: work of the queue is in them.
+        free: nobody would have to leave them.
+        lent: others would.
+        bad: there is no healthy hardware for them.
+    """
+
+    level: str
+    pinned: bool
+    owed: int
+    in_use: int
+    free: int
+    lent: int
+    bad: int
+
+
 _COUNTED = re.compile(r"([2-9]|[1-9]\d{1,5}) cards|rack of ([2-9]|[1-9]\d{1,5}) nodes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millpond.model.cells import CellCount
@@ -39,6 +40,30 @@ class Queue:
     pinned: tuple[str, ...] = ()
     ordering: str = ""
     placement: str = ""
+
+
+def pinned_twice(queues: Iterable[Queue]) -> dict[str, tuple[str, str]]:
+    """By queue, which of its pinned machines it or one before it has pinned already, and the remedy."""
+    owners: dict[str, str] = {}
+    found: dict[str, tuple[str, str]] = {}
+    for queue in queues:
+        for machine in queue.pinned:
+            if machine in owners:
+                other = "itself" if owners[machine] == queue.name else f"queue {owners[machine]!r}"
+                found[queue.name] = (
+                    f"machine {machine!r} is pinned to queue {queue.name!r}, and to {other} before",
+                    "pin it once",
+                )
+            owners.setdefault(machine, queue.name)
+    return found
+
+
+def takes_more_cells(queue: Queue, before: Queue) -> bool:
+    """Whether a queue is owed any cells or pinned machines that it was not before."""
+    counts = {cell.level: cell.count for cell in before.cells}
+    return any(cell.count > counts.get(cell.level, 0) for cell in queue.cells) or not (
+        set(queue.pinned) <= set(before.pinned)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,9 @@ class EventHandlers:
         queues, queue = self.state.queues, event.queue
         if queue.name not in queues.by_name and queues.is_leaf(queue.parent):
             self._require_unused(queue.parent, "a queue with others below it takes none")
-        self.state.cluster.cells.require_room(queues, queue)
+        known = queues.queues()
+        after = [queue if each.name == queue.name else each for each in known]
+        self.state.cluster.cells.require_room(known, after if queue.name in queues.by_name else [*known, queue])
         before = queues.by_name[queue.name].queue.ordering if queue.name in queues.by_name else ""
         queues.set_queue(queue)
         if queue.ordering != before:

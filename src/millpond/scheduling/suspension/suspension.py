@@ -337,6 +337,7 @@ def _lacks_compute(state: State, holding: Holding | None) -> bool:
 
 def _retake(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
     """Let suspended tasks hold again what they held, in the open transaction; False if that is too much."""
+    state.cluster.cells.forget(record, [task.holding for task in tasks if task.holding is not None])
     for task in tasks:
         if task.holding is not None:
             state.cluster.change(task.holding, HoldState.RUNNING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from millpond.model.cells import CellUsage
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.tenants import ROOT_QUEUE, Queue
@@ -71,12 +72,14 @@ class QueueDetail:
             most first.
         largest, largest_milli: id of the waiting job that asks for most cards, the first of them, and how many; empty
             where none waits.
+        cells: what became of those that it is owed.
     """
 
     users: tuple[tuple[str, QueueWork], ...]
     borrowers: tuple[tuple[str, int], ...]
     largest: str
     largest_milli: int
+    cells: tuple[CellUsage, ...]
 
 
 def queue_statuses(state: State, changed: Sequence[Queue] = ()) -> list[QueueStatus]:
@@ -110,7 +113,9 @@ def queue_detail(state: State, name: str) -> QueueDetail:
                 largest = record
     by_cards = sorted(users.items(), key=lambda each: (-each[1].held.gpu_milli, -each[1].asked_milli, each[0]))
     found = ("", 0) if largest is None else (largest.id, largest.demand.amount.gpu_milli)
-    return QueueDetail(tuple(by_cards), _borrowers(state, name), *found)
+    below = [queue for queue in tree.by_name if tree.is_below(queue, name)]
+    cells = tuple(state.cluster.cells.usage(below))
+    return QueueDetail(tuple(by_cards), _borrowers(state, name), *found, cells)
 
 
 def _borrowers(state: State, lender: str) -> tuple[tuple[str, int], ...]:
@@ -139,6 +144,7 @@ def _changed_tree(state: State, changed: Sequence[Queue]) -> QueueTree:
     tree = QueueTree(Journal())
     tree.copy_from(state.queues)
     tree.set_queues(changed)
+    state.cluster.cells.require_room(state.queues.queues(), tree.queues())
     return tree
 
 

@@ -15,7 +15,14 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.views.visibility import Reader, reader_of
-from millpond.specs.api.queues import QueueBorrower, QueueDetailInfo, QueueInfo, QueueUserInfo, QueueWaitingJob
+from millpond.specs.api.queues import (
+    QueueBorrower,
+    QueueCells,
+    QueueDetailInfo,
+    QueueInfo,
+    QueueUserInfo,
+    QueueWaitingJob,
+)
 from millpond.specs.config.queues import UNLIMITED
 
 VEILED_QUEUES: Final = "queues of other groups"
@@ -67,6 +74,18 @@ class Queues:
             users=[_user_info(user, work) for user, work in detail.users],
             borrowers=self._borrowers(detail, caller),
             largest=await self._largest(detail.largest, detail.largest_milli, reader_of(caller)),
+            cells=[
+                QueueCells(
+                    level=each.level,
+                    pinned=each.pinned,
+                    owed=each.owed,
+                    in_use=each.in_use,
+                    free=each.free,
+                    lent=each.lent,
+                    bad=each.bad,
+                )
+                for each in detail.cells
+            ],
             settings={} if row is None or row.document is None else row.document,
             version=0 if row is None else row.version,
             changed_by="" if row is None else row.by,

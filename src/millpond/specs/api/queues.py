@@ -102,6 +102,28 @@ class QueueWaitingJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCells:
+    """The cells of one level that a queue and those below it are owed; the last four numbers add up to the first.
+
+    Attributes:
+        level: card, switch, socket, node, rack of 4 nodes.
+        pinned: they are certain machines.
+        in_use: work of the queue is in them.
+        free: nobody would have to leave them.
+        lent: work of others would.
+        bad: there is no healthy hardware for them.
+    """
+
+    level: str
+    pinned: bool = False
+    owed: int
+    in_use: int
+    free: int
+    lent: int
+    bad: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDetailInfo:
     """One queue with those who use it.
 
@@ -109,6 +131,7 @@ class QueueDetailInfo:
         users: most cards first.
         borrowers: where some of its guarantee is lent, who has borrowed; most cards first.
         largest: of its waiting jobs, the one that asks for most cards; null where none waits.
+        cells: what became of the cells that it is owed; the largest first.
         settings: its fields as they are written in the configuration.
         version: how often it was defined or changed; 0 of one that came with its group. An edit can name it.
         changed_by, changed_at: who changed it last, empty for the configuration file, and when; null where it never
@@ -123,6 +146,7 @@ class QueueDetailInfo:
     users: list[QueueUserInfo] = field(default_factory=list)
     borrowers: list[QueueBorrower] = field(default_factory=list)
     largest: QueueWaitingJob | None = None
+    cells: list[QueueCells] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

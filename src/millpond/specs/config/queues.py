@@ -14,7 +14,7 @@ from millpond.model.cells import CellCount
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import own_orderings_of, own_placements_of
 from millpond.model.resources import Amount
-from millpond.model.tenants import ROOT_QUEUE, Queue
+from millpond.model.tenants import ROOT_QUEUE, Queue, pinned_twice
 from millpond.specs.config.pools import Registries
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import Cpus, Memory, Name
@@ -178,6 +178,8 @@ def broken_promises(queues: Sequence[Queue]) -> Iterator[tuple[str, str, str, st
             guaranteed = milli_text(queue.guarantee.gpu_milli)
             message = f"cells of at least {least} cards, but {queue.name} is guaranteed {guaranteed} GPUs"
             yield queue.name, "cells" if queue.cells else "pinned", message, "let its guarantee cover its cells"
+    for name, (message, remedy) in pinned_twice(queues).items():
+        yield name, "pinned", message, remedy
     for part, text in _PARTS:
         owed: dict[str, int] = {}
         for queue in reversed(queues):

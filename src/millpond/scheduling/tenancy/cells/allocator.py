@@ -364,7 +364,7 @@ class CellAllocator:
                 if allowed is not None and not any(allowed >> node & 1 for node in usable):
                     continue
                 found = self._descend(chain, at, number, level, allowed)
-                if passed_over and not self._leaves_enough(chain, level, found):
+                if passed_over and not self.leaves_enough(chain, level, found):
                     break
                 return found
             passed_over = True
@@ -382,7 +382,7 @@ class CellAllocator:
             )
         return number
 
-    def _leaves_enough(self, chain: Chain, level: int, number: int) -> bool:
+    def leaves_enough(self, chain: Chain, level: int, number: int) -> bool:
         """Whether as many cells as before have a place if this one is taken for one that is owed."""
         before = chain.shortage()
         chain.take(level, number)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.model.cells import CellCount
+from millpond.model.cells import CellCount, CellUsage
 from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.nodes import Node
-from millpond.model.tenants import Queue
+from millpond.model.tenants import Queue, pinned_twice
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding, HoldState
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellRequest
@@ -84,36 +84,43 @@ class CellBook:
         """Machines or guarantees are others now."""
         self.stale = True
 
-    def require_room(self, queues: QueueTree, queue: Queue) -> None:
-        """Refuse a queue whose cells, beside those of all others, are more than the machines that are there have.
+    def require_room(self, before: Sequence[Queue], after: Sequence[Queue]) -> None:
+        """Refuse queues whose cells together are more than the machines that are there have, or pinned twice.
 
-        Before any has joined, and for cells that it has already, nothing is refused.
+        Before any has joined, and for what had no place before either, nothing is refused for want of hardware.
+
+        Args:
+            before: those of now, each after its parent.
+            after: the same as they are to be.
 
         Raises:
             InvalidInputError: what is too much at which level.
         """
-        tree = {node.queue.name: node.queue for node in queues.by_name.values()}
-        old = tree.get(queue.name)
-        nodes = [node for node in self._cluster.nodes if node is not None and node.devices]
-        before = (old.cells, old.pinned) if old is not None else ((), ())
-        if not nodes or (queue.cells, queue.pinned) == before:
+        owed = [(queue.name, queue.cells, queue.pinned) for queue in after if queue.cells or queue.pinned]
+        if owed == [(queue.name, queue.cells, queue.pinned) for queue in before if queue.cells or queue.pinned]:
             return
-
-        def missing() -> dict[str, list[CellCount]]:
-            cells = [CellCount("node", 1), *(cell for each in tree.values() for cell in each.cells)]
-            return Assignment(kinds_of(nodes, cells), list(tree.values())).missing
-
-        lacked = missing()
-        tree[queue.name] = queue
-        for name, cells in missing().items():
+        for message, remedy in pinned_twice(after).values():
+            raise InvalidInputError(message, remedy)
+        nodes = [node for node in self._cluster.nodes if node is not None and node.devices]
+        if not nodes:
+            return
+        kinds = kinds_of(nodes, [CellCount("node", 1), *(cell for each in (*before, *after) for cell in each.cells)])
+        known = {level for kind in kinds.values() for level in kind.level_of}
+        lacked = Assignment(kinds, before).missing
+        for name, cells in Assignment(kinds, after).missing.items():
             for cell in cells:
-                known = sum(each.count for each in lacked.get(name, ()) if each.level == cell.level)
-                if cell.count > known:
+                had = sum(each.count for each in lacked.get(name, ()) if each.level == cell.level)
+                if cell.count <= had:
+                    continue
+                if cell.level not in known:
+                    there = ", ".join(dict.fromkeys(level for kind in kinds.values() for level in kind.spec.levels))
                     raise InvalidInputError(
-                        f"with these cells of queue {queue.name!r}, {cell.count} x {cell.level} of queue {name!r} "
-                        "have no place beside all other cells",
-                        "ask for fewer or smaller cells, or add machines",
+                        f"queue {name!r} is owed {cell.level!r}, and no machine has such cells", f"there are {there}"
                     )
+                raise InvalidInputError(
+                    f"{cell.count} x {cell.level} of queue {name!r} have no place beside all other cells",
+                    "ask for fewer or smaller cells, or add machines",
+                )
 
     def renew(self, queues: QueueTree, running: Iterable[JobRecord], *, finds_rights: bool = True) -> None:
         """Follow what has changed. Holdings keep their rights as far as these still hold.
@@ -247,6 +254,13 @@ class CellBook:
                 self._put(holding, found)
         return True
 
+    def forget(self, record: JobRecord, holdings: Iterable[Holding]) -> None:
+        """The right of work that is off its cards is sought anew when it comes back; a trial undoes it."""
+        for holding in holdings:
+            if holding.stake is not None and holding.stake.use is not None and holding.hold not in _ON_CARDS:
+                self._cluster.journal.record(self._put, holding, holding.stake)
+                self._put(holding, stake_of(record, None))
+
     def _demote(self, record: JobRecord, for_job: str) -> None:
         """Work loses its cells for a job; a trial undoes it."""
         self._cluster.journal.record(self._note_demoted, record.id, self.demoted.get(record.id, ""))
@@ -355,6 +369,47 @@ class CellBook:
                     lacking[name] = lacking.get(name, 0) + doomed
         return [CellCount(level, count) for level, count in lacking.items()]
 
+    def domains_of(self, queue: str) -> list[Domain]:
+        """What a queue is owed of each chain, pinned machines first."""
+        return [] if self.allocator is None or self.stale else self.allocator.domains_of(queue, None)
+
+    def usage(self, queues: Sequence[str]) -> list[CellUsage]:
+        """What became of the cells of these queues, the largest first, pinned ones last."""
+        found: dict[tuple[bool, str], tuple[int, ...]] = {}
+        domains = [domain for queue in queues for domain in self.domains_of(queue)]
+        counts = [
+            ((domain.pinned is not None, domain.chain.spec.levels[level]), self._counts(domain, level))
+            for domain in sorted(domains, key=lambda each: -each.chain.size[-1])
+            for level in range(domain.chain.top, -1, -1)
+        ]
+        missing = (cell for queue in queues for cell in self.missing.get(queue, ()))
+        counts += [((False, cell.level), (cell.count, 0, 0, 0, cell.count)) for cell in missing]
+        for key, numbers in counts:
+            if numbers[0]:
+                before = found.get(key, (0,) * len(numbers))
+                found[key] = tuple(a + b for a, b in zip(before, numbers, strict=True))
+        return [
+            CellUsage(level, pinned, *numbers)
+            for (pinned, level), numbers in sorted(found.items(), key=lambda each: each[0][0])
+        ]
+
+    def _counts(self, domain: Domain, level: int) -> tuple[int, int, int, int, int]:
+        """Of the cells of a level: how many are owed, in use, free, lent and without hardware."""
+        chain = domain.chain
+        if domain.pinned is not None:
+            if domain.pinned[0] != level:
+                return 0, 0, 0, 0, 0
+            cell = domain.pinned[1]
+            if domain.users[domain.pinned]:
+                return 1, 1, 0, 0, 0
+            if chain.gone[level][cell]:
+                return 1, 0, 0, 0, 1
+            return (1, 0, 0, 1, 0) if chain.visitors[level][cell] else (1, 0, 1, 0, 0)
+        unbound = domain.unbound[level]
+        bad = min(self._allocator.doomed(domain, level), unbound) if unbound else 0
+        free = min(domain.quiet(level), unbound - bad) if unbound else 0
+        return domain.cells[level], domain.cells[level] - unbound, free, unbound - bad - free, bad
+
     def _rights(self, record: JobRecord, holdings: Sequence[Holding]) -> tuple[list[CellUse], list[str]]:
         """The rights of holdings that are not entered, one for each or none at all, and who loses cells for them."""
         places: list[tuple[str, list[int]]] = []
@@ -423,7 +478,9 @@ class CellBook:
         for level in lower_first(domain.unbound) if domain.pinned is None else ():
             number = chain.number(level, leaves[0])
             is_in_one = number == chain.number(level, leaves[-1]) and chain.is_clean(level, number)
-            if is_in_one and domain.unbound[level] > self._allocator.doomed(domain, level):
+            if not is_in_one or domain.unbound[level] <= self._allocator.doomed(domain, level):
+                continue
+            if chain.clean[level] >> number & 1 or self._allocator.leaves_enough(chain, level, number):
                 return level
         return None
 

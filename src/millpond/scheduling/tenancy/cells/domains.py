@@ -118,6 +118,18 @@ class Domain:
         """Whether work of a lower class uses any of it."""
         return any(count and each < priority for each, count in self.classes.items())
 
+    def quiet(self, level: int) -> int:
+        """How many clean cells of a level nobody is on."""
+        chain, found = self.chain, 0
+        for at in range(level, chain.top + 1):
+            each, cells = chain.size[at] // chain.size[level], chain.clean[at]
+            while cells:
+                low = cells & -cells
+                first = (low.bit_length() - 1) * each
+                found += chain.visitors[level][first : first + each].count(0)
+                cells ^= low
+        return found
+
     def is_free(self, leaf: int) -> bool:
         """Whether a card of a bound cell may be used."""
         return leaf not in self.chain.holders and not self.chain.gone[0][leaf]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from millpond.model import events
 from millpond.model.errors import ConflictError
-from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue, takes_more_cells
 from millpond.server.store.queue_settings import QueueRow
 from millpond.server.wording import counted
 from millpond.specs.config.queue_documents import QueueDocument, QueuesRead
@@ -141,6 +141,10 @@ class QueueBook:
             if use := facts.use_of(queue.parent):
                 cause = f"queue {queue.name!r} cannot be below {queue.parent!r}: {use.how}, and it would take no jobs"
                 raise ConflictError(cause, "choose another parent")
+        # Cells that move from one queue to another are given up first.
+        changed.sort(
+            key=lambda queue: queue.name not in facts.known or takes_more_cells(queue, facts.known[queue.name])
+        )
         wanted = {queue.name for queue in read.queues}
         gone = [name for name in reversed(list(facts.known)) if name not in (*wanted, *ALWAYS_THERE)]
         return [

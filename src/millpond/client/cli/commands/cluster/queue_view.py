@@ -10,7 +10,7 @@ import click
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.model.amounts import memory_text, milli_text
-from millpond.specs.api.queues import QueueBorrower, QueueDetailInfo, QueueInfo, QueueUserInfo
+from millpond.specs.api.queues import QueueBorrower, QueueCells, QueueDetailInfo, QueueInfo, QueueUserInfo
 
 _WIDTH = 80
 _LABEL = 11
@@ -69,6 +69,18 @@ _BORROWERS: ListTable[QueueBorrower] = ListTable(
 )
 
 
+_CELLS: ListTable[QueueCells] = ListTable(
+    (
+        Column("CELLS", lambda each: f"{each.level}, pinned" if each.pinned else each.level, gives_way=True),
+        Column("OWED", lambda each: str(each.owed), right=True),
+        Column("IN USE", lambda each: str(each.in_use), right=True),
+        Column("FREE", lambda each: str(each.free), right=True),
+        Column("LENT", lambda each: str(each.lent), right=True),
+        Column("BAD", lambda each: str(each.bad), right=True),
+    )
+)
+
+
 def draw_queues(found: list[QueueInfo], wide: bool) -> None:
     """Draw each queue below its parent and further to the right."""
     depths: dict[str, int] = {}
@@ -88,6 +100,9 @@ def draw_queue(detail: QueueDetailInfo, wide: bool) -> None:
         click.echo(f"{label:<{_LABEL}}{lines[0]}")
         for line in lines[1:]:
             click.echo(blank + line)
+    if detail.cells:
+        click.echo()
+        _CELLS.show(detail.cells, wide)
     if detail.users:
         click.echo()
         _USERS.show(detail.users, wide)
