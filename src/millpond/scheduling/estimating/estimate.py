@@ -34,8 +34,9 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 FUTURES = 12
-MOST_STEPS = 16_000
-"""Looks at a job, ends and submissions, in all futures of a play together."""
+MOST_STEPS, MOST_STEPS_OF_PART = 40_000, 16_000
+"""Looks at a job, ends and submissions, in all futures of a play together; and where a part of the pool stands for all,
+which is asked about so many more jobs. Waits of a day on a small pool take more than the latter to come to an end."""
 
 EARLY, LATE = 0.1, 0.9
 """The parts of the futures before and behind the ends of the interval."""
@@ -183,12 +184,13 @@ class _PoolFutures:
         """When those of a line-up start in each future, if they do so in all of them before a play ends.
 
         Args:
-            until: it ends with the start of this one; None: when all have started, or after ``MOST_STEPS``.
+            until: it ends with the start of this one; None: when all have started, or after so many steps.
         """
         model = self._modeller.model(line_up, fits_now=fits_now)
         # Behind a strict order nobody matters who comes later and cannot go before the last of them.
         matter = not model.strict or self.newcomers.may_overtake(model.waiting[-1])
         sequences = [entry[1] for entry in model.waiting] if until is None else [until]
+        most_steps = (MOST_STEPS if self._modeller.every == 1 else MOST_STEPS_OF_PART) // FUTURES
         starts: dict[int, list[float]] = {sequence: [] for sequence in sequences}
         started: set[int] | None = None
         found: list[Future] = []
@@ -197,7 +199,7 @@ class _PoolFutures:
             draws = cycle(self._of_starts[number])
             future = Future(model, begin, stream, draws, self._stretches[number])
             for sequence in sequences:
-                starts[sequence].append(future.start_s(sequence, MOST_STEPS // FUTURES))
+                starts[sequence].append(future.start_s(sequence, most_steps))
             started = set(future.started_s) if started is None else started & future.started_s.keys()
             found.append(future)
         if until is not None:

@@ -167,11 +167,6 @@ class Future:
             self._go_on()
         return self.started_s[sequence]
 
-    def play(self, most_steps: int) -> None:
-        """Play until all that wait now have started, or for so many steps."""
-        for entry in self._model.waiting:
-            self.start_s(entry[1], most_steps)
-
     def _go_on(self) -> None:
         """Go to the next instant at which something happens."""
         coming = self._coming
