@@ -103,7 +103,7 @@ class Launcher:
         self.isolation.check(user)
         self.isolation.check_paths(spec.file, user, self.files.is_listed)
         identity = self.isolation.identity_of(user)
-        said_memory = [role for role in roles if said_memory(spec.file, role)]
+        have_said = [role for role in roles if said_memory(spec.file, role)]
         return LaunchSpec(
             command=next(iter(spec.commands.values())),
             workdir=self._workdir(job, accepted),
@@ -120,8 +120,8 @@ class Launcher:
             listening=_listening(spec.file),
             private_network=self._has_private_network(spec.file),
             role_amounts={role.name: self._amounts(role) for role in roles},
-            said_memory=frozenset(role.name for role in said_memory if not _uses_cards(role)),
-            own_shared_memory=_is_one_task(roles) and bool(said_memory),
+            said_memory=frozenset(role.name for role in have_said if not _uses_cards(role)),
+            own_shared_memory=_is_one_task(roles) and bool(have_said),
             identity=identity,
             account=self.isolation.account_of(user),
             container=self.provisions.launch(spec.file, identity),
