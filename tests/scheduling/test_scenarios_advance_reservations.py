@@ -375,3 +375,14 @@ def test_a_restored_and_a_forked_scheduler_keep_it_alike(at: float) -> None:
             later = world.core.next_wakeup(later) or later + 100.0
             mine = world.core.fork()
             assert twin.fork().decide(later) == mine.decide(later)
+
+
+def test_work_on_reserved_cards_does_not_leave_for_a_guarantee_that_could_not_have_them() -> None:
+    world = World(machine("n", 4), queues=(queue("a"), queue("b", guarantee=2), queue("others")))
+    wanted = AdvanceReservation("r", "a", 2, world.now, world.now + 600.0, beyond_guarantee=True)
+    world.tell(ReservationMade(world.now, wanted))
+    world.submit(single("reserved", 2, queue="a"), single("stays", 2, queue="b", preemptible=False))
+    assert world.running() == {"reserved", "stays"}
+    world.tell(QueueChanged(world.now, queue("others", guarantee=2)))
+    world.submit(single("late", 2, queue="others"))
+    assert world.running() == {"reserved", "stays"}

@@ -6,6 +6,7 @@ from there up are common to both.
 0. Work in cells that its queue is owed (``tenancy.cells``) leaves for no other; work of a higher class in the same
    queue may have its cells, and it stays as a visitor. Whoever has got a place in cells of its queue displaces the
    visitors there, of other queues whatever their class, of the same queues those of a lower one.
+   Nor does work on cards that are reserved leave for a job that may not have these.
 1. A job that a guarantee of its side covers displaces what the other side has borrowed, of whatever class.
 2. A guarantee is owed to the work that fits in it, first to what is in cells; then to what is reserved, started there
    or not; then to what took its place back, so that nobody's start makes that borrowed; then to what the guarantees
@@ -183,6 +184,16 @@ class Displacement:
             return holder < newcomer
         return holder == newcomer and self._has_turn(record, victim)
 
+    def _has_reserved_from(self, record: JobRecord, victim: JobRecord) -> bool:
+        """Whether running work has cards that are reserved now, and for no queue of a job: it could not have them."""
+        state = self._state
+        return any(
+            room.has_user(victim)
+            and room.wanted.covers(state.now)
+            and not state.queues.is_below(record.queue, room.wanted.queue)
+            for room in state.reserved.by_name.values()
+        )
+
     def may_displace_visitor(self, record: JobRecord, visitor: JobRecord, owner: str) -> bool:
         """Whether a job that gets a cell of a queue may have work end that is on cards of it without being in one.
 
@@ -209,6 +220,8 @@ class Displacement:
             beside: jobs that leave with it, asked before it, and count as gone already.
         """
         if self._state.cluster.cells.is_in_cells(victim) or not self._is_below(record, victim, by):
+            return False
+        if self._has_reserved_from(record, victim):
             return False
         if by is not Entitlement.GUARANTEE and victim.took_back and record.left_for == victim.id:
             return False
