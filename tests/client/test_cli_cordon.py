@@ -24,7 +24,7 @@ CLOSED = MACHINE | {"schedulable": False}
 @pytest.fixture
 def run_pond(client, capsys, monkeypatch):
     monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
-    monkeypatch.setattr("millpond.client.cli.commands.cluster.cordon.time.time", lambda: NOW)
+    monkeypatch.setattr("millpond.client.cli.time_options.time.time", lambda: NOW)
 
     def run(*arguments):
         code = main._run(list(arguments))
@@ -72,7 +72,7 @@ def test_closing_goes_on_after_a_machine_that_is_not_there(server, run_pond):
 def test_a_time_that_is_none_is_told_before_anything_is_asked(server, run_pond, when):
     code, _, err = run_pond("nodes", "cordon", "a", f"--until={when}")
     assert code == 2
-    assert "write 90m, 2h, 3d, or 2026-11-22T08:00" in err
+    assert "write 90m, 2h, 3d, 14:30, or 2026-11-22T08:00" in err
     assert server.requests == []
 
 

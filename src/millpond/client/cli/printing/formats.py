@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from millpond.model.amounts import milli_text
-from millpond.model.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from millpond.specs.api.jobs import DeadlineInfo, JobInfo
@@ -117,52 +116,6 @@ def _closed(node: NodeInfo, closure: CordonInfo) -> str:
     reason = f": {closure.reason}" if closure.reason else ""
     waits = f"; waits for {', '.join(node.jobs)}" if node.draining and node.jobs else ""
     return f"{state}{until}{reason}{waits}"
-
-
-def parse_date(text: str, option: str) -> float:
-    """``2026-11-01`` or ``2026-11-01T08:00`` in seconds since 1970.
-
-    Raises:
-        InvalidInputError: it is neither.
-    """
-    try:
-        found = datetime.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidInputError(f"{option} {text!r} is not a date", "write it as 2026-11-01") from error
-    return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
-
-
-def parse_past(text: str, option: str, now: float) -> float:
-    """The same, or a length of time up to now, such as ``2h``.
-
-    Raises:
-        InvalidInputError: it is neither.
-    """
-    return max(_parse_date_or_span(text, option, now, -1), 0.0)
-
-
-def parse_date_or_span(text: str, option: str, now: float) -> float:
-    """The same, or a length of time from now, such as ``2h``.
-
-    Raises:
-        InvalidInputError: it is neither.
-    """
-    return _parse_date_or_span(text, option, now, 1)
-
-
-def _parse_date_or_span(text: str, option: str, now: float, direction: int) -> float:
-    from millpond.specs.errors import BadValueError
-    from millpond.specs.quantities import seconds
-
-    try:
-        return now + direction * seconds(text)
-    except BadValueError:
-        pass
-    try:
-        return parse_date(text, option)
-    except InvalidInputError as error:
-        remedy = "write 90m, 2h, 3d, or 2026-11-22T08:00"
-        raise InvalidInputError(f"{option} {text!r} is neither a length of time nor a date", remedy) from error
 
 
 def instant_text(instant: float, *, seconds: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,8 +9,8 @@ import click
 
 from millpond.client.cli.bulk_actions import for_each
 from millpond.client.cli.connection import with_client
-from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.formats import machine_state
+from millpond.client.cli.time_options import WRITTEN, future
 from millpond.client.sdk import Client
 from millpond.specs.api.nodes import NodeInfo
 
@@ -19,13 +18,9 @@ _machines = click.argument("names", nargs=-1, required=True, metavar="NODE...")
 _reason = click.option("--reason", default="", metavar="TEXT", help="Why, for those whose jobs wait.")
 
 
-def _instant(_context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    return None if text is None else formats.parse_date_or_span(text, option.opts[0], time.time())
-
-
 def _until(required: bool = False) -> Callable[..., Any]:
-    text = "When it opens by itself: 2h, or 2026-11-22T08:00" + ("." if required else " [default: on `uncordon`].")
-    return click.option("--until", metavar="WHEN", required=required, callback=_instant, help=text)
+    text = f"When it opens by itself: {WRITTEN}" + ("." if required else " [default: on `uncordon`].")
+    return click.option("--until", metavar="WHEN", required=required, callback=future, help=text)
 
 
 @click.command("cordon")
@@ -59,8 +54,9 @@ def drain(client: Client, names: tuple[str, ...], reason: str, until: float | No
     "begin",
     metavar="WHEN",
     required=True,
-    callback=_instant,
-    help="When it is emptied: 2h, or 2026-11-22T08:00.",
+    is_eager=True,
+    callback=future,
+    help=f"When it is emptied: {WRITTEN}.",
 )
 @_until(required=True)
 @with_client

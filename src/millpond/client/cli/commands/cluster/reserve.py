@@ -15,34 +15,20 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
 from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.time_options import WRITTEN, future
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.specs.api.reservations import ReservationInfo, ReservationList
-
-_WHEN = "2h, 2026-11-22T08:00 or '2026-11-22 08:00 Europe/Berlin'"
-
-
-def _instant(_context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    """An instant by this machine's clock or that of a zone that is named, or a length of time from now."""
-    if text is None:
-        return None
-    from millpond.specs.errors import BadValueError
-    from millpond.specs.zoned_times import instant
-
-    try:
-        return instant(text, time.time())
-    except BadValueError as error:
-        if "no time zone" not in error.cause and text.strip().count(" ") > 1:
-            raise InvalidInputError(f"{option.opts[0]} {error.cause}", error.hint) from error
-    return formats.parse_date_or_span(text, option.opts[0], time.time())
 
 
 @click.command("reserve")
 @click.argument("name", default="", metavar="[NAME]")
 @click.option("--queue", help="Queue whose jobs get the cards.")
 @click.option("--cards", type=click.IntRange(min=1), help="How many.")
-@click.option("--from", "begin", metavar="WHEN", callback=_instant, help=f"When it begins: {_WHEN} [default: now].")
-@click.option("--until", metavar="WHEN", callback=_instant, help="When it ends.")
+@click.option(
+    "--from", "begin", metavar="WHEN", is_eager=True, callback=future, help=f"When it begins: {WRITTEN} [default: now]."
+)
+@click.option("--until", metavar="WHEN", callback=future, help="When it ends.")
 @click.option("--pool", help="Pool of the cards.")
 @click.option("--models", "models", multiple=True, metavar="MODEL", help="Allowed card model; may be repeated.")
 @click.option("--whole-nodes/--any-nodes", "whole_nodes", default=None, help="Whole nodes, with all their cards.")
@@ -65,6 +51,7 @@ def reserve(client: Client, name: str, **wanted: Any) -> None:
         )
     made = client.reserve(name or _unused_name(given["queue"], known), **given)
     click.echo(made.name)
+    say(f"from {formats.instant_text(made.begin)} until {formats.instant_text(made.until)} ({time.strftime('%Z')})")
     if made.missing > 0:
         say(f"{made.missing} of its cards cannot be had now")
 

@@ -13,9 +13,9 @@ import click
 
 from millpond.client.cli.commands.accounts.limit_options import disk_text
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, listing_options_with, show_listing
 from millpond.client.cli.printing.tables import Column, show
+from millpond.client.cli.time_options import parse_date, parse_past
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.usage import Grouping, UsageList, UsageRow
 
@@ -54,8 +54,8 @@ def command(
     """Show usage of the pool and its costs [default: of all time]. Days begin at midnight of this machine's time."""
     if month is not None and (since is not None or until is not None):
         raise InvalidInputError("both --month and a span of time", "leave one of them out")
-    begin = formats.parse_past(since, "--since", time.time()) if since is not None else 0.0
-    end = formats.parse_date(until, "--until") if until is not None else None
+    begin = parse_past(since, "--since", time.time()) if since is not None else 0.0
+    end = parse_date(until, "--until") if until is not None else None
     if month is not None:
         begin, end = span_of_month(month)
     if end is not None and end < begin:

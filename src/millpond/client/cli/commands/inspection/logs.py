@@ -12,8 +12,8 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.client.cli.follow import accounts_of, leave
 from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.task_output import Output
+from millpond.client.cli.time_options import parse_past
 from millpond.client.sdk.resources.jobs import require_known
 
 
@@ -45,7 +45,7 @@ def command(
     A terminal is shown colours, and nothing else that would steer it, such as a move of the cursor or another title.
     A file or a pipe gets what was written, and so does a terminal with --raw.
     """
-    start = None if since is None else formats.parse_past(since, "--since", time.time())
+    start = None if since is None else parse_past(since, "--since", time.time())
     with connect(state_dir) as client:
         found = client.find(job)
         labelled = task is None and len(found.tasks) > 1

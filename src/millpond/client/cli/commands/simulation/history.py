@@ -14,6 +14,7 @@ from millpond.client.cli.commands.simulation.simulation_options import require_w
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
+from millpond.client.cli.time_options import parse_date, parse_past
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.history import TraceRow
 
@@ -36,8 +37,8 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
     pond compare --format native --jobs jobs.csv --cluster 4x8
     """
     require_writable(file)
-    begin = 0.0 if since is None else formats.parse_past(since, "--since", time.time())
-    end = None if until is None else formats.parse_date(until, "--until")
+    begin = 0.0 if since is None else parse_past(since, "--since", time.time())
+    end = None if until is None else parse_date(until, "--until")
     rows: list[TraceRow] = []
     left_out: Counter[str] = Counter()
     cluster = ""

@@ -13,8 +13,8 @@ from millpond.client.cli.commands.cluster.queue_edits import value_in
 from millpond.client.cli.commands.simulation.what_if_report import draw
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
-from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.escaped_text import json_text
+from millpond.client.cli.time_options import parse_date, parse_future, parse_past
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 
@@ -78,7 +78,7 @@ def _question(options: dict[str, Any], now: float) -> dict[str, Any]:
     if options["horizon"] is not None:
         if past is not None:
             raise InvalidInputError("--horizon and the past", "the past is played to its end: leave --horizon out")
-        question["horizon_s"] = formats.parse_date_or_span(options["horizon"], "--horizon", now) - now
+        question["horizon_s"] = parse_future(options["horizon"], "--horizon", now) - now
     return question
 
 
@@ -93,8 +93,8 @@ def _past(options: dict[str, Any], now: float) -> dict[str, float] | None:
             raise InvalidInputError("--until without a beginning", "add --since DATE or --past TIME")
         return None
     option = "--past" if options["past"] is not None else "--since"
-    span = {"since": formats.parse_past(since, option, now)}
-    return span if until is None else span | {"until": formats.parse_date(until, "--until")}
+    span = {"since": parse_past(since, option, now)}
+    return span if until is None else span | {"until": parse_date(until, "--until")}
 
 
 def _setting(text: str) -> dict[str, Any]:
