@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 from worlds import World, asks, gang, machine, single
 
-from millpond.model.events import Event
+from millpond.model.events import DurationPredicted, Event
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.cycle.overdue import COST_PART, CROWDING, NEXT_LOOK
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import FIRST_LOOK_S
+from millpond.scheduling.tenancy.queue_rank import MOST_LAG_S
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.kernel import Simulation
 from millpond.simulation.kernel import World as SimulatedWorld
@@ -75,6 +76,20 @@ def test_first_come_is_first_served_although_a_later_job_is_overdue_sooner(order
     world.go_to(9_000)
     assert [job for job in ("long", "short") if world.core.jobs[job].overdue] == ["short"]
     assert started_at(world, "long") == 9_000
+
+
+def test_between_overdue_jobs_it_counts_what_their_users_have_had() -> None:
+    world = World(machine("n", 1), settings=Settings())
+    world.submit(single("holder", user="ann"), lasting=300_000)
+    world.tell(DurationPredicted(world.now, "holder", 10_000, 20_000))  # it outlives that
+    for job, user in (("her", "ann"), ("his", "bob")):
+        world.go_to(world.now + 3_600)
+        world.submit(single(job, user=user), lasting=60, known=True)
+    world.go_to(299_000)
+    assert all(world.core.jobs[job].overdue for job in ("her", "his"))
+    world.go_to(300_001)
+    assert world.running() == {"his"}
+    assert MOST_LAG_S > 3_600  # one that had come so much sooner would have gone first
 
 
 def test_without_reservations_the_stream_starves_a_wide_job() -> None:

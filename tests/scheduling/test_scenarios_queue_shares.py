@@ -66,6 +66,27 @@ def test_a_short_job_displaces_no_work_of_a_queue_that_has_had_less() -> None:
     assert world.running() == {"b1"}
 
 
+def test_where_work_is_displaced_a_queue_of_small_jobs_that_is_ahead_leaves_room_for_the_wide_job_of_another() -> None:
+    world = World(machine("n", 2), settings=Settings(preempt=True), queues=(queue("a"), queue("b")))
+    world.submit(single("half", queue="a"), lasting=HOUR_S / 2, known=True)
+    for number in range(20):
+        world.submit(single(f"a{number}", queue="a"), lasting=HOUR_S, known=True)
+    world.go_to(4.2 * HOUR_S)
+    world.submit(single("wide", 2, queue="b"), lasting=10 * HOUR_S, known=True)
+    assert "wide" not in world.running()  # its key is higher than those of all that run
+    world.go_to(5.5 * HOUR_S)
+    assert world.running() == {"wide"}
+
+
+def test_queues_in_one_round_are_kept_no_room_where_work_is_displaced() -> None:
+    world = World(machine("n", 2), settings=Settings(preempt=True), queues=(queue("a"), queue("b")))
+    for number in range(6):
+        world.submit(single(f"a{number}", queue="a"), lasting=600.0, known=True)
+    world.submit(single("wide", 2, queue="b"), lasting=10 * HOUR_S, known=True)
+    world.go_to(601.0)
+    assert world.running() == {"a2", "a3"}
+
+
 def test_a_snapshot_without_the_use_of_inner_queues_is_given_the_sum_of_what_is_below() -> None:
     world = World(
         machine("n", 4),

@@ -209,7 +209,7 @@ class AdmissionCycle:
         self._blocked.add(record.job.pool)
         self._planner.block(record)
         if not self._state.ordering.strict:
-            self._reserve(record)
+            self._reserve(record, standing)
             self._claims.bind(record, standing)
 
     def _lines(self, standing: QueueRank, outcome: CycleOutcome) -> Heads:
@@ -373,20 +373,23 @@ class AdmissionCycle:
         """Whether, counting free compute alone, the job might fit."""
         return record.gpu_milli <= self._state.cluster.free_gpu_milli or record.elastic
 
-    def _reserve(self, record: JobRecord) -> None:
+    def _reserve(self, record: JobRecord, standing: QueueRank) -> None:
         """Keep room for the first blocked job of a pool, if wanted; looked for anew whenever room has appeared.
 
-        Where the ordering may displace running work, that is for jobs that are overdue alone; displacement sees to
-        others.
+        Where the ordering may displace running work, that is for jobs that are overdue, and for those of a queue that
+        another is ahead of by a round: where its jobs ask for less at once, or for less time, they would take all that
+        comes free. Displacement sees to others.
         """
         claims, state = self._claims, self._state
-        if not state.settings.reserve or (state.ordering.displaces and not record.overdue):
+        if not state.settings.reserve:
+            return
+        if state.ordering.displaces and not (record.overdue or standing.is_behind(record.queue)):
             return
         pool = record.job.pool
         kept = claims.reservations.get(pool)
         if kept is not None and kept.job != record.id:
             kept = None
-        if record.overdue:
+        if record.overdue or state.ordering.displaces:
             if kept is None or not claims.is_fresh(pool):
                 found = self._reserver.reserve(record, () if kept is None else kept.nodes)
                 if found is not None and kept is not None:

@@ -44,6 +44,9 @@ SHARE_POWER = 0.3
 SHARE_FLOOR = 0.05
 """Added to every share of a user, so that a newcomer does not go before everything."""
 
+MOST_LAG_S = 86_400.0
+"""An overdue job of a user who has had all of the queue counts as submitted so much later; of others, so much less."""
+
 Rank = tuple[float, ...]
 
 
@@ -67,7 +70,7 @@ class QueueRank:
         self._capacity = state.cluster.capacity if self.by_share else Amount()
         self._rounds: dict[str, Rank] = {}
         self._standings: dict[str, Rank] = {}
-        self._stretches: dict[tuple[str, str], float] = {}
+        self._of_users: dict[tuple[str, str], tuple[float, float]] = {}
         self._parts: dict[str, float] = {}
         self._placed: dict[str, list[float]] = {}
         self._uncounted: list[tuple[str, str, Amount]] = []
@@ -91,9 +94,8 @@ class QueueRank:
         (key, arrival), priority, user = self._turns.of(record), -float(record.job.priority), record.job.user
         if not self.by_share:
             return (tier, priority, key), arrival
-        if key >= 0.0:  # no user's share decides between jobs that are overdue
-            (stretch,) = self._stretches_of(((record.queue, user if record.group is None else _ALL),))
-            key *= stretch
+        ((stretch, lag_s),) = self._standings_of(((record.queue, user if record.group is None else _ALL),))
+        key = key * stretch if key >= 0.0 else key + lag_s
         return (tier, priority, *self.standing(record.queue, user), key), arrival
 
     def places(self, table: LineTable) -> tuple[FloatArray, ...]:
@@ -108,11 +110,12 @@ class QueueRank:
             else:
                 rounds = [self.rounds(queue or DEFAULT_QUEUE) for queue in table.queues.items]
                 parts.extend(np.array(rounds).T[:, table.number(QUEUE)])
-            stretches = np.array(self._stretches_of(accounts))[of_lines]
+            of_users = np.array(self._standings_of(accounts))[of_lines]
             if len(grouped):
                 queues = [accounts[account][0] for account in of_lines[grouped].tolist()]
-                stretches[grouped] = self._stretches_of([(queue, _ALL) for queue in queues])
-            keys = np.where(keys < 0.0, keys, keys * stretches)
+                of_users[grouped] = self._standings_of([(queue, _ALL) for queue in queues])
+            stretches, lags_s = of_users.T
+            keys = np.where(keys < 0.0, keys + lags_s, keys * stretches)
         return (*parts, keys, arrivals)
 
     def _keys(self, table: LineTable) -> tuple[FloatArray, FloatArray, Int64Array]:
@@ -184,6 +187,13 @@ class QueueRank:
             found = self._rounds[queue] = tuple(float(served // ROUND_S) for served in self._levels(queue))
         return found
 
+    def is_behind(self, queue: str) -> bool:
+        """Whether another leaf that holds anything is ahead of a leaf by a round."""
+        if not self.has_rounds:
+            return False
+        own = self.rounds(queue)
+        return any(node.gpu_milli and self.rounds(node.queue.name) > own for node in self._state.queues.leaves())
+
     def _levels(self, queue: str) -> list[float]:
         """The service of a leaf and of all queues above it, each for its weight, from the root down."""
         served = [self._served_s(node.queue.name) / node.part for node in self._path(queue)]
@@ -193,18 +203,22 @@ class QueueRank:
         """A leaf and all queues above it, without the root, from the top down."""
         return self._state.queues.by_name[queue].path[-2::-1]
 
-    def _stretches_of(self, accounts: Collection[tuple[str, str]]) -> list[float]:
-        """By what keys of jobs are multiplied for what users have had of late of what their queues are entitled to."""
+    def _standings_of(self, accounts: Collection[tuple[str, str]]) -> list[tuple[float, float]]:
+        """What users have had of late of what their queues are entitled to.
+
+        By what it multiplies the keys of their jobs, and how much later the overdue ones count as submitted.
+        """
         if self._strict:
-            return [1.0] * len(accounts)
-        known, parts = self._stretches, self._parts
+            return [(1.0, 0.0)] * len(accounts)
+        known, parts = self._of_users, self._parts
         if missing := [account for account in accounts if account not in known]:
             for queue in {queue for queue, _ in missing} - parts.keys():
                 parts[queue] = math.prod(node.part for node in self._path(queue))
             names = [queue if user == _ALL else user_account(queue, user) for queue, user in missing]
             shares = self._state.usage.dominant_shares(names, self._capacity, self._state.now)
             for account, share in zip(missing, shares, strict=True):
-                known[account] = (SHARE_FLOOR + share / parts[account[0]]) ** SHARE_POWER
+                had = share / parts[account[0]]
+                known[account] = (SHARE_FLOOR + had) ** SHARE_POWER, MOST_LAG_S * min(had, 1.0)
         return [known[account] for account in accounts]
 
     def place(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]]) -> None:
