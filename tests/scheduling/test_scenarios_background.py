@@ -221,6 +221,18 @@ def test_it_runs_on_reserved_nodes_and_leaves_them_when_the_job_has_room() -> No
     assert [stop.job for stop in world.of_kind(Stop)] == ["idler"]
 
 
+@pytest.mark.parametrize(("spare", "starts"), [(1, True), (0, False)])
+def test_it_leaves_reserved_nodes_for_a_job_beside_which_the_holder_has_room_as_soon(spare: int, starts: bool) -> None:
+    world = World(machine("n", 7 + spare))
+    world.submit(single("a", 5), lasting=1_000.0, known=True)
+    world.submit(*(idler(f"idler{number}") for number in range(2 + spare)))
+    world.submit(single("big", 7), lasting=1_000.0, known=True)
+    world.submit(single("beside"), lasting=50_000.0, known=True)
+    assert ("beside" in world.running()) is starts
+    world.go_to(1_001.0)
+    assert "big" in world.running()
+
+
 def test_it_does_not_postpone_a_reservation_and_gets_none() -> None:
     world = World(*TWO)
     world.submit(idler("idler", 2))

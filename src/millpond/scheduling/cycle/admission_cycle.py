@@ -87,7 +87,7 @@ class AdmissionCycle:
         self._starter = starter
         self._reserved = ReservedPlaces(state)
         self._cells = CellPlacer(state, planner)
-        self._room_maker = RoomMaker(state, planner, claims, self._reserved, self._cells)
+        self._room_maker = RoomMaker(reserver, planner, claims, self._reserved, self._cells)
         self._bounded = False
         self._lending_ends: dict[str, float] = {}
         self._kept_out: dict[LineKey, KeptOff] = {}

@@ -7,18 +7,20 @@ can be. ``reclaiming.plans`` makes the plan of each rule.
 
 from __future__ import annotations
 
+from functools import partial
+
 from millpond.model.states import TaskState
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.cell_placement import CellPlacer
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both
 from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.cycle.prospects import Departures
+from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord
-from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import (
     is_guaranteed,
     is_held_for_good,
@@ -35,9 +37,10 @@ class RoomMaker:
     """
 
     def __init__(
-        self, state: State, planner: Planner, claims: Claims, reserved: ReservedPlaces, cells: CellPlacer
+        self, reserver: Reserver, planner: Planner, claims: Claims, reserved: ReservedPlaces, cells: CellPlacer
     ) -> None:
-        self._state = state
+        self._state = reserver.state
+        self._reserver = reserver
         self._planner = planner
         self._claims = claims
         self._reserved = reserved
@@ -114,9 +117,19 @@ class RoomMaker:
         if request in self._in_vain:
             return None
         plan = self._planner.of_background(record, self._claims.mask(record))
+        if plan is None and self._claims.keeps_out(record):
+            plan = self._clear_background_beside(record)
         if plan is None:
             self._in_vain.add(request)
         return plan
+
+    def _clear_background_beside(self, record: JobRecord) -> Plan | None:
+        """The same on nodes reserved for another, where that has room as soon beside the job."""
+        claims = self._claims
+        kept = claims.reservations[record.job.pool]
+        mask = both(claims.mask_without(record, [kept.job]), claims.mask_of_closings(record))
+        mask = both(mask, self._state.cluster.cells.mask(record))
+        return self._reserver.plan_beside(kept, partial(self._planner.of_background, record, mask))
 
     def plan_under_limit(self, record: JobRecord) -> Plan | None:
         """For a job that is guaranteed its room: take back what others have borrowed of a limit that is in its way."""

@@ -12,7 +12,7 @@ SP2 with backfilling", IEEE TPDS 2001.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from millpond.scheduling.nodes.topology_groups import required_groups
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import SLOT_PRIORITY, SLOT_SEQUENCE, FloatArray
+from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -84,13 +85,12 @@ class Reserver:
         state = self.state
         journal = state.journal
         while self._tries_left:
-            if kept not in self._soonest:
-                self._soonest[kept] = max(self._soonest_on(kept), kept.at)
-            if self._soonest[kept] == np.inf:
+            soonest = self._soonest_of(kept)
+            if soonest == np.inf:
                 break
             mark = journal.begin()
             placed = self.placer.place(record, mask, tasks=tasks)
-            if placed is None or self._soonest_on(kept) <= self._soonest[kept]:
+            if placed is None or self._soonest_on(kept) <= soonest:
                 journal.commit()
                 return placed
             journal.rollback(mark)
@@ -99,9 +99,35 @@ class Reserver:
             mask[[holding.node for _, holding in placed]] = 0
         return None
 
-    def _soonest_on(self, kept: Reservation) -> float:
-        """When a job has room on the nodes reserved for it; infinite for never, or where roles could be in its way."""
-        times = self._times(self.state.jobs[kept.job], kept.nodes)
+    def plan_beside(self, kept: Reservation, find: Callable[[Callable[[Plan], bool]], Plan | None]) -> Plan | None:
+        """A plan on reserved nodes, if the job that they are kept for has room as soon.
+
+        Args:
+            find: looks for one that the function which it is given accepts.
+        """
+        if not self._tries_left or (soonest := self._soonest_of(kept)) == np.inf:
+            return None
+        self._tries_left -= 1
+
+        def keeps_time(plan: Plan) -> bool:
+            gone = [record.slot for record in (*plan.leaving, *(each for each, _ in plan.shrunk)) if record.slot >= 0]
+            return self._soonest_on(kept, gone) <= soonest
+
+        return find(keeps_time)
+
+    def _soonest_of(self, kept: Reservation) -> float:
+        """When the job had room on its nodes as this walk first found them, not before its reservation says."""
+        if kept not in self._soonest:
+            self._soonest[kept] = max(self._soonest_on(kept), kept.at)
+        return self._soonest[kept]
+
+    def _soonest_on(self, kept: Reservation, gone: Sequence[int] = ()) -> float:
+        """When a job has room on the nodes reserved for it; infinite for never, or where roles could be in its way.
+
+        Args:
+            gone: slots of the roster whose room counts as free already.
+        """
+        times = self._times(self.state.jobs[kept.job], kept.nodes, gone=gone)
         if len(times) != 1:
             return np.inf
         wanted, by_node = times[0]
@@ -141,7 +167,7 @@ class Reserver:
         return Reservation(record.id, tuple(dict.fromkeys(nodes)), at)
 
     def _times(
-        self, record: JobRecord, only: Sequence[int] = (), kept: Sequence[int] = ()
+        self, record: JobRecord, only: Sequence[int] = (), kept: Sequence[int] = (), gone: Sequence[int] = ()
     ) -> list[tuple[int, FloatArray]]:
         """For each role: how many tasks have to start, and (nodes, copies) when each node has room for 1, 2, … .
 
@@ -149,6 +175,7 @@ class Reserver:
             only: the nodes to be looked at; none: all of its pool.
             kept: it has these so far. Every node's instant is wanted then, not only those before the soonest that was
                 found, and that of other nodes with good certainty.
+            gone: slots of the roster that leave no more room than they have left.
         """
         state, job = self.state, record.job
         most_copies = MOST_COPIES_PER_NODE if required_groups(state.cluster, job) is None else len(record.tasks)
@@ -157,6 +184,9 @@ class Reserver:
         ends = state.ordering.time_left.ends(roster.live, state.now)
         if roster.least_priority() == Priority.BACKGROUND:
             ends = np.where(roster.live[SLOT_PRIORITY] == Priority.BACKGROUND, state.now, ends)  # it leaves when asked
+        if gone:
+            ends = ends.copy()
+            ends[list(gone)] = np.inf
         if kept:
             stay, soonest = roster.slots_on(np.array(kept, dtype=np.int64)), ends
             ends = state.ordering.time_left.cautious_ends(roster.live, state.now)

@@ -123,11 +123,24 @@ class Planner:
         """End work of lower classes."""
         return self._of_lower_classes(record, mask, Entitlement.PRIORITY, record.job.priority - 1)
 
-    def of_background(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
-        """Have background work leave, and no other."""
-        return self._of_lower_classes(record, mask, Entitlement.OUTSIDE_QUOTAS, Priority.BACKGROUND)
+    def of_background(
+        self, record: JobRecord, mask: NodeMask | None, accepts: Callable[[Plan], bool] | None = None
+    ) -> Plan | None:
+        """Have background work leave, and no other.
 
-    def _of_lower_classes(self, record: JobRecord, mask: NodeMask | None, by: Entitlement, highest: int) -> Plan | None:
+        Args:
+            accepts: asked of the plan that was found, while it stands on the ledger; it is undone if not.
+        """
+        return self._of_lower_classes(record, mask, Entitlement.OUTSIDE_QUOTAS, Priority.BACKGROUND, accepts)
+
+    def _of_lower_classes(
+        self,
+        record: JobRecord,
+        mask: NodeMask | None,
+        by: Entitlement,
+        highest: int,
+        accepts: Callable[[Plan], bool] | None = None,
+    ) -> Plan | None:
         slots = self.state.roster.live
         is_open, still = self._entitled(record, by)
         allowed = self._displaceable(slots, (Priority.BACKGROUND, highest), by, is_open)
@@ -147,7 +160,7 @@ class Planner:
             is_open=is_open,
             still=still,
         )
-        return self._find(record, rule)
+        return self._find(record, rule, accepts)
 
     def by_ordering(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of the same class that the ordering puts later, if that pays for itself."""
@@ -182,12 +195,15 @@ class Planner:
             return self._find(record, replace(rule, move_harm=NO_MOVES))
         return plan
 
-    def _find(self, record: JobRecord, rule: Rule) -> Plan | None:
+    def _find(self, record: JobRecord, rule: Rule, accepts: Callable[[Plan], bool] | None = None) -> Plan | None:
         """Search, and remember who leaves; what the ordering displaces has to be covered by the budget for that."""
         state, journal = self.state, self.state.journal
         mark = journal.begin()
         plan = self._search.find(record, rule)
         cost = 0.0
+        if plan is not None and accepts is not None and not accepts(plan):
+            journal.rollback(mark)
+            return None
         if plan is not None and rule.by_ordering:
             cost = sum(cost_of(job, state.settings.preemption_cost, state.now) for job in plan.leaving)
             if cost > self._running.budget:
