@@ -180,21 +180,26 @@ def check_limits(core: Scheduler) -> None:
     held: dict[tuple[str, str], list[int]] = {}
     for record, task in holders(core):
         request = record.job.roles[task.role_index].request
-        for account in _accounts(record):
+        for account in _accounts(core, record):
             amounts = held.setdefault(account, [0, 0, 0])
             hold = task.holding.hold.name if task.holding is not None else "NOTHING"
             amounts[1] += request.gpu_milli if hold != "SWAPPED" else 0
             amounts[2] += request.cpu_milli if hold == "RUNNING" else 0
     for record in core._state.running.values():
-        for account in _accounts(record):
+        for account in _accounts(core, record):
             held.setdefault(account, [0, 0, 0])[0] += 1
     for account, known in limits.held.items():
         found = [known.jobs, known.gpu_milli, known.cpu_milli]
         assert found == held.get(account, [0, 0, 0]), f"account {account}"
 
 
-def _accounts(record: JobRecord) -> tuple[tuple[str, str], ...]:
-    return () if record.job.is_background else ((record.job.user, ""), ("", record.queue))
+def _accounts(core: Scheduler, record: JobRecord) -> list[tuple[str, str]]:
+    """Its user, its queue and those above it, without the root."""
+    accounts, node = [(record.job.user, "")], core._state.queues.by_name[record.job.queue]
+    while node.parent is not None:
+        accounts.append(("", node.queue.name))
+        node = node.parent
+    return [] if record.job.is_background else accounts
 
 
 def check_states(core: Scheduler) -> None:

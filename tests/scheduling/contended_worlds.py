@@ -59,6 +59,7 @@ class ContendedWorld:
 
     def __init__(self, seed: int) -> None:
         self.draws = draws = random.Random(seed)
+        self._rules = random.Random(f"rules {seed}")
         pools = (*POOLS, Pool("whole", SharingPolicy.EXCLUSIVE))
         names = ["default"] * draws.randint(2, 4) + ["shared"] + ["whole"] * draws.randint(1, 2)
         self.nodes = [self._node(f"n{number}", pool) for number, pool in enumerate(names)]
@@ -92,7 +93,14 @@ class ContendedWorld:
             assert first.limit is not None
             limit = Amount(first.limit.gpu_milli, draws.choice((8_000, 30_000)), draws.choice((0, 80_000)))
             queues = (replace(first, limit=limit), *queues[1:])
-        return queues
+        return tuple(self._with_rules(queue) for queue in queues)
+
+    def _with_rules(self, queue: Queue) -> Queue:
+        """The same queue, which may bound how many of its jobs run and protect their runs."""
+        draws = self._rules
+        if draws.random() < 0.2:
+            queue = replace(queue, running_jobs=draws.randint(1, 5))
+        return replace(queue, minimum_run_s=draws.choice((0.0, 50.0, 2_000.0))) if draws.random() < 0.2 else queue
 
     def _limit(self) -> Limit:
         draws = self.draws

@@ -141,7 +141,7 @@ class Supposition:
         """No quota of any kind binds."""
         queues = self.state.queues
         for node in [each for each in queues.by_name.values() if each is not queues.background]:
-            self.core.handle(QueueChanged(self.now, replace(node.queue, limit=None, borrows=True)))
+            self.core.handle(QueueChanged(self.now, replace(node.queue, limit=None, borrows=True, running_jobs=None)))
         for account in list(self.state.limits.by_account):
             self.core.handle(LimitChanged(self.now, Limit(*account)))
         return self.lending().borrowing()
@@ -261,10 +261,10 @@ class Oracle:
         elif reason.blocked_by == record.queue and ("", record.queue) in state.limits.by_account:
             there.core.handle(LimitChanged(self.now, Limit("", record.queue)))
             queue = state.queues.by_name[reason.blocked_by].queue
-            there.core.handle(QueueChanged(self.now, replace(queue, limit=None)))
+            there.core.handle(QueueChanged(self.now, replace(queue, limit=None, running_jobs=None)))
         else:
             queue = state.queues.by_name[reason.blocked_by].queue
-            there.core.handle(QueueChanged(self.now, replace(queue, limit=None)))
+            there.core.handle(QueueChanged(self.now, replace(queue, limit=None, running_jobs=None)))
 
     def _keepers(self, job: str) -> set[str]:
         claims = self.core._claims
@@ -357,9 +357,12 @@ class Oracle:
         record, victim, now = self.core.jobs[job], self.core.jobs[other], self.now
         if not victim.job.preemptible or victim.preemptions >= victim.job.preemption_budget:
             return False
-        if now < (now if victim.started_at is None else victim.started_at) + victim.job.minimum_run_s:
+        queues = self.core._state.queues
+        stated = [each.queue.minimum_run_s for each in queues.by_name[victim.queue].path]
+        lasts_s = max(next((seconds for seconds in stated if seconds is not None), 0.0), victim.job.minimum_run_s)
+        if now < (now if victim.started_at is None else victim.started_at) + lasts_s:
             return False
-        queues, amount, with_cards = self.core._state.queues, record.demand.least_amount, victim.gpu_milli > 0
+        amount, with_cards = record.demand.least_amount, victim.gpu_milli > 0
         guarantor = queues.guarantor(record.queue, amount)
         if guarantor is not None and guarantor not in queues.by_name[victim.queue].path:
             may_leave = spared or not self._owers(victim, beside=record)

@@ -37,11 +37,11 @@ from millpond.specs.api.base import ErrorBody, ErrorInfo
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.config.provisioning import ProvisioningRules
-from millpond.specs.config.queues import QueuePaths
+from millpond.specs.config.queues import QueueRules
 
 TOKEN = "secret"
 _PLAIN = ProvisioningRules()
-Paths = Callable[[], Mapping[str, QueuePaths]]
+Paths = Callable[[], Mapping[str, QueueRules]]
 JOBS = "/api/v1/jobs"
 
 

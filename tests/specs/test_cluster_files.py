@@ -51,7 +51,7 @@ def test_pools_and_queues_name_the_registries_that_images_may_come_from() -> Non
         "queues: [{name: nlp, images: [docker.io/pytorch/]}]\n"
     )
     assert config.provisioning.images == {"gold": ("nvcr.io/nvidia", "quay.io"), "shut": ()}
-    assert config.paths["nlp"].images == ("docker.io/pytorch",)
+    assert config.queue_rules["nlp"].images == ("docker.io/pytorch",)
 
 
 def test_an_amount_that_is_a_word_is_told_what_to_write() -> None:

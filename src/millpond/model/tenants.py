@@ -28,6 +28,10 @@ class Queue:
         ordering: who of its jobs, or of those of some kinds, is next; empty: as in the queue above. See
             ``policies.own_orderings_of``.
         placement: where they go, in the same way; see ``policies.own_placements_of``.
+        priorities: classes that its jobs may have, as ``Priority`` numbers them; empty is all.
+        running_jobs: how many jobs of it and of the queues below it may run at once; None is no limit.
+        minimum_run_s: its work is not asked to leave for others before it has run this long; None is what the queue
+            above it says.
     """
 
     name: str
@@ -40,6 +44,9 @@ class Queue:
     pinned: tuple[str, ...] = ()
     ordering: str = ""
     placement: str = ""
+    priorities: tuple[int, ...] = ()
+    running_jobs: int | None = None
+    minimum_run_s: float | None = None
 
 
 def pinned_twice(queues: Iterable[Queue]) -> dict[str, tuple[str, str]]:

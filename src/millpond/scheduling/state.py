@@ -8,7 +8,7 @@ fair shares and waiting lines agree.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from millpond.model.decisions import Decision
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
-from millpond.model.tenants import ROOT_QUEUE, Limit
+from millpond.model.tenants import ROOT_QUEUE, Limit, Queue
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
@@ -94,7 +94,7 @@ class State:
         self.cordons = Cordons(self.cluster)
         self.reserved = ReservedRooms(self.cordons)
         self.queues = QueueTree(self.journal)
-        self.limits = AccountLimitUsage(self.journal)
+        self.limits = AccountLimitUsage(self.journal, self.queues)
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.preemption_budget = PreemptionBudget()
         self.idle_time = IdleTime()
@@ -124,7 +124,7 @@ class State:
         self.next_decision = 1
         self.next_sequence = 0
         self.protects = False
-        """Whether any job was ever promised a minimum run time."""
+        """Whether any job or queue was ever promised a minimum run time."""
 
     # ---- waiting ------------------------------------------------------------------------------------------------
 
@@ -353,11 +353,38 @@ class State:
 
     def set_limit(self, limit: Limit) -> None:
         """Change what a user or a queue may hold."""
-        holders = (
-            (record, record.held_by([task for task in record.tasks if task.holding is not None]))
-            for record in self.running.values()
-        )
-        self.limits.set_limit(limit, holders)
+        self.limits.set_limit(limit, self._holders())
+
+    def set_queues(self, queues: Sequence[Queue]) -> None:
+        """Define or redefine queues, each after its parent. Work that runs goes on, with what they promise from now on.
+
+        Raises:
+            InvalidInputError: as for ``QueueTree.set_queues``.
+        """
+        self.queues.set_queues(queues)
+        self.limits.renew(self._holders())
+        self.protects = self.protects or any(queue.minimum_run_s for queue in queues)
+        for record in self.running.values():
+            if record.slot >= 0:
+                self.roster.set_minimum_run(record, self.minimum_run_s(record))
+
+    def remove_queue(self, name: str) -> None:
+        """Forget a queue.
+
+        Raises:
+            NotFoundError, ConflictError: as for ``QueueTree.remove_queue``.
+        """
+        self.queues.remove_queue(name)
+        self.set_limit(Limit("", name))
+
+    def _holders(self) -> Iterator[tuple[JobRecord, Amount]]:
+        """All jobs that hold something, with what they hold."""
+        for record in self.running.values():
+            yield record, record.held_by([task for task in record.tasks if task.holding is not None])
+
+    def minimum_run_s(self, record: JobRecord) -> float:
+        """How long a run lasts at least before it is asked to leave for others: by its job and by its queue."""
+        return max(record.job.minimum_run_s, self.queues.by_name[record.queue].minimum_run_s)
 
     def count(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """As ``charge``, and where the ordering looks at them for fair shares too."""
@@ -430,7 +457,7 @@ class State:
 
     def enroll(self, record: JobRecord) -> None:
         """Put a job that runs on the roster, as it is now."""
-        self.roster.add(record, self.now, self.ordering.sizes(record))
+        self.roster.add(record, self.now, self.ordering.sizes(record), self.minimum_run_s(record))
         self.roster.mark(record, is_in_cells=self.cluster.cells.is_in_cells(record))
 
     def watch_deadline(self, record: JobRecord) -> None:

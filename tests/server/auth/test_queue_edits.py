@@ -245,9 +245,9 @@ def test_a_file_that_does_not_go_together_with_later_changes_changes_nothing(wor
 
 def test_paths_follow_what_queues_say(world: AuthWorld) -> None:
     add(world, "lab", data=["/data/lab"])
-    assert world.service.queue_settings.paths["lab"].data == (Path("/data/lab"),)
+    assert world.service.queue_settings.rules["lab"].data == (Path("/data/lab"),)
     change(world, "lab", data=None)
-    assert world.service.queue_settings.paths["lab"].data is None
+    assert world.service.queue_settings.rules["lab"].data is None
 
 
 def test_a_server_that_died_before_the_scheduler_heard_of_a_change_goes_on_with_it(

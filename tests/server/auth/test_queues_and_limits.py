@@ -153,3 +153,56 @@ def test_a_job_that_waits_for_others_keeps_its_queue_and_group_through_a_restart
         world.provisioning.staging,
     ).all
     assert (kept.job.queue, kept.job.group, kept.job.user) == ("vision", "vision", "max")
+
+
+def test_a_dev_job_gets_no_more_time_than_each_queue_above_it_allows(world: AuthWorld) -> None:
+    admin = world.client("amy")
+    house = {"name": "house", "fields": {"max_dev_hours": 0.5}}
+    lab = {"name": "lab", "fields": {"parent": "house", "max_dev_hours": 8}}
+    assert [admin.post(f"{API}/queues", json=each).status_code for each in (house, lab)] == [201, 201]
+    answer = submit(world, "olga", queue="lab", kind="dev", time_limit="2h")
+    assert answer.status_code == 422
+    assert error_of(answer).cause == "a dev job of 2h; a job of queue house may have 30m"
+    assert error_of(answer).remedy == "ask for a time_limit of at most 30m"
+    job = submit(world, "olga", queue="lab", kind="dev").json()["id"]
+    assert world.loop.query(lambda core: core.scheduler.jobs[job].job.time_limit_s).result(60) == 1800
+    extended = world.client("olga").post(f"{API}/jobs/{job}/extend", json={"by_s": 60})
+    assert "more than the 30m allowed here" in error_of(extended).cause
+    assert submit(world, "olga", queue="lab", time_limit="2h").status_code == 201, "other kinds are not limited"
+    admin.patch(f"{API}/queues/house", json={"fields": {"max_dev_hours": None}})
+    assert submit(world, "olga", queue="lab", kind="dev", time_limit="2h").status_code == 201
+
+
+def test_a_queue_says_which_classes_its_jobs_may_have_and_how_many_run(world: AuthWorld) -> None:
+    admin = world.client("amy")
+    fields = {"priorities": ["low", "normal"], "max_running_jobs": 1, "min_run": "30m", "max_dev_hours": 8}
+    assert admin.post(f"{API}/queues", json={"name": "lab", "fields": fields}).status_code == 201
+    answer = submit(world, "olga", queue="lab", priority="high")
+    assert answer.status_code == 422
+    assert "jobs of queue 'lab' may have low, normal" in error_of(answer).cause
+    assert error_of(answer).remedy == "use priority low or normal, or another queue"
+    first, second = (submit(world, "olga", queue="lab").json()["id"] for _ in range(2))
+    world.settled()
+    reason = world.client("olga").get(f"{API}/jobs/{second}/why").json()
+    assert reason["summary"].startswith("queue lab runs 1 job with ")
+    assert "may have at most 1 running job" in reason["summary"]
+    assert admin.patch(f"{API}/queues/lab", json={"fields": {"priorities": ["low"]}}).status_code == 200
+    world.settled()
+    assert world.client("olga").get(f"{API}/jobs/{first}").json()["state"] == "running"
+    shown = admin.get(f"{API}/queues/lab").json()["queue"]
+    assert (shown["priorities"], shown["limit_jobs"], shown["minimum_run_s"], shown["longest_dev_s"]) == (
+        ["low"],
+        1,
+        1800.0,
+        28800.0,
+    )
+
+
+def test_rules_of_a_queue_that_are_none_are_refused_by_name(world: AuthWorld) -> None:
+    admin = world.client("amy")
+    for field, value in (("priorities", ["urgent"]), ("priorities", []), ("max_running_jobs", -1), ("min_run", "soon"),
+                         ("max_dev_hours", 0)):  # fmt: skip
+        answer = admin.post(f"{API}/queues", json={"name": "lab", "fields": {field: value}})
+        assert answer.status_code == 422, field
+        assert f"lab.{field}" in answer.text
+    assert admin.get(f"{API}/queues/lab").status_code == 404

@@ -367,7 +367,7 @@ def test_queues_may_only_read_and_write_where_their_list_or_their_parents_says(t
         f"queues:\n- {{name: org, data: [{tmp_path}/sets], output: []}}\n"
         f"- {{name: team, parent: org, output: [{tmp_path}/out]}}\n- {{name: free}}\n"
     )
-    rules = MountRules(lambda: config.paths, tmp_path / "state")
+    rules = MountRules(lambda: config.queue_rules, tmp_path / "state")
     assert rules.readable("team", f"{tmp_path}/sets/mini") == tmp_path / "sets/mini"
     assert rules.writable("team", f"{tmp_path}/out/run") == tmp_path / "out/run"
     assert rules.readable("free", f"{tmp_path}/secret")

@@ -296,7 +296,7 @@ def test_what_is_not_in_the_catalogue_or_lets_nobody_in_is_refused_before_anythi
 
 
 def test_a_queue_gives_to_the_registries_that_it_may_have_from(tmp_path: Path, registry: PrivateRegistry) -> None:
-    paths = read_cluster("queues:\n- {name: team, images: [quay.io/team]}\n").paths
+    paths = read_cluster("queues:\n- {name: team, images: [quay.io/team]}\n").queue_rules
     api = Api(tmp_path / "state", paths=lambda: paths)
     try:
         for reference, is_allowed in (("quay.io/team/a:1", True), ("quay.io/teams/a:1", False), (REFERENCE, False)):

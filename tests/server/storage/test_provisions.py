@@ -29,7 +29,7 @@ from millpond.server.storage.provisioning.staging import Item, Staging
 from millpond.specs.api.images import ImageAdd
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import DataSource, ProvisioningRules
-from millpond.specs.config.queues import QueuePaths
+from millpond.specs.config.queues import QueueRules
 from millpond.specs.errors import SpecError
 from millpond.specs.job.images import CATALOGUE_PREFIX
 from millpond.specs.job.job_spec import check_job
@@ -284,7 +284,7 @@ def test_what_nobody_wants_any_more_is_stopped(gate: Gate, staging: Staging) -> 
 @pytest.fixture
 def api(tmp_path: Path, far: Path) -> Iterator[Api]:
     """A server with a source whose data is not fetched before somebody says so."""
-    queues = {"default": QueuePaths("root", images=("nvcr.io/nvidia",))}
+    queues = {"default": QueueRules("root", images=("nvcr.io/nvidia",))}
     provisioning = ProvisioningRules(
         sources=(DataSource("nfs", far, 10_000),), images={"gold": ("nvcr.io/nvidia/cuda",)}
     )

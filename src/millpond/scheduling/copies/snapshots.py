@@ -166,7 +166,7 @@ def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandl
     cluster = state.cluster
     for pool in plain["pools"]:
         cluster.set_pool(from_plain(pool))
-    state.queues.set_queues([from_plain(queue) for queue in plain["queues"]])
+    state.set_queues([from_plain(queue) for queue in plain["queues"]])
     for limit in plain["limits"]:
         state.set_limit(from_plain(limit))
     cluster.words.restore(plain["names"])

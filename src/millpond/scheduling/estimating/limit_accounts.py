@@ -45,10 +45,8 @@ class LimitAccounts:
             for node in (*leaf.confined_to, *(leaf.guarantors[-1:] if must_be_covered else ())):
                 spare = node.queue.guarantee.gpu_milli - node.gpu_milli
                 yield self._account(("guarantee", node.queue.name), spare), milli
-        if record.job.is_background:
-            return
-        for account in ((record.job.user, ""), ("", record.queue)):
-            bound, held = limits.by_account.get(account), limits.held.get(account)
+        for account in limits.accounts_of(record.job):
+            bound, held = limits.bounds.get(account), limits.held.get(account)
             if bound is not None and bound.jobs is not None:
                 yield self._account(("jobs", account), bound.jobs - (held.jobs if held else 0)), 1
             if bound is not None and bound.gpu_milli is not None and milli:

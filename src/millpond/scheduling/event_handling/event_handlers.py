@@ -12,7 +12,6 @@ from millpond.model.decisions import SuspendMode
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
-from millpond.model.tenants import Limit
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.elastic.resizing import resize, rest
@@ -99,7 +98,7 @@ class EventHandlers:
         after = [queue if each.name == queue.name else each for each in known]
         self.state.cluster.cells.require_room(known, after if queue.name in queues.by_name else [*known, queue])
         before = queues.by_name[queue.name].queue.ordering if queue.name in queues.by_name else ""
-        queues.set_queue(queue)
+        self.state.set_queues([queue])
         if queue.ordering != before:
             self.state.rekey_queue(queue.name)
         self.state.cluster.cells.changed()
@@ -107,9 +106,8 @@ class EventHandlers:
 
     def _queue_removed(self, event: events.QueueRemoved) -> None:
         self._require_unused(event.queue, "they belong to it")
-        self.state.queues.remove_queue(event.queue)
+        self.state.remove_queue(event.queue)
         self.state.cluster.cells.changed()
-        self.state.set_limit(Limit("", event.queue))
         self.state.cluster.releases += 1
 
     def _require_unused(self, queue: str, why: str) -> None:

@@ -74,7 +74,10 @@ class Explainer:
 
     def impossible(self, job: Job) -> Reason | None:
         """Why the cluster could never take the job, were it empty; None if it could."""
-        infeasibility = self._capacity.infeasibility(job) or self._capacity.swap_infeasibility(job)
+        capacity = self._capacity
+        infeasibility = (
+            capacity.infeasibility(job) or capacity.class_infeasibility(job) or capacity.swap_infeasibility(job)
+        )
         return None if infeasibility is None else _impossible(infeasibility)
 
     # ---- while it waits -----------------------------------------------------------------------------------------

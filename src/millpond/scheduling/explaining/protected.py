@@ -68,7 +68,8 @@ def _protection(state: State, record: JobRecord, waiting: JobRecord) -> str:
     if record.preemptions >= record.job.preemption_budget:
         return "its budget of preemptions is used up"
     if state.roster.slots[SLOT_PROTECTED_UNTIL, record.slot] > state.now:
-        return "in its minimum run time"
+        by_queue = state.minimum_run_s(record) > record.job.minimum_run_s
+        return f"in the minimum run time of queue {record.queue}" if by_queue else "in its minimum run time"
     if record.took_back and waiting.left_for == record.id:
         return "it took back what this job had borrowed"
     return "within the guarantee of its queue"

@@ -150,7 +150,7 @@ def _limited(limit: Limit, held: AccountUsage, asked: Amount, *, claimed: bool) 
     bounds = [
         text
         for most, text in (
-            (limit.jobs, f"{limit.jobs} running jobs"),
+            (limit.jobs, f"{limit.jobs} running job{'s' * (limit.jobs != 1)}"),
             (limit.gpu_milli, gpus_text(limit.gpu_milli or 0)),
             (limit.cpu_milli, f"{cards_text(limit.cpu_milli or 0)} CPUs"),
         )

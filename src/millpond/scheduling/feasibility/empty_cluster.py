@@ -9,7 +9,7 @@ from millpond.model.amounts import memory_text, milli_text
 from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.resources import Amount
 from millpond.model.topology import Level
-from millpond.model.workloads import Job, Suspendable
+from millpond.model.workloads import Job, Priority, Suspendable
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.wording import cpus_text, gpus_text
@@ -52,6 +52,21 @@ class EmptyCluster:
             if infeasibility is not None:
                 return infeasibility
         return self._gang_infeasibility(job, pool, nodes) or _limit_infeasibility(state, job)
+
+    def class_infeasibility(self, job: Job) -> Infeasibility | None:
+        """Why a job may not have its class in its queue; asked once: what was accepted keeps its class."""
+        closed = self._state.queues.closed_to(job.queue, job.priority)
+        if closed is None:
+            return None
+        allowed = [name for name in Priority if self._state.queues.closed_to(job.queue, name) is None]
+        names = [priority.name.lower() for priority in allowed]
+        stated = ", ".join(Priority(number).name.lower() for number in closed.queue.priorities)
+        return Infeasibility(
+            f"the job has priority {job.priority.name.lower()}; jobs of queue {closed.queue.name!r} may have {stated}",
+            f"use priority {' or '.join(names)}, or another queue" if names else "use another queue",
+            "priority" if names else "queue",
+            names[-1] if names else "",
+        )
 
     def swap_infeasibility(self, job: Job) -> Infeasibility | None:
         """Why a possible job that wants to be swapped, not ended, never could be: no node's host memory takes a task.

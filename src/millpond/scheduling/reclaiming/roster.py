@@ -147,11 +147,14 @@ class Roster:
         self._hold_slots(_wider(self.live, *self.slots.shape))
         self._hold_heads(self.node_head.copy())
 
-    def add(self, record: JobRecord, now: float, sizes: tuple[float, float, float, float, float]) -> None:
+    def add(
+        self, record: JobRecord, now: float, sizes: tuple[float, float, float, float, float], minimum_run_s: float
+    ) -> None:
         """Enter a job that runs, with all its holdings.
 
         Args:
             sizes: what the ordering makes of it, see ``Ordering.sizes``.
+            minimum_run_s: how long it runs before it may be asked to leave.
         """
         if record.slot >= 0:
             self.remove(record)
@@ -162,7 +165,6 @@ class Roster:
         whole_s, exact, weight, charge, loss = sizes
         started = now if record.started_at is None else record.started_at
         job = record.job
-        exempt = not job.preemptible or record.preemptions >= job.preemption_budget
         values = (
             1.0,
             max(record.gpu_milli, 10) / 1000.0,
@@ -173,7 +175,7 @@ class Roster:
             whole_s,
             exact,
             job.priority,
-            float("inf") if exempt else started + job.minimum_run_s,
+            _protected_until(record, started, minimum_run_s),
             record.size_class,
             weight,
             charge,
@@ -191,6 +193,15 @@ class Roster:
         self._slot_rows[slot] = tuple(
             [self._add_row(slot, task.holding) for task in record.tasks if task.holding is not None]
         )
+
+    def set_minimum_run(self, record: JobRecord, minimum_run_s: float) -> None:
+        """A job on the roster runs so long before it may be asked to leave."""
+        started = float(self.slots[SLOT_STARTED, record.slot])
+        until = _protected_until(record, started, minimum_run_s)
+        if until != self.slots[SLOT_PROTECTED_UNTIL, record.slot]:
+            self.own_tables()
+            self.slots[SLOT_PROTECTED_UNTIL, record.slot] = until
+            self.version += 1
 
     def remove(self, record: JobRecord) -> None:
         """Take a job off; nothing happens if it is not on the roster."""
@@ -357,6 +368,13 @@ class Roster:
     def _hold_heads(self, heads: Int64Array) -> None:
         self.node_head: Int64Array = heads
         self._head_cells = cells_of(heads)
+
+
+def _protected_until(record: JobRecord, started: float, minimum_run_s: float) -> float:
+    """Until when a run may not be asked to leave for others."""
+    job = record.job
+    is_exempt = not job.preemptible or record.preemptions >= job.preemption_budget
+    return float("inf") if is_exempt else started + minimum_run_s
 
 
 def _wider(table: Array, rows: int, columns: int) -> Array:

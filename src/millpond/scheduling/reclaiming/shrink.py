@@ -77,14 +77,14 @@ class Shrink:
         if record.kept is not None:
             return record.state is JobState.RUNNING  # else its mates are being ended still
         if job.rest_preemptible and record.started_at is not None:
-            return record.state is JobState.RUNNING and record.started_at + job.minimum_run_s <= state.now
+            return record.state is JobState.RUNNING and record.started_at + state.minimum_run_s(record) <= state.now
         if record.state is JobState.RUNNING and record.slot >= 0:
             return bool(state.roster.slots[SLOT_PROTECTED_UNTIL, record.slot] <= state.now)
         return (
             record.state is JobState.SUSPENDED
             and job.preemptible
             and record.preemptions < job.preemption_budget
-            and record.attained_s - record.attained_before_s >= job.minimum_run_s
+            and record.attained_s - record.attained_before_s >= state.minimum_run_s(record)
             and not is_suspending(state, record)
         )
 

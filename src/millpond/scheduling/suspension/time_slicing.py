@@ -164,7 +164,7 @@ class TimeSlicing:
             self._is_alike(record, other)
             and self._state.may_stand_in_for(record, other)
             and self._has_had_its_turn(other)
-            and other.service_s(self._state.now) - other.attained_before_s >= other.job.minimum_run_s
+            and other.service_s(self._state.now) - other.attained_before_s >= self._state.minimum_run_s(other)
             and SuspendMode.SWAP in leaves_by(self._state, other)
         )
 

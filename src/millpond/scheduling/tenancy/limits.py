@@ -1,19 +1,22 @@
 """Limits of users and groups: how many jobs may run at once, and how much they may hold together.
 
-A user's limit counts their work in all queues; a queue's counts the work of all its users, beside what the queue tree
-itself bounds. Background work counts for neither. Nothing is counted while there is no limit.
+A user's limit counts their work in all queues; that of a group counts the work of all users of its queue, beside the
+amounts that the queue tree bounds. How many jobs of a queue may run (``Queue.running_jobs``) is counted here too, at
+every level of the tree. Background work counts for none of them. Nothing is counted while there is no limit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from millpond.model.resources import Amount
 from millpond.model.tenants import BACKGROUND_QUEUE, Limit
 from millpond.model.workloads import Job
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.tenancy.queues import QueueTree
 
 Account = tuple[str, str]
 """A user, or a queue: the other is empty."""
@@ -38,21 +41,25 @@ class AccountLimitUsage:
     """The limits in force, and what the accounts hold that they could bound.
 
     Attributes:
-        by_account: limits that bound anything.
+        by_account: limits that bound anything, of users and of groups.
+        bounds: the same with those that queues have of themselves.
         counted: ids of the jobs that count as running.
         in_force: whether there is any limit.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, queues: QueueTree) -> None:
         self._journal = journal
+        self._queues = queues
         self.by_account: dict[Account, Limit] = {}
+        self.bounds: dict[Account, Limit] = {}
         self.held: dict[Account, AccountUsage] = {}
         self.counted: set[str] = set()
         self.in_force = False
 
     def copy_from(self, other: AccountLimitUsage) -> None:
         """Have the same limits in force, and the same usage."""
-        self.by_account, self.counted, self.in_force = dict(other.by_account), set(other.counted), other.in_force
+        self.by_account, self.bounds = dict(other.by_account), dict(other.bounds)
+        self.counted, self.in_force = set(other.counted), other.in_force
         self.held = {account: held.copy() for account, held in other.held.items()}
 
     def set_limit(self, limit: Limit, running: Iterable[tuple[JobRecord, Amount]]) -> None:
@@ -62,13 +69,28 @@ class AccountLimitUsage:
             running: all jobs that hold something, with what they hold; read when counting begins.
         """
         self._journal.require_no_trial()
-        begins = not self.in_force
         account = (limit.user, limit.queue)
         if limit == Limit(*account):
             self.by_account.pop(account, None)
         else:
             self.by_account[account] = limit
-        self.in_force = bool(self.by_account)
+        self.renew(running)
+
+    def renew(self, running: Iterable[tuple[JobRecord, Amount]]) -> None:
+        """Limits, or queues, have changed.
+
+        Args:
+            running: as for ``set_limit``.
+        """
+        self._journal.require_no_trial()
+        begins = not self.in_force
+        self.bounds = dict(self.by_account)
+        for name, node in self._queues.by_name.items():
+            if (jobs := node.queue.running_jobs) is not None:
+                limit = self.bounds.get(("", name)) or Limit(queue=name)
+                jobs = jobs if limit.jobs is None else min(jobs, limit.jobs)
+                self.bounds["", name] = replace(limit, jobs=jobs)
+        self.in_force = bool(self.bounds)
         if begins and self.in_force:
             self.held.clear()
             self.counted.clear()
@@ -78,21 +100,21 @@ class AccountLimitUsage:
 
     def count(self, record: JobRecord, sign: int) -> None:
         """A job runs from now on (``sign`` -1: it no longer does); saying so twice changes nothing."""
-        if self.by_account and (record.id in self.counted) is (sign < 0):
+        if self.in_force and (record.id in self.counted) is (sign < 0):
             self._journal.record(self._count, record.job, -sign)
             self._count(record.job, sign)
 
     def charge(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """A job holds ``amount`` more (``sign`` -1: less)."""
-        if self.by_account:
+        if self.in_force:
             self._journal.record(self._add, record.job, amount, -sign)
             self._add(record.job, amount, sign)
 
     def exceeded(self, job: Job, amount: Amount) -> Limit | None:
         """The first limit that ``amount`` more for a job, running or not, would break; None when there is none."""
         jobs = int(job.id not in self.counted)
-        for account in _accounts(job):
-            limit = self.by_account.get(account)
+        for account in self.accounts_of(job):
+            limit = self.bounds.get(account)
             if limit is not None:
                 held = self.held.get(account) or AccountUsage()
                 if any(
@@ -111,8 +133,8 @@ class AccountLimitUsage:
         milli = cpu = math.inf
         if queue == BACKGROUND_QUEUE:
             return milli, cpu
-        for account in ((user, ""), ("", queue)):
-            limit = self.by_account.get(account)
+        for account in self._accounts(user, queue):
+            limit = self.bounds.get(account)
             if limit is not None:
                 held = self.held.get(account) or AccountUsage()
                 if limit.jobs is not None and held.jobs >= limit.jobs:
@@ -123,8 +145,8 @@ class AccountLimitUsage:
 
     def never_admits(self, job: Job, amount: Amount) -> Limit | None:
         """The first limit that a job of this size would break even if nothing else ran; None when there is none."""
-        for account in _accounts(job):
-            limit = self.by_account.get(account)
+        for account in self.accounts_of(job):
+            limit = self.bounds.get(account)
             if limit is not None and any(
                 most is not None and wanted > most
                 for wanted, most in (
@@ -136,16 +158,23 @@ class AccountLimitUsage:
                 return limit
         return None
 
+    def accounts_of(self, job: Job) -> tuple[Account, ...]:
+        """For whom a job counts: its user, its queue, and all queues above but the root."""
+        return () if job.is_background else self._accounts(job.user, job.queue)
+
+    def _accounts(self, user: str, queue: str) -> tuple[Account, ...]:
+        return ((user, ""), *(("", name) for name in self._queues.by_name[queue].accounts))
+
     def _count(self, job: Job, sign: int) -> None:
         if sign > 0:
             self.counted.add(job.id)
         else:
             self.counted.remove(job.id)
-        for account in _accounts(job):
+        for account in self.accounts_of(job):
             self._of(account).jobs += sign
 
     def _add(self, job: Job, amount: Amount, sign: int) -> None:
-        for account in _accounts(job):
+        for account in self.accounts_of(job):
             held = self._of(account)
             held.gpu_milli += sign * amount.gpu_milli
             held.cpu_milli += sign * amount.cpu_milli
@@ -159,7 +188,3 @@ class AccountLimitUsage:
 
 def _left(most: int | None, held: int) -> float:
     return math.inf if most is None else max(most - held, 0)
-
-
-def _accounts(job: Job) -> tuple[Account, ...]:
-    return () if job.is_background else ((job.user, ""), ("", job.queue))

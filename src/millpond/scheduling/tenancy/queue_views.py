@@ -53,6 +53,7 @@ class QueueStatus:
     Attributes:
         takes_jobs: it has none below it.
         has_guarantee: cards are guaranteed to some queue of the tree; else there is nothing to borrow or to lend.
+        minimum_run_s: how long its work runs before it may be asked to leave, by its own word or that of one above.
     """
 
     queue: Queue
@@ -60,6 +61,7 @@ class QueueStatus:
     share: QueueShare
     has_guarantee: bool
     work: QueueWork
+    minimum_run_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,9 @@ def queue_statuses(state: State, changed: Sequence[Queue] = ()) -> list[QueueSta
     while left:
         name = left.pop()
         node = tree.by_name[name]
-        found.append(QueueStatus(node.queue, tree.is_leaf(name), shares[name], has_guarantee, works[name]))
+        found.append(
+            QueueStatus(node.queue, tree.is_leaf(name), shares[name], has_guarantee, works[name], node.minimum_run_s)
+        )
         left += reversed(node.children)
     return found
 

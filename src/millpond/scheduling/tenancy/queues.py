@@ -34,7 +34,7 @@ class QueueNode:
 
     __slots__ = (
         "accounts", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantors", "is_confined", "memory_mib",
-        "parent", "path", "queue", "weights",
+        "minimum_run_s", "parent", "path", "queue", "weights",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
@@ -56,6 +56,8 @@ class QueueNode:
         """The queues of its path that may not borrow beyond a guarantee of their own."""
         self.is_confined = False
         """A queue of its path may not borrow and has no guarantee of its own: another has to cover its work."""
+        self.minimum_run_s = 0.0
+        """How long its work runs before it is asked to leave: by the nearest queue of its path that says it."""
 
     @property
     def part(self) -> float:
@@ -165,6 +167,8 @@ class QueueNode:
 def _require_sound(queue: Queue) -> None:
     """Refuse what no queue can be."""
     limit = queue.limit or Amount()
+    if (queue.running_jobs or 0) < 0 or not 0 <= (queue.minimum_run_s or 0.0) < math.inf:
+        raise InvalidInputError(f"queue {queue.name!r} bounds its jobs by less than nothing", "use zero or more")
     if BACKGROUND_QUEUE in (queue.name, queue.parent):
         raise InvalidInputError(f"a queue called {BACKGROUND_QUEUE}, or below it", "choose another name")
     if not 0 < queue.weight < math.inf:
@@ -276,6 +280,8 @@ class QueueTree:
             confined = [each for each in node.path if not each.queue.borrows]
             node.confined_to = tuple(each for each in confined if each.queue.guarantee != Amount())
             node.is_confined = len(confined) > len(node.confined_to)
+            stated = (each.queue.minimum_run_s for each in node.path)
+            node.minimum_run_s = next((seconds for seconds in stated if seconds is not None), 0.0)
         self.depth = max(len(node.path) for node in self.by_name.values()) - 1
         given = [node.queue.guarantee for node in self.by_name.values()]
         self.has_guarantees = any(each != Amount() for each in given)
@@ -387,6 +393,11 @@ class QueueTree:
             rooms.append((max(milli for milli, _ in covered), max(cpu for _, cpu in covered)))
         milli, cpu = map(min, zip(*rooms, strict=True))
         return milli, cpu
+
+    def closed_to(self, name: str, priority: int) -> QueueNode | None:
+        """The first queue on the way up whose jobs may not have a class; None when all allow it."""
+        path = self.by_name[name].path
+        return next((node for node in path if node.queue.priorities and priority not in node.queue.priorities), None)
 
     def is_below(self, name: str, ancestor: str) -> bool:
         """Whether a queue is another one, or one below it."""

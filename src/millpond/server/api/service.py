@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from threading import Event
 
-from millpond.server.auth.queues import longest_dev_s
+from millpond.server.auth.queues import QueuePlace, longest_dev
 from millpond.server.jobs.changes import Changes, delete_job
 from millpond.server.jobs.listing import JobListing
 from millpond.server.jobs.plans import Plans
@@ -90,7 +90,7 @@ class Service:
         self.waits = Waits(store.histories)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
-        self.plans = Plans(components.accounts, queries, self.lookup, components.forecaster)
+        self.plans = Plans(components, queries)
         self.what_if = WhatIf(components, queries, self.history, time.time)
         self.delete_job = partial(delete_job, components)
 
@@ -99,8 +99,9 @@ class Service:
         self.services = Services(self.lookup, self.job_files, self.front, revisions, identity.origins, state_dir)
         self.updating = Updating(components.accounts, queries, requirements, self.services, self.rollouts)
 
-        def longest(user: str, group: str) -> float | None:
-            both = (longest_dev_s(components.accounts, user, group), identity.longest_dev_s)
+        def longest(place: QueuePlace) -> float | None:
+            own = longest_dev(components.accounts, components.queue_settings.rules, place)
+            both = (None if own is None else own.seconds, identity.longest_dev_s)
             return min((most for most in both if most is not None), default=None)
 
         self.changes = Changes(loop, queries, self.services, components.job_files, longest)

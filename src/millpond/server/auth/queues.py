@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from millpond.model.amounts import seconds_text
@@ -10,6 +11,7 @@ from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job, Kind
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows
+from millpond.specs.config.queues import QueueRules
 from millpond.specs.job.job_spec import JobSpec, check_job
 
 
@@ -52,34 +54,55 @@ def place_for(accounts: Accounts, caller: Caller, queue: str | None) -> QueuePla
     return QueuePlace(caller.user, queue, group)
 
 
-def settle_place(accounts: Accounts, caller: Caller, spec: JobSpec) -> tuple[JobSpec, QueuePlace]:
+def settle_place(
+    accounts: Accounts, rules: Mapping[str, QueueRules], caller: Caller, spec: JobSpec
+) -> tuple[JobSpec, QueuePlace]:
     """The job file with what follows from who submits it written into it, and where the job belongs.
+
+    Args:
+        rules: what holds for the jobs of queues, by queue.
 
     Raises:
         NotAllowedError: as for ``place_for``.
-        InvalidInputError: it is a ``dev`` job and asks for more time than its user or group may have.
+        InvalidInputError: it is a ``dev`` job and asks for more time than its user, group or queue may have.
     """
     file = spec.file
     place = place_for(accounts, caller, file.queue if "queue" in file.model_fields_set else None)
     if file.queue != place.queue:
         spec = spec.in_queue(place.queue)
-    longest = longest_dev_s(accounts, place.user, place.group) if file.kind == Kind.DEV.value else None
+    longest = longest_dev(accounts, rules, place) if file.kind == Kind.DEV.value else None
     if longest is not None and file.time_limit is None:
-        settled = {**spec.document, "time_limit": seconds_text(longest)}
+        settled = {**spec.document, "time_limit": seconds_text(longest.seconds)}
         return replace(check_job(settled), warnings=spec.warnings), place
-    if longest is not None and file.time_limit is not None and file.time_limit > longest:
-        most = seconds_text(longest)
+    if longest is not None and file.time_limit is not None and file.time_limit > longest.seconds:
+        most = seconds_text(longest.seconds)
         raise InvalidInputError(
-            f"a dev job of {seconds_text(file.time_limit)}; {place.user} may have {most}",
+            f"a dev job of {seconds_text(file.time_limit)}; {longest.whose} may have {most}",
             f"ask for a time_limit of at most {most}",
         )
     return spec, place
 
 
-def longest_dev_s(accounts: Accounts, user: str, group: str) -> float | None:
-    """How long a ``dev`` job of theirs may run, in seconds; None: as long as it likes."""
-    limits = (accounts.limits_of_user(user).dev_s, accounts.limits_of_group(group).dev_s)
-    return min((limit for limit in limits if limit is not None), default=None)
+@dataclass(frozen=True, slots=True)
+class DevTime:
+    """How long a ``dev`` job may run, and whose limit that is."""
+
+    seconds: float
+    whose: str
+
+
+def longest_dev(accounts: Accounts, rules: Mapping[str, QueueRules], place: QueuePlace) -> DevTime | None:
+    """The least of the limits of a user, their group, the queue and all queues above it; None: none has any."""
+    limits = [
+        (accounts.limits_of_user(place.user).dev_s, place.user),
+        (accounts.limits_of_group(place.group).dev_s, f"group {place.group}"),
+    ]
+    above = place.queue
+    while above in rules:
+        limits.append((rules[above].longest_dev_s, f"a job of queue {above}"))
+        above = rules[above].parent
+    given = (DevTime(seconds, whose) for seconds, whose in limits if seconds is not None)
+    return min(given, key=lambda each: each.seconds, default=None)
 
 
 def _may_submit(caller: Caller, group: str) -> bool:

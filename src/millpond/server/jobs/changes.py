@@ -19,6 +19,7 @@ from millpond.model.events import (
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Kind, Role
 from millpond.scheduling.records import JobRecord
+from millpond.server.auth.queues import QueuePlace
 from millpond.server.operations.retention import remove_folder
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
@@ -28,7 +29,7 @@ from millpond.server.storage.job_files import JobFiles
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.requests import MigrateRequest, ResizeRequest
 
-LongestDev = Callable[[str, str], float | None]
+LongestDev = Callable[[QueuePlace], float | None]
 
 
 class ServiceRevisions(Protocol):
@@ -45,8 +46,7 @@ class Changes:
     """Passes on what is asked of jobs.
 
     Args:
-        longest_dev_s: how far the time limit of a dev job of a user and a group can be extended; None: without
-            bound.
+        longest_dev_s: how far the time limit of a dev job can be extended, by where it belongs; None: without bound.
     """
 
     def __init__(
@@ -166,12 +166,13 @@ class Changes:
 
         Raises:
             NotFoundError, ConflictError: it never was, has ended, or has no limit.
-            InvalidInputError: that is more than the configuration, or a limit of its user or group, allows.
+            InvalidInputError: that is more than the configuration, or a limit of its user, group or queue, allows.
         """
 
         def change(record: JobRecord, now: float) -> TimeLimitChanged:
             limit = record.job.time_limit_s
-            longest = self._longest_dev_s(record.job.user, record.job.group)
+            owned = record.job
+            longest = self._longest_dev_s(QueuePlace(owned.user, owned.queue, owned.group))
             if limit is None:
                 raise ConflictError(f"job {job!r} has no time limit", "it runs until it is stopped")
             if record.job.kind is Kind.DEV and longest is not None and limit + by_s > longest:

@@ -7,17 +7,15 @@ import json
 import time
 from typing import Any, Final
 
-from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.deadlines import check_deadline
 from millpond.server.jobs.submission import forecast_of
 from millpond.server.jobs.what_if.plan import plan_apart
-from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.queries import CoreQueries
+from millpond.server.server_components import ServerComponents
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.reasons import PlanInfo
 from millpond.specs.job.job_spec import check_job
@@ -29,11 +27,10 @@ _PLANS_AT_ONCE: Final = 2
 class Plans:
     """Makes plans, each on a copy of the core."""
 
-    def __init__(self, accounts: Accounts, queries: CoreQueries, lookup: JobLookup, forecaster: Forecaster) -> None:
-        self._accounts = accounts
-        self._forecaster = forecaster
+    def __init__(self, components: ServerComponents, queries: CoreQueries) -> None:
+        self._accounts, self._queue_settings = components.accounts, components.queue_settings
+        self._forecaster, self._lookup = components.forecaster, components.lookup
         self._queries = queries
-        self._lookup = lookup
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
 
     async def make(self, document: Any, caller: Caller) -> PlanInfo:
@@ -46,7 +43,8 @@ class Plans:
             SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
             NotAllowedError: the caller may not use the queue.
         """
-        spec, place = settle_place(self._accounts, caller, check_job(document).submitted_at(time.time()))
+        checked = check_job(document).submitted_at(time.time())
+        spec, place = settle_place(self._accounts, self._queue_settings.rules, caller, checked)
         job = place.of(spec.to_job("plan"))
         forecast = await forecast_of(self._forecaster, spec.file, job)
         check_deadline(job, forecast, time.time())

@@ -96,7 +96,9 @@ class Submissions:
 
     async def _prepare(self, checked: JobSpec, job_id: str, keyed: _Keyed, caller: Caller) -> _Prepared:
         """A checked job file as a submission, everything that it refers to checked too."""
-        spec, place = settle_place(self._components.accounts, caller, checked.submitted_at(time.time()))
+        spec, place = settle_place(
+            self._components.accounts, self._components.queue_settings.rules, caller, checked.submitted_at(time.time())
+        )
         await self._requirements.check_available(spec.file, place, caller)
         settled = await self._requirements.admit(spec.file, spec.document, caller)
         job = place.of(spec.to_job(job_id))

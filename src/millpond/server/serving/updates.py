@@ -22,6 +22,7 @@ from millpond.server.serving.services import Services
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.requests import RevisionRequest, RolloutRequest
 from millpond.specs.api.services import FieldChange, RevisionPlan, ServiceInfo
+from millpond.specs.config.queues import QueueRules
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.job_spec import JobSpec, check_job, stored_job
@@ -120,7 +121,8 @@ class Updating:
         spec = check_job(request.document)
         if spec.file.kind != Kind.SERVICE.value or spec.file.roles is not None:
             raise InvalidInputError("only a service without roles can be updated in steps", "use kind: service")
-        spec, place = await asyncio.to_thread(settle_place, self._accounts, caller, spec)
+        rules_for_dev_jobs: dict[str, QueueRules] = {}
+        spec, place = await asyncio.to_thread(settle_place, self._accounts, rules_for_dev_jobs, caller, spec)
         if place.group != present.group:
             raise InvalidInputError(
                 f"queue {place.queue} is not of the group of {present.id}", "leave the queue as it is"

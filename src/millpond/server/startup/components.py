@@ -141,7 +141,7 @@ def _make_components(
 ) -> tuple[ServerComponents, SchedulerThread, WebhookDeliveryWorker]:
     state_dir = host.state_dir
     vault = Vault(store.secrets, state_dir, lambda: Cipher(current.config.cipher), time.time)
-    provided = current.provisioning_on(host.machine, lambda: loop.wake(), lambda: queue_settings.paths)
+    provided = current.provisioning_on(host.machine, lambda: loop.wake(), lambda: queue_settings.rules)
     provisioning = Provisioning(store, state_dir, vault, provided)
     delivery_worker = WebhookDeliveryWorker(store, current.webhooks, vault, time.time)
     forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()

@@ -17,7 +17,7 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.storage.provisioning.components import ProvisioningDependencies
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
-from millpond.specs.config.queues import QueuePaths
+from millpond.specs.config.queues import QueueRules
 from millpond.specs.config.webhooks import Webhook
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Current:
         return self.config.slices.get(pool, DEFAULT_SLICE_RULES)
 
     def provisioning_on(
-        self, machine: Machine, wake: Callable[[], None], paths: Callable[[], Mapping[str, QueuePaths]]
+        self, machine: Machine, wake: Callable[[], None], paths: Callable[[], Mapping[str, QueueRules]]
     ) -> ProvisioningDependencies:
         """What provides for jobs on a machine.
 

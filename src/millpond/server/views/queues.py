@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from millpond.model.tenants import Limit
+from millpond.model.workloads import Priority
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, QueueWork
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb, absent
@@ -110,7 +111,7 @@ class Queues:
     def _shown(self, status: QueueStatus, limit: Limit) -> QueueInfo:
         queue, share, work = status.queue, status.share, status.work
         group = self._accounts.group_of_queue(queue.name)
-        own = queue.limit
+        own, rules = queue.limit, self._settings.rules.get(queue.name)
         return QueueInfo(
             name=queue.name,
             parent=queue.parent,
@@ -127,7 +128,10 @@ class Queues:
             limit_gpu_milli=_least(None if own is None else _bound(own.gpu_milli), limit.gpu_milli),
             limit_cpu_milli=_least(None if own is None else _bound(own.cpu_milli) or None, limit.cpu_milli),
             limit_memory_mib=None if own is None else _bound(own.memory_mib) or None,
-            limit_jobs=limit.jobs,
+            limit_jobs=_least(queue.running_jobs, limit.jobs),
+            priorities=[Priority(number).name.lower() for number in queue.priorities],
+            minimum_run_s=status.minimum_run_s,
+            longest_dev_s=None if rules is None else rules.longest_dev_s,
             gpu_milli=share.used,
             cpu_milli=work.held.cpu_milli,
             memory_mib=work.held.memory_mib,

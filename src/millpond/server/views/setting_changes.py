@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from millpond.model import events
 from millpond.model.amounts import memory_text, milli_text
 from millpond.model.errors import InconsistentStateError
 from millpond.model.nodes import Pool
 from millpond.model.resources import Amount
 from millpond.model.tenants import Limit, Queue
+from millpond.model.workloads import Priority
 from millpond.scheduling.explaining.wording import cpus_text, gpus_text
 from millpond.server.wording import counted, lasting, local_time
 from millpond.specs.config.queues import UNLIMITED
@@ -60,11 +63,22 @@ def _queue_text(queue: Queue) -> str:
     borrows = "" if queue.borrows else ", borrows nothing"
     cells = "".join(f", {cell.count} x {cell.level}" for cell in queue.cells)
     pinned = f", pinned {', '.join(queue.pinned)}" if queue.pinned else ""
-    chosen = [
-        f", {name} {text}" for name, text in (("ordering", queue.ordering), ("placement", queue.placement)) if text
-    ]
-    shares = f"{limit}, weight {queue.weight:g}{borrows}{''.join(chosen)}"
-    return f"guarantee {_amount_text(queue.guarantee, 0)}{cells}{pinned}, {shares}"
+    rules = "".join(f", {text}" for text in _rules_of(queue))
+    guarantee = f"guarantee {_amount_text(queue.guarantee, 0)}{cells}{pinned}"
+    return f"{guarantee}, {limit}, weight {queue.weight:g}{borrows}{rules}"
+
+
+def _rules_of(queue: Queue) -> Iterator[str]:
+    """What holds for its jobs: their order and their places, what bounds them one by one, or protects them."""
+    yield from (
+        f"{name} {text}" for name, text in (("ordering", queue.ordering), ("placement", queue.placement)) if text
+    )
+    if queue.running_jobs is not None:
+        yield f"at most {counted(queue.running_jobs, 'job')} at once"
+    if queue.priorities:
+        yield f"priority {' or '.join(Priority(number).name.lower() for number in queue.priorities)}"
+    if queue.minimum_run_s is not None:
+        yield f"runs last {lasting(round(queue.minimum_run_s))} before they may be asked to leave"
 
 
 def _limited(limit: Limit) -> str:

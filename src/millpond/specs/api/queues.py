@@ -21,6 +21,9 @@ class QueueInfo:
         guarantee_gpu_milli, guarantee_cpu_milli, guarantee_memory_mib: what it gets whenever it asks.
         promised_gpu_milli: its guarantee or, if that is less, those of the queues below it together.
         limit_gpu_milli, limit_cpu_milli, limit_memory_mib, limit_jobs: the most that it may hold; null without a limit.
+        priorities: classes that its jobs may have, by what it says itself; empty where it says nothing.
+        minimum_run_s: how long its work runs before it may be asked to leave for others, in seconds.
+        longest_dev_s: the longest time limit of its dev jobs, by what it says itself; null where it says nothing.
         gpu_milli, cpu_milli, memory_mib: what it holds.
         within_gpu_milli: what guarantees cover of the cards that it holds; null, as the next three, where no queue is
             guaranteed any card.
@@ -49,6 +52,9 @@ class QueueInfo:
     limit_cpu_milli: int | None = None
     limit_memory_mib: int | None = None
     limit_jobs: int | None = None
+    priorities: list[str] = field(default_factory=list)
+    minimum_run_s: float = 0.0
+    longest_dev_s: float | None = None
     gpu_milli: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0

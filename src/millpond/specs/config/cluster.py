@@ -20,7 +20,7 @@ from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
 from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
 from millpond.specs.config.prices import PriceList
 from millpond.specs.config.provisioning import ContainersFile, ProvisioningRules, SourceFile
-from millpond.specs.config.queues import QueueFile, QueuePaths, broken_promises, parents_first
+from millpond.specs.config.queues import QueueFile, QueueRules, broken_promises, parents_first
 from millpond.specs.config.tasks import DevFile, DevRules, RunAs, RunAsFile, TaskRules, TasksFile
 from millpond.specs.config.webhooks import Webhook, WebhookFile
 from millpond.specs.errors import Problem, SpecError, suggest
@@ -87,15 +87,15 @@ class ClusterFile(Strict):
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """A checked configuration; queues come after their parents, ``paths`` and ``queue_documents`` (as they are written,
-    without names) are by queue, ``slices`` and ``power`` by pool."""
+    """A checked configuration; queues come after their parents, ``queue_rules`` and ``queue_documents`` (as they are
+    written, without names) are by queue, ``slices`` and ``power`` by pool."""
 
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
     nodes: tuple[Node, ...] = ()
     prices: PriceList = PriceList()
     webhooks: tuple[Webhook, ...] = ()
-    paths: Mapping[str, QueuePaths] = field(default_factory=dict)
+    queue_rules: Mapping[str, QueueRules] = field(default_factory=dict)
     queue_documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dev: DevRules = DevRules()
     provisioning: ProvisioningRules = ProvisioningRules()
@@ -165,7 +165,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         tuple(node.node() for node in file.nodes),
         file.prices,
         webhooks,
-        {queue.name: queue.paths() for queue in file.queues},
+        {queue.name: queue.rules() for queue in file.queues},
         _queue_documents(located),
         DevRules(
             file.dev.idle_after,

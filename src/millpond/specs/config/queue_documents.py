@@ -11,7 +11,7 @@ from typing import Any
 
 from millpond.model.tenants import Queue
 from millpond.specs.config.cluster import check_cluster
-from millpond.specs.config.queues import AmountFile, QueueFile, QueuePaths
+from millpond.specs.config.queues import AmountFile, QueueFile, QueueRules
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.source_positions import Located
 from millpond.specs.validation import STORED, validate
@@ -22,10 +22,10 @@ QueueDocument = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QueuesRead:
-    """Checked queues, each behind its parent, and by name where their jobs may read and write."""
+    """Checked queues, each behind its parent, and by name what else holds for their jobs."""
 
     queues: tuple[Queue, ...]
-    paths: Mapping[str, QueuePaths]
+    rules: Mapping[str, QueueRules]
 
 
 def read_queues(documents: Mapping[str, QueueDocument]) -> QueuesRead:
@@ -41,17 +41,17 @@ def read_queues(documents: Mapping[str, QueueDocument]) -> QueuesRead:
     except SpecError as error:
         problems = [_of_its_queue(problem, names) for problem in error.problems]
         raise SpecError(problems, "the queues would not be valid") from error
-    return QueuesRead(config.queues, config.paths)
+    return QueuesRead(config.queues, config.queue_rules)
 
 
-def read_paths(documents: Mapping[str, QueueDocument]) -> dict[str, QueuePaths]:
-    """Where jobs of queues may read and write, whether or not the queues go together.
+def read_queue_rules(documents: Mapping[str, QueueDocument]) -> dict[str, QueueRules]:
+    """What holds for the jobs of queues beside their quotas, whether or not the queues go together.
 
     Raises:
         SpecError: a document is none of a queue.
     """
     return {
-        name: validate(QueueFile, Located({"name": name, **document}), context=STORED).paths()
+        name: validate(QueueFile, Located({"name": name, **document}), context=STORED).rules()
         for name, document in documents.items()
     }
 

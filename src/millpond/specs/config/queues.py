@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -15,9 +15,10 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.policies import own_orderings_of, own_placements_of
 from millpond.model.resources import Amount
 from millpond.model.tenants import ROOT_QUEUE, Queue, pinned_twice
+from millpond.model.workloads import Priority
 from millpond.specs.config.pools import Registries
 from millpond.specs.errors import BadValueError
-from millpond.specs.job.fields import Cpus, Memory, Name
+from millpond.specs.job.fields import Cpus, Duration, Memory, Name
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Shortened, Strict, or_short
 
@@ -49,6 +50,7 @@ def _read_by(read: Callable[[str], object]) -> AfterValidator:
 
 QueueOrdering = Annotated[str, _read_by(own_orderings_of)]
 QueuePlacement = Annotated[str, _read_by(own_placements_of)]
+PriorityName = Literal["background", "low", "normal", "high", "critical"]
 
 
 class AmountFile(Shortened):
@@ -100,6 +102,13 @@ class QueueFile(Strict):
         ordering: who of its jobs is next, ``edf``, or of those of some kinds, ``dev=fifo,train=edf``: ``default``,
             ``fifo``, ``sjf``, ``ssf`` or ``edf``; left out: as in the queue above, and at the top as in the cluster.
         placement: where they go, in the same way: ``service=spread``.
+        priorities: classes that its jobs may have, at submission; left out: all that the queues above it allow.
+        max_running_jobs: how many of its jobs, and of those of the queues below it, may run at once; ``background``
+            does not count.
+        max_dev_hours: the longest time limit of a dev job, in hours; the least of its queue and of those above it
+            counts.
+        min_run: its jobs do not leave for others before they have run this long, or as long as their ``min_run_time``
+            if that is more; left out: what the queue above it says.
         data, output: folders of the machines below which its jobs may read (``data:``) and write (``output:``); left
             out: what its parent may, and at the top, anything.
         images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: as
@@ -116,6 +125,10 @@ class QueueFile(Strict):
     pinned: list[Name] = Field(default=[])
     ordering: QueueOrdering = ""
     placement: QueuePlacement = ""
+    priorities: Annotated[list[PriorityName], Field(min_length=1)] | None = None
+    max_running_jobs: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    max_dev_hours: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    min_run: Duration | None = None
     data: list[HostPath] | None = None
     output: list[HostPath] | None = None
     images: Registries | None = None
@@ -133,23 +146,28 @@ class QueueFile(Strict):
             tuple(self.pinned),
             self.ordering,
             self.placement,
+            tuple(sorted({Priority[name.upper()].value for name in self.priorities or ()})),
+            self.max_running_jobs,
+            self.min_run,
         )
 
-    def paths(self) -> QueuePaths:
-        """Where its jobs may read and write, and take images from."""
+    def rules(self) -> QueueRules:
+        """What holds for its jobs beside their quotas."""
         images = None if self.images is None else tuple(self.images)
-        return QueuePaths(self.parent, _paths(self.data), _paths(self.output), images)
+        dev_s = None if self.max_dev_hours is None else self.max_dev_hours * 3_600.0
+        return QueueRules(self.parent, _paths(self.data), _paths(self.output), images, dev_s)
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePaths:
-    """Where jobs of a queue may read and write on the machines, and take images from; None: what its parent's jobs
-    may."""
+class QueueRules:
+    """Where jobs of a queue may read and write on the machines, and take images from, and how long its dev jobs may
+    run, in seconds; None: what its parent's jobs may."""
 
     parent: str
     data: tuple[Path, ...] | None = None
     output: tuple[Path, ...] | None = None
     images: tuple[str, ...] | None = None
+    longest_dev_s: float | None = None
 
 
 def _paths(written: list[str] | None) -> tuple[Path, ...] | None:

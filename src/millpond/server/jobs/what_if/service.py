@@ -160,7 +160,8 @@ class WhatIf:
         for event in change.events:
             trial.handle(event)
         for number, document in enumerate(request.submit, 1):
-            spec, place = settle_place(self._accounts, caller, check_job(document).submitted_at(change.at))
+            checked = check_job(document).submitted_at(change.at)
+            spec, place = settle_place(self._accounts, self._queue_settings.rules, caller, checked)
             if spec.members is not None:
                 raise InvalidInputError("an array of jobs in --submit", "ask about one of its jobs")
             job = place.of(spec.to_job(f"new-{number}"))

@@ -36,8 +36,8 @@ from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.effects import effects_of
 from millpond.server.store.queue_settings import QueueRow, QueueSettingsStore
-from millpond.specs.config.queue_documents import QueueDocument, read_paths, read_queues, with_field
-from millpond.specs.config.queues import QueuePaths
+from millpond.specs.config.queue_documents import QueueDocument, read_queue_rules, read_queues, with_field
+from millpond.specs.config.queues import QueueRules
 from millpond.specs.errors import suggest
 
 log = logging.getLogger(__name__)
@@ -95,13 +95,13 @@ class QueueSettings:
         self._clock = clock
         self._lock = threading.Lock()
         self._book = QueueBook(store.all())
-        self._paths = self._paths_of(self._book)
+        self._rules = self._rules_of(self._book)
         self.trouble = ""
 
     @property
-    def paths(self) -> Mapping[str, QueuePaths]:
-        """Where jobs of queues may read and write on the machines, by queue; replaced as a whole."""
-        return self._paths
+    def rules(self) -> Mapping[str, QueueRules]:
+        """What holds for the jobs of queues beside their quotas, by queue; replaced as a whole."""
+        return self._rules
 
     def row(self, name: str) -> QueueRow | None:
         """What a queue says, and who changed it; None of one that came with its group and was never changed."""
@@ -318,10 +318,10 @@ class QueueSettings:
         return core.scheduler.queue_statuses(), core.scheduler.queue_statuses(_queues_of(changes))
 
     def _hold(self, book: QueueBook) -> None:
-        self._book, self._paths = book, self._paths_of(book)
+        self._book, self._rules = book, self._rules_of(book)
 
-    def _paths_of(self, book: QueueBook) -> Mapping[str, QueuePaths]:
-        return read_paths({name: row.document for name, row in book.rows.items() if row.document is not None})
+    def _rules_of(self, book: QueueBook) -> Mapping[str, QueueRules]:
+        return read_queue_rules({name: row.document for name, row in book.rows.items() if row.document is not None})
 
     def _ask(self, question: Callable[[Core], Any]) -> Any:
         return self._answered(self._loop.query(question))

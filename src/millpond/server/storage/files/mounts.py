@@ -16,7 +16,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.tenants import ROOT_QUEUE
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.host.identities import MachineAccount
-from millpond.specs.config.queues import QueuePaths
+from millpond.specs.config.queues import QueueRules
 from millpond.specs.paths import followed
 
 _Place = TypeVar("_Place")
@@ -31,7 +31,7 @@ class MountRules:
         state_dir: kept out of all mounts.
     """
 
-    def __init__(self, paths: Callable[[], Mapping[str, QueuePaths]], state_dir: Path) -> None:
+    def __init__(self, paths: Callable[[], Mapping[str, QueueRules]], state_dir: Path) -> None:
         self._paths = paths
         self._state_dir = state_dir.resolve()
 
@@ -88,7 +88,7 @@ class MountRules:
     def _roots(self, queue: str, field: str) -> tuple[Path, ...] | None:
         return self._nearest(queue, lambda rule: rule.data if field == "data" else rule.output)
 
-    def _nearest(self, queue: str, of: Callable[[QueuePaths], tuple[_Place, ...] | None]) -> tuple[_Place, ...] | None:
+    def _nearest(self, queue: str, of: Callable[[QueueRules], tuple[_Place, ...] | None]) -> tuple[_Place, ...] | None:
         """The nearest list on the way up; None: anything."""
         above, paths = queue, self._paths()
         while above != ROOT_QUEUE and above in paths:

@@ -24,7 +24,7 @@ from millpond.server.storage.provisioning.images import ImageService
 from millpond.server.storage.provisioning.staging import Staging
 from millpond.server.store.store import Store
 from millpond.specs.config.provisioning import ProvisioningRules
-from millpond.specs.config.queues import QueuePaths
+from millpond.specs.config.queues import QueueRules
 from millpond.specs.job.images import CATALOGUE_PREFIX
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class ProvisioningDependencies:
         nodes: the names of its nodes.
     """
 
-    paths: Callable[[], Mapping[str, QueuePaths]] = dict
+    paths: Callable[[], Mapping[str, QueueRules]] = dict
     provisioning: Callable[[], ProvisioningRules] = ProvisioningRules
     wake: Callable[[], None] = lambda: None
     has_cards: bool = False

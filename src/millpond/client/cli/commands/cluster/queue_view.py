@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import click
 
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.tables import Column, ListTable
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import memory_text, milli_text, seconds_text
 from millpond.specs.api.queues import QueueBorrower, QueueCells, QueueDetailInfo, QueueInfo, QueueUserInfo
 
 _WIDTH = 80
@@ -116,15 +116,12 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
     below = f", below {queue.parent}" if queue.parent else ""
     owner = f", of group {queue.group}" if queue.group else ""
     borrowing = "it may borrow" if queue.borrows else "it borrows nothing"
-    chosen = (("ordering", queue.ordering), ("placement", queue.placement))
-    policies = "".join(f", {name} {text}" for name, text in chosen if text)
-    jobs = "" if queue.limit_jobs is None else f", at most {formats.count(queue.limit_jobs, 'job')} at once"
     lines = [
         ("queue", f"{queue.name}{below}{owner}"),
         ("cards", _cards(queue)),
         ("CPUs", _use(milli_text, queue.cpu_milli, queue.guarantee_cpu_milli, queue.limit_cpu_milli)),
         ("memory", _use(memory_text, queue.memory_mib, queue.guarantee_memory_mib, queue.limit_memory_mib)),
-        ("rules", f"weight {queue.weight:g}, {borrowing}{jobs}{policies}"),
+        ("rules", ", ".join((f"weight {queue.weight:g}", borrowing, *_rules(queue)))),
         ("running", formats.count(queue.running, "job")),
         ("waiting", f"{formats.count(queue.waiting, 'job')}, asking for {_cards_text(queue.waiting_gpu_milli)}"),
     ]
@@ -134,6 +131,21 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
     if largest is not None:
         lines.append(("largest", f"{largest.job} asks for {_cards_text(largest.gpu_milli)}: {largest.reason}"))
     return lines
+
+
+def _rules(queue: QueueInfo) -> Iterator[str]:
+    """What holds for its jobs: what bounds them one by one, or protects them, their order and their places."""
+    if queue.limit_jobs is not None:
+        yield f"at most {formats.count(queue.limit_jobs, 'job')} at once"
+    if queue.priorities:
+        yield f"priority {' or '.join(queue.priorities)}"
+    if queue.longest_dev_s is not None:
+        yield f"dev jobs of at most {seconds_text(queue.longest_dev_s)}"
+    if queue.minimum_run_s:
+        yield f"a run lasts {seconds_text(queue.minimum_run_s)} before it may be asked to leave"
+    yield from (
+        f"{name} {text}" for name, text in (("ordering", queue.ordering), ("placement", queue.placement)) if text
+    )
 
 
 def _cards(queue: QueueInfo) -> str:
