@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from millpond.model.decisions import Migrate, Resume, Suspend
 from millpond.model.resources import SHARE_OF_CARD
 from millpond.model.states import JobState, TaskState
@@ -159,6 +161,7 @@ def check_queues(core: Scheduler) -> None:
     """A queue's usage is the sum of what its jobs hold: frozen work no CPU, swapped work no card either."""
     tree = core._state.queues
     used = {name: [0, 0, 0] for name in tree.by_name}
+    of_models = {name: Counter[str]() for name in tree.by_name}
     for record, task in holders(core):
         request = record.job.roles[task.role_index].request
         for node in tree.by_name[record.queue].path:
@@ -167,9 +170,15 @@ def check_queues(core: Scheduler) -> None:
             amounts[0] += request.gpu_milli if hold != "SWAPPED" else 0
             amounts[1] += request.cpu_milli if hold == "RUNNING" else 0
             amounts[2] += request.memory_mib
+            for device in task.holding.devices if task.holding is not None and hold != "SWAPPED" else ():
+                model = core._state.cluster.words.models.names[core._state.cluster.arrays.device_model[device]]
+                of_models[node.queue.name][model] += request.slice.compute_milli
     for name, amounts in used.items():
         node = tree.by_name[name]
         assert [node.gpu_milli, node.cpu_milli, node.memory_mib] == amounts, f"queue {name}"
+        if tree.counts_models:
+            found = {model: milli for model, milli in node.models.items() if milli}
+            assert found == {model: milli for model, milli in of_models[name].items() if milli}, f"models of {name}"
 
 
 def check_limits(core: Scheduler) -> None:

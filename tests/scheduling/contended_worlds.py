@@ -100,6 +100,9 @@ class ContendedWorld:
         draws = self._rules
         if draws.random() < 0.2:
             queue = replace(queue, running_jobs=draws.randint(1, 5))
+        if queue.limit is not None and draws.random() < 0.3:
+            models = tuple((model, draws.choice((0, 1_000, 3_000))) for model in sorted(MODELS) if draws.random() < 0.6)
+            queue = replace(queue, limit=replace(queue.limit, models=models))
         return replace(queue, minimum_run_s=draws.choice((0.0, 50.0, 2_000.0))) if draws.random() < 0.2 else queue
 
     def _limit(self) -> Limit:

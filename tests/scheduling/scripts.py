@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from worlds import CARD_MIB, asks, machine, queue
 
 from millpond.model.nodes import Node, Pool, SharingPolicy
-from millpond.model.resources import TaskRequest
+from millpond.model.resources import Amount, TaskRequest
 from millpond.model.sharing import ShareClass
 from millpond.model.tenants import Queue
 from millpond.model.topology import Level
@@ -45,7 +45,20 @@ def tree(limit: float, guarantee: float = 4) -> tuple[Queue, ...]:
     )
 
 
-TREES = (tree(12), tree(4), tree(3, guarantee=0))
+def of_models(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
+    """The same, where two levels of the tree bound cards of one model, and one borrows none of the other."""
+    team, red, blue, guest = queues
+    assert team.limit is not None
+    assert blue.limit is not None
+    return (
+        replace(team, limit=replace(team.limit, models=(("A100", 3_000), ("V100", 4_000)))),
+        red,
+        replace(blue, limit=replace(blue.limit, models=(("A100", 2_000),))),
+        replace(guest, limit=Amount(2**50, 2**50, 2**50, (("V100", 0),))),
+    )
+
+
+TREES = (tree(12), tree(4), tree(3, guarantee=0), of_models(tree(12)))
 LEAVES = ("default", "red", "blue", "guest")
 MODELS = ("A100", "V100")
 

@@ -205,3 +205,29 @@ def test_bounds_are_told_with_their_units(text: str, hint: str) -> None:
     with pytest.raises(SpecError) as caught:
         read_cluster(text)
     assert [problem.hint for problem in caught.value.problems] == [hint]
+
+
+def test_limits_name_models_and_rules_of_queues_are_read() -> None:
+    config = read_cluster(
+        "queues:\n- {name: a, limit: {gpus: 4, models: {V100: 2, H100: 0.5}}, priorities: [normal, low], "
+        "max_running_jobs: 3, max_dev_hours: 1.5, min_run: 30m}\n"
+    )
+    [queue] = config.queues
+    assert queue.limit is not None
+    assert (queue.limit.gpu_milli, queue.limit.models) == (4_000, (("H100", 500), ("V100", 2_000)))
+    assert (queue.priorities, queue.running_jobs, queue.minimum_run_s) == ((0, 1), 3, 1_800.0)
+    assert config.queue_rules["a"].longest_dev_s == 5_400.0
+
+
+def test_a_limit_of_a_model_that_no_machine_of_the_file_has_is_named_with_its_line() -> None:
+    text = "nodes: [{name: n, devices: 2, model: V100}]\nqueues:\n- name: a\n  limit:\n    models: {V10: 1, V100: 1}\n"
+    with pytest.raises(
+        SpecError, match=r"5:19: queues.0.limit.models.V10: unknown model 'V10'; did you mean 'V100'"
+    ) as caught:
+        read_cluster(text)
+    assert len(caught.value.problems) == 1
+
+
+def test_a_guarantee_of_a_model_is_refused_with_its_line() -> None:
+    with pytest.raises(SpecError, match=r"3:15: queues.0.guarantee.models"):
+        read_cluster("queues:\n- name: a\n  guarantee: {models: {V100: 1}}\n")

@@ -89,18 +89,40 @@ class TaskRequest:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A sum of resources, as quotas and usage count them."""
+    """A sum of resources, as quotas and usage count them.
+
+    Attributes:
+        models: how much of ``gpu_milli`` is of cards of each model, by name, where a limit names any; in a limit, the
+            most of each.
+    """
 
     gpu_milli: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
+    models: tuple[tuple[str, int], ...] = ()
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(
-            self.gpu_milli + other.gpu_milli, self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib
+            self.gpu_milli + other.gpu_milli,
+            self.cpu_milli + other.cpu_milli,
+            self.memory_mib + other.memory_mib,
+            _together(self.models, other.models, 1) if self.models or other.models else (),
         )
 
     def __sub__(self, other: Amount) -> Amount:
         return Amount(
-            self.gpu_milli - other.gpu_milli, self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib
+            self.gpu_milli - other.gpu_milli,
+            self.cpu_milli - other.cpu_milli,
+            self.memory_mib - other.memory_mib,
+            _together(self.models, other.models, -1) if self.models or other.models else (),
         )
+
+
+def _together(
+    some: tuple[tuple[str, int], ...], others: tuple[tuple[str, int], ...], sign: int
+) -> tuple[tuple[str, int], ...]:
+    """Amounts by name, with (``sign`` -1: without) others; those of nothing are left out."""
+    sums = dict(some)
+    for name, milli in others:
+        sums[name] = sums.get(name, 0) + sign * milli
+    return tuple(sorted((name, milli) for name, milli in sums.items() if milli))

@@ -144,8 +144,7 @@ def release(state: State, record: JobRecord, task: TaskRecord) -> None:
     holding = task.holding
     if holding is None:
         return
-    runs = holding.hold is HoldState.RUNNING
-    state.count(record, record.amount_of((task,)) if runs else record.held_by((task,)), -1)
+    state.count(record, state.held(record, (task,)), -1)
     state.cluster.change(holding, HoldState.NOTHING)
     task.holding = None
 

@@ -71,6 +71,7 @@ class Scheduler:
         self.settings = settings
         self._state = State(self.settings)
         self._placer = Placer(self._state.cluster, self.settings, self._state.queues)
+        self._placer.model_mask = self._state.model_mask
         self._claims = Claims(self._state)
         self._migrations = Migrations(self._state, self._placer, self._claims)
         self._event_handlers = EventHandlers(self._state, self._placer, self._migrations)
@@ -380,6 +381,11 @@ class Scheduler:
     def takes_jobs(self, queue: str) -> bool:
         """Whether the queue is there, and has none below it."""
         return self._state.queues.is_leaf(queue)
+
+    def card_models(self) -> set[str]:
+        """The models of the cards that machines have."""
+        nodes = self._state.cluster.nodes
+        return {device.model for node in nodes if node is not None for device in node.devices}
 
     def limit_of(self, user: str, queue: str) -> Limit:
         """The limit in force of a user or of a queue: the other is empty."""

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from millpond.model import windows
 from millpond.model.decisions import Decision
@@ -23,7 +24,7 @@ from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
-from millpond.scheduling.ledger.holdings import Holding
+from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
@@ -36,12 +37,13 @@ from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
-from millpond.scheduling.records import Group, JobRecord
+from millpond.scheduling.records import Group, JobRecord, TaskRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRooms
 from millpond.scheduling.settings import Settings
+from millpond.scheduling.tenancy.card_models import choices_of, on_models
 from millpond.scheduling.tenancy.fairness import DecayedUsage
 from millpond.scheduling.tenancy.limits import AccountLimitUsage
-from millpond.scheduling.tenancy.queues import QueueTree
+from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
 
 ACTIVE = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING})
 """States in which a task holds something."""
@@ -328,9 +330,60 @@ class State:
 
     def keeps_limits(self, record: JobRecord, amount: Amount) -> bool:
         """The same for a job whose room is claimed: which guarantee covers it was asked when the claim was made."""
-        if not self.queues.admits(record.queue, amount) or self.limits.exceeded(record.job, amount) is not None:
+        if self.limiting(record, amount) is not None or self.limits.exceeded(record.job, amount) is not None:
             return False
         return self.lends(record, amount)
+
+    def limiting(self, record: JobRecord, amount: Amount) -> QueueNode | None:
+        """As ``QueueTree.limiting``, for a job: None if nothing is in its way on some model of cards that it takes."""
+        if not self.queues.counts_models:
+            return self.queues.limiting(record.queue, amount)
+        in_the_way = [self.queues.limiting(record.queue, each) for each in self.choices(record, amount)]
+        return None if None in in_the_way else in_the_way[0]
+
+    def choices(self, record: JobRecord, amount: Amount) -> tuple[Amount, ...]:
+        """The ways in which a job may hold ``amount`` more, by models of cards where any limit names one."""
+        counts = self.queues.counts_models and amount.gpu_milli and not amount.models
+        return choices_of(self.cluster, record.demand, amount) if counts else (amount,)
+
+    def model_mask(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NDArray[np.uint8] | None:
+        """(nodes,), 0 for those with cards of models of which the limits of its queues leave these tasks too few.
+
+        None keeps nothing out: also where no model is left, so that others have to leave for the job.
+        """
+        if not self.queues.counts_models:
+            return None
+        choices = self.choices(record, record.amount_of(tasks))
+        closed = [each for each in choices if self.queues.limiting(record.queue, each) is not None]
+        if not closed or len(closed) == len(choices):
+            return None
+        return self.cluster.nodes_without(tuple(each.models[0][0] for each in closed))
+
+    def held(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
+        """What tasks of a job count for now, see ``JobRecord.held_by``."""
+        return self.held_by_model(record, tasks) if self.queues.counts_models else record.held_by(tasks)
+
+    def held_by_model(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
+        """The same by models of cards, whether or not any limit names one."""
+        amount = record.held_by(tasks)
+        if not amount.gpu_milli:
+            return amount
+        holdings = [task.holding for task in tasks if task.holding is not None]
+        return on_models(self.cluster, amount, [each for each in holdings if each.hold in (RUNNING, FROZEN)])
+
+    def asked(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
+        """What tasks of a job count for while they run where they are."""
+        amount = record.amount_of(tasks)
+        if not (self.queues.counts_models and amount.gpu_milli):
+            return amount
+        return on_models(self.cluster, amount, [task.holding for task in tasks if task.holding is not None])
+
+    def of_placed(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]]) -> Amount:
+        """What tasks of a job count for on the places that they get."""
+        amount = record.amount_of([task for task, _ in placed])
+        if not (self.queues.counts_models and amount.gpu_milli):
+            return amount
+        return on_models(self.cluster, amount, [holding for _, holding in placed])
 
     def lends(self, record: JobRecord, amount: Amount) -> bool:
         """Whether ``amount`` is within the guarantee of a job's queue, or its pool lends now."""
@@ -361,7 +414,10 @@ class State:
         Raises:
             InvalidInputError: as for ``QueueTree.set_queues``.
         """
+        counted = self.queues.counts_models
         self.queues.set_queues(queues)
+        if self.queues.counts_models and not counted:
+            self.queues.count_models((record.queue, amount) for record, amount in self._holders())
         self.limits.renew(self._holders())
         self.protects = self.protects or any(queue.minimum_run_s for queue in queues)
         for record in self.running.values():
@@ -380,7 +436,7 @@ class State:
     def _holders(self) -> Iterator[tuple[JobRecord, Amount]]:
         """All jobs that hold something, with what they hold."""
         for record in self.running.values():
-            yield record, record.held_by([task for task in record.tasks if task.holding is not None])
+            yield record, self.held(record, [task for task in record.tasks if task.holding is not None])
 
     def minimum_run_s(self, record: JobRecord) -> float:
         """How long a run lasts at least before it is asked to leave for others: by its job and by its queue."""

@@ -305,6 +305,12 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "cpus": _queue("guarantee: {gpus: 6, cpus: 40}"),
         "memory": _queue("limit: {memory: 512GiB}"),
     },
+    "LimitFile": {
+        "gpus": _queue("limit: {gpus: 12}"),
+        "cpus": _queue("limit: {cpus: 96}"),
+        "memory": _queue("limit: {memory: 512GiB}"),
+        "models": _queue("limit: {gpus: 12, models: {H100: 4}}"),
+    },
     "NodeFile": {
         "name": "nodes: [{name: a}]",
         "devices": _node("devices: 8"),

@@ -301,3 +301,29 @@ def test_where_nothing_can_be_stored_nothing_is_changed(world: AuthWorld, monkey
     answer = change(world, "vision", weight=5)
     assert (answer.status_code, "the disk is full" in error_of(answer).cause) == (503, True)
     assert queue_of_core(world, "vision").weight == 1
+
+
+def test_a_limit_of_a_model_is_shown_and_what_is_beyond_it_is_named(world: AuthWorld) -> None:
+    job = world.submit("max", gpus=2)
+    world.settled()
+    [model] = world.client("amy").get(f"{QUEUES}/vision").json()["queue"]["models"]
+    answer = change(world, "vision", limit={"models": {model: 1}})
+    assert answer.json()["effects"] == [
+        f"vision holds 2 GPUs of model {model}, 1 beyond its limit: nothing more of it starts, and nothing is ended"
+    ]
+    shown = world.client("amy").get(f"{QUEUES}/vision").json()["queue"]
+    assert (shown["models"], shown["limit_models"]) == ({model: 2000}, {model: 1000})
+    assert world.client("max").get(f"{API}/jobs/{job}").json()["state"] == "running"
+
+
+def test_a_limit_of_a_model_that_no_machine_has_is_refused(world: AuthWorld) -> None:
+    answer = change(world, "vision", limit={"models": {"Z9000": 1}})
+    assert answer.status_code == 422
+    assert error_of(answer).cause == "vision.limit.models: no machine has cards of model 'Z9000'"
+    assert settings(world, "vision")[0].get("limit") is None
+
+
+def test_a_guarantee_names_no_models(world: AuthWorld) -> None:
+    answer = change(world, "vision", guarantee={"models": {"V100": 1}})
+    assert answer.status_code == 422
+    assert "vision.guarantee.models" in answer.text

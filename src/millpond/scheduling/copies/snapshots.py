@@ -212,7 +212,7 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
     for record in state.running.values():
         holders = [task for task in record.tasks if task.holding is not None]
-        state.charge(record, record.held_by(holders), 1)
+        state.charge(record, state.held(record, holders), 1)
         state.limits.count(record, 1)
         if record.id in enrolled:
             state.enroll(record)

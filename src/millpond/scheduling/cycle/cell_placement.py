@@ -12,6 +12,7 @@ import numpy as np
 
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
+from millpond.scheduling.cycle.claims import both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, Holding
 from millpond.scheduling.reclaiming.attempts import hold_all
@@ -48,7 +49,7 @@ def place_in_cells(
         record.job.priority,
         preempts=preempts,
     )
-    found = book.places_for(record, request, mask)
+    found = book.places_for(record, request, both(mask, state.model_mask(record, tasks)))
     if found is None:
         return None
     placed = []
@@ -127,7 +128,7 @@ class CellPlacer:
         for victim in victims:
             hold_all(state, victim, NOTHING)
         for part in parts:
-            state.charge(part.record, part.record.held_by(part.tasks), -1)
+            state.charge(part.record, state.held(part.record, part.tasks), -1)
             for task in part.tasks:
                 if task.holding is not None:
                     cluster.change(task.holding, NOTHING)
@@ -140,7 +141,7 @@ class CellPlacer:
         asked_later: tuple[JobRecord, ...] = ()
         if cluster.pools[record.job.pool].suspends and len(victims) > ASKED_PER_CYCLE:
             asked_later, victims = tuple(victims), []
-        ways = softened(state, record, [task for task, _ in placed], victims)
+        ways = softened(state, record, placed, victims)
         shrunk: dict[str, tuple[JobRecord, tuple[TaskRecord, ...]]] = {}
         for part in parts:
             if part.is_whole:

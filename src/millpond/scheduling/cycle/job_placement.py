@@ -11,7 +11,7 @@ default score, which packs slices (``docs/architecture/placement.md``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,8 @@ class Placer:
             self.mix.current = TypicalMix.from_counts(counts)
         self.selector = Selector(cluster.arrays, self._tables(self._main), links=cluster.links)
         self.tables_stale = False
+        self.model_mask: Callable[[JobRecord, Sequence[TaskRecord]], NodeMask | None] | None = None
+        """(nodes,), 0 for those with cards of models that tasks of a job may not have now; see ``State.model_mask``."""
 
     # ---- the mix of requests ------------------------------------------------------------------------------------
 
@@ -178,6 +180,7 @@ class Placer:
         """
         if tasks is None:
             tasks = record.tasks if len(record.tasks) == 1 else record.queued()
+        mask = self.within_models(record, tasks, mask)
         swapping = nodes_that_swap(self.cluster, record, mask)
         if swapping is None:
             return self._place_by_affinity(record, tasks, mask)
@@ -186,6 +189,14 @@ class Placer:
             if placed is not None:
                 return placed
         return None
+
+    def within_models(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> NodeMask | None:
+        """A mask without nodes that have cards of models which tasks of a job may not have now."""
+        allowed = None if self.model_mask is None else self.model_mask(record, tasks)
+        if allowed is None or mask is None:
+            return mask if allowed is None else allowed
+        within: NodeMask = mask & allowed[: len(mask)]
+        return within
 
     def _place_by_affinity(
         self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None
@@ -217,8 +228,9 @@ class Placer:
 
         return self.place_all(job, most_tasks(job, tasks, fits), mask)
 
-    def place_some(self, job: Job, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed:
-        """Take holdings for as many of these tasks as fit, first to last."""
+    def place_some(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed:
+        """Take holdings for as many of these tasks of a job as fit, first to last."""
+        job, mask = record.job, self.within_models(record, tasks, mask)
         placed: Placed = []
         for task in tasks:
             shape = self.cluster.words.shape_of(job.roles[task.role_index].request, job.pool)

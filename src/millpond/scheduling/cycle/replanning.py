@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
@@ -122,7 +123,7 @@ class Replanner:
             taken = [(task, self._placer.take_on(holding.node, self._shape(record, task))) for task, holding in placed]
             found = [(task, holding) for task, holding in taken if holding is not None]
             is_whole = len(found) == len(placed) and self._settles(record, found)
-            if is_whole and is_admitted(state, record, [task for task, _ in found]):
+            if is_whole and state.admits(record, state.of_placed(record, found)):
                 self._start(record, found)
             else:
                 for _, holding in found:
@@ -159,6 +160,9 @@ class Replanner:
     def _first_fit(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask) -> Placed:
         journal, arrays = self._state.journal, self._state.cluster.arrays
         mark = journal.begin()
+        allowed = self._state.model_mask(record, tasks)
+        if allowed is not None:
+            mask = mask & allowed if len(mask) else allowed
         placed: Placed = []
         for task in tasks:
             shape = self._shape(record, task)
@@ -173,7 +177,7 @@ class Replanner:
             journal.rollback(mark)
             return []
         if self._state.has_bounds:
-            self._charge(record, tasks, 1)
+            self._charge(record, self._state.of_placed(record, placed), 1)
         journal.commit()
         return placed
 
@@ -232,14 +236,14 @@ class Replanner:
     # ---- both ---------------------------------------------------------------------------------------------------
 
     def _start(self, record: JobRecord, placed: Placed) -> None:
-        self._charge(record, [task for task, _ in placed], 1)
+        self._charge(record, self._state.of_placed(record, placed), 1)
         self._state.outbox.append(runs.start(self._state, record, placed, Cause.FITS))
 
     def _settles(self, record: JobRecord, placed: Placed) -> bool:
         return self._state.settle(record, [holding for _, holding in placed])
 
-    def _charge(self, record: JobRecord, tasks: Sequence[TaskRecord], sign: int) -> None:
-        self._state.charge(record, record.amount_of(tasks), sign)
+    def _charge(self, record: JobRecord, amount: Amount, sign: int) -> None:
+        self._state.charge(record, amount, sign)
         self._state.limits.count(record, sign)
 
     def _release(self, records: Iterable[JobRecord]) -> None:
@@ -250,7 +254,7 @@ class Replanner:
                 if task.holding is not None:
                     self._state.cluster.change(task.holding, HoldState.NOTHING)
             if self._state.has_bounds:
-                self._charge(record, held, -1)
+                self._charge(record, self._state.asked(record, held), -1)
 
     def _tasks(self, record: JobRecord) -> list[TaskRecord]:
         """The tasks of its run, or of the run that it waits for."""

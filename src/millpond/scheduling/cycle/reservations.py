@@ -194,6 +194,7 @@ class Reserver:
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
         is_single = len(tasks) == 1 and not (kept or job.together_required or state.cordons.has_spans)
+        allowed = state.model_mask(record, tasks)
         found = []
         for index in range(len(job.roles)):
             wanted = sum(1 for task in tasks if task.role_index == index)
@@ -206,6 +207,8 @@ class Reserver:
                 looked_at = np.zeros(count, dtype=np.uint8)
                 looked_at[list(only)] = 1
                 mask &= looked_at
+            if allowed is not None:
+                mask &= allowed
             self._room_times(
                 arrays.node_table, arrays.device_table, count, self.placer.selector.vector(shape),
                 mask, roster.rows, roster.row_devices,

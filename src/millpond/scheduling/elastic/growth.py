@@ -75,14 +75,15 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
     mask = near(state.cluster, record.job, mates, both(claims.mask_for_cells(record), claims.mask(record)))
     placed = grow_in_cells(state, record, admitted, mask)
     mark = state.journal.begin()
-    beside = placer.place_some(record.job, admitted[len(placed) :], mask)
-    if state.settle(record, [holding for _, holding in beside]):
+    beside = placer.place_some(record, admitted[len(placed) :], mask)
+    is_within = not state.queues.counts_models or state.keeps_limits(record, state.of_placed(record, placed + beside))
+    if is_within and state.settle(record, [holding for _, holding in beside]):
         placed += beside
         state.journal.commit()
     else:
         state.journal.rollback(mark)
     if placed:
-        state.charge(record, record.amount_of([task for task, _ in placed]), 1)
+        state.charge(record, state.of_placed(record, placed), 1)
     return placed
 
 

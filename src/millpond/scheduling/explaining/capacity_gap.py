@@ -12,8 +12,8 @@ from millpond.model.reasons import Cause, Filter, Reason
 from millpond.model.resources import CARD_MILLI
 from millpond.model.topology import Level
 from millpond.model.workloads import Role
-from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.claims import Claims, both
+from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.explaining.cordon_reasons import MOST_NAMES, name_closed
 from millpond.scheduling.explaining.wording import gpus_text
 from millpond.scheduling.placement.filters import FilterStep as KernelFilter
@@ -70,7 +70,7 @@ class CapacityGap:
 
     def needs(self, record: JobRecord) -> list[RoleNeed]:
         """What each role needs at least, and the room for it, on nodes that are not kept for others."""
-        mask = self._claims.mask(record)
+        mask = self._mask(record)
         count = self._state.cluster.arrays.node_count
         base = np.ones(count, dtype=np.uint8) if mask is None else mask[:count]
         needs = []
@@ -80,13 +80,17 @@ class CapacityGap:
             needs.append(RoleNeed(role, shape, role.minimum, total))
         return needs
 
+    def _mask(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where room is kept for others, or cards are of models that limits close to the job."""
+        return both(self._claims.mask(record), self._state.model_mask(record, record.queued()))
+
     def filters(self, record: JobRecord) -> FilterCounts:
         """How many nodes fail first on what, the most frequent first."""
         return self._histogram(record, self.needs(record))
 
     def _histogram(self, record: JobRecord, needs: list[RoleNeed]) -> FilterCounts:
         """How many nodes fail first on what, for one task of the role that has the least room."""
-        counts = self._placer.selector.failures(_scarcest(needs).shape, self._claims.mask(record))
+        counts = self._placer.selector.failures(_scarcest(needs).shape, self._mask(record))
         merged: dict[Filter, int] = {}
         for number, count in enumerate(counts.tolist()):
             if count:

@@ -27,7 +27,7 @@ from millpond.scheduling.explaining.cordon_reasons import closed_for
 from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.protected import protected_in_the_way
-from millpond.scheduling.explaining.quota import quota_in_the_way
+from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way
 from millpond.scheduling.explaining.reserved import (
     kept_for_reservation,
     sooner_by_reservation,
@@ -302,6 +302,8 @@ class Explainer:
     def _no_room(self, record: JobRecord, mask: NodeMask | None) -> Reason:
         fits = partial(self._what_if.finds_room, record, mask)
         reason = self._capacity_gap.no_room(record)
+        if closed := closed_models(self._state, record):
+            reason = replace(reason, summary=f"{reason.summary}; {'; '.join(closed)}")
         protected = protected_in_the_way(self._state, record, fits)
         if protected is not None:
             return replace(protected, nodes=reason.nodes)

@@ -15,7 +15,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_held_for_good, limit_in_the_way
 from millpond.scheduling.tenancy.limits import AccountUsage
-from millpond.scheduling.tenancy.queues import QueueNode
+from millpond.scheduling.tenancy.queues import Beyond, QueueNode
 from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
 
 
@@ -26,8 +26,8 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
     """
     amount = record.demand.least_amount
     limiting = limit_in_the_way(state, record)
-    if limiting is not None and limiting.exceeds_limit(amount):
-        return _queue_limit(state, claims, limiting, amount)
+    if limiting is not None and any(map(limiting.exceeds_limit, state.choices(record, amount))):
+        return _queue_limit(state, claims, limiting, record)
     exceeded = state.limits.exceeded(record.job, amount)
     if exceeded is not None:
         held = state.limits.held.get((exceeded.user, exceeded.queue), AccountUsage())
@@ -100,14 +100,34 @@ def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Rea
     )
 
 
-def _queue_limit(state: State, claims: Claims, node: QueueNode, asked: Amount) -> Reason:
-    """A queue is at its limit, of cards or else of CPUs or of memory."""
-    limit = node.queue.limit
+def closed_models(state: State, record: JobRecord) -> list[str]:
+    """The models of cards of which limits leave a job too few, while they leave it enough of others; with why."""
+    if not state.queues.counts_models:
+        return []
+    choices = state.choices(record, record.demand.least_amount)
+    found = [state.queues.model_limit(record.queue, each) for each in choices]
+    return [f"queue {each[0]} holds {_of_model(each[1])}" for each in found if each is not None]
+
+
+def _of_model(beyond: Beyond) -> str:
+    return f"{gpus_text(beyond.held)} of model {beyond.model}, of at most {gpus_text(beyond.most)}"
+
+
+def _queue_limit(state: State, claims: Claims, node: QueueNode, record: JobRecord) -> Reason:
+    """A queue is at its limit, of cards or else of CPUs or of memory, or of cards of each model that would do."""
+    limit, asked = node.queue.limit, record.demand.least_amount
     assert limit is not None, "a queue without a limit limits nothing"
-    beyond = node.first_beyond(limit, asked)
-    assert beyond is not None, "this limit keeps the job out"
-    text = _TEXTS[beyond.field]
     about = " (with what is claimed for jobs that are about to start)" if _counts_claims(state, claims, node) else ""
+    beyond = node.first_beyond(limit, asked)
+    if beyond is None:
+        models = "; ".join(closed_models(state, record))
+        return Reason(
+            Cause.QUEUE_LIMIT,
+            f"{models}{about}; the job asks for {gpus_text(asked.gpu_milli)}",
+            (("held_milli", node.gpu_milli), ("limit_milli", limit.gpu_milli), ("asked_milli", asked.gpu_milli)),
+            blocked_by=node.queue.name,
+        )
+    text = _TEXTS[beyond.field]
     return Reason(
         Cause.QUEUE_LIMIT,
         f"queue {node.queue.name} holds {text(beyond.held)} of at most {text(beyond.most)}{about}; the job asks for "

@@ -14,8 +14,10 @@ from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.wording import cpus_text, gpus_text
 from millpond.scheduling.feasibility.empty_pool import EmptyPool
+from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.feasibility.single_tasks import device_memory_mib, holds, task_infeasibility
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.card_models import choices_of
 from millpond.scheduling.tenancy.promises import keeps_promises
 from millpond.scheduling.tenancy.queues import QueueNode
 
@@ -185,7 +187,35 @@ def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
         beyond = None if limit is None else QueueNode(node.queue, None).first_beyond(limit, asked)
         if beyond is not None:
             return _beyond(f"queue {node.queue.name!r}", beyond.field, beyond.asked, beyond.most, _UNITS[beyond.field])
-    return _guarantee_infeasibility(state, job, asked) or _account_infeasibility(state, job, asked)
+    return (
+        _model_infeasibility(state, job, asked)
+        or _guarantee_infeasibility(state, job, asked)
+        or _account_infeasibility(state, job, asked)
+    )
+
+
+def _model_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
+    """A job that asks for more than limits ever leave of each model of cards that it takes."""
+    if not (state.queues.counts_models and asked.gpu_milli):
+        return None
+    path = [node.unused() for node in state.queues.by_name[job.charged_queue].path]
+    beyond = []
+    for choice in choices_of(state.cluster, RequestClass(job), asked):
+        found = next(((node, each) for node in path if (each := node.model_beyond(choice)) is not None), None)
+        if found is None:
+            return None
+        beyond.append(found)
+    texts = [f"queue {node.queue.name!r} never holds more than {gpus_text(most.most)} of {most.model}"
+             for node, most in beyond]  # fmt: skip
+    most = max(each.most for _, each in beyond)
+    fewer = f"ask for at most {gpus_text(most)}, or for other models" if most else "ask for other models"
+    return Infeasibility(
+        f"the job asks for {gpus_text(asked.gpu_milli)}; {', '.join(texts)}",
+        f"{fewer} (gpu_models), or have the limit raised",
+        "gpus" if most else "gpu_models",
+        milli_text(most) if most else "",
+        (("asked", asked.gpu_milli // 1000), ("limit", most // 1000)),
+    )
 
 
 def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
@@ -199,7 +229,7 @@ def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibi
         beyond = QueueNode(node.queue, None).first_beyond(given, asked) if asked.gpu_milli or given.cpu_milli else None
         if beyond is None:
             continue
-        field, wanted, _, most = beyond
+        field, wanted, most = beyond.field, beyond.asked, beyond.most
         unit, words = _UNITS[field], _WORDS[field]
         return Infeasibility(
             f"the job asks for {words(wanted)}; queue {job.queue!r} may not borrow, and is guaranteed {words(most)}",

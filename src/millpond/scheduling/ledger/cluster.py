@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import InconsistentStateError
@@ -62,6 +63,9 @@ class Cluster:
         """Devices of present nodes that may not be handed out now, and the numbers of their pools."""
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
+        self._by_models: dict[tuple[str, ...], NDArray[np.uint8]] = {}
+        self._models_in: dict[str, tuple[str, ...]] = {}
+        self._models_at = -1
         self.words = NameIndex()
         self.cells = CellBook(self)
 
@@ -304,6 +308,40 @@ class Cluster:
         self._structure += 1
         self.arrays.touch(index)
         self.releases += 1
+
+    def model_of(self, device: int) -> str:
+        """The name of the model of a device by index, also after its node has gone."""
+        return self.words.models.names[int(self.arrays.device_model[device])]
+
+    def models_in(self, pool: str) -> tuple[str, ...]:
+        """The models of the cards of a pool, in order of their names."""
+        self._forget_models()
+        found = self._models_in.get(pool)
+        if found is None:
+            nodes = [node for node in self.nodes if node is not None and node.pool == pool]
+            found = tuple(sorted({device.model for node in nodes for device in node.devices}))
+            self._models_in[pool] = found
+        return found
+
+    def nodes_without(self, models: tuple[str, ...]) -> NDArray[np.uint8]:
+        """(nodes,) 1 for those that have no card of these models; to be left as it is."""
+        self._forget_models()
+        found = self._by_models.get(models)
+        if found is None:
+            found = self._by_models[models] = np.array(
+                [
+                    node is None or all(device.model not in models for device in node.devices)
+                    for node in self.nodes[: self.arrays.node_count]
+                ],
+                dtype=np.uint8,
+            )
+        return found
+
+    def _forget_models(self) -> None:
+        if self._models_at != self._structure:
+            self._by_models.clear()
+            self._models_in.clear()
+            self._models_at = self._structure
 
     def node_of(self, device: int) -> int:
         """The node of a device, both by index."""

@@ -27,6 +27,7 @@ from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import tasks_of_next_run
+from millpond.scheduling.explaining.wording import gpus_text
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration import device_moves
@@ -34,6 +35,7 @@ from millpond.scheduling.migration.targets import MigrationTarget, devices_of, h
 from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord, refuse_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_swap, give_back, given_up, goes_on
+from millpond.scheduling.tenancy.card_models import on_models
 from millpond.scheduling.tenancy.cells.book import stake_of
 
 
@@ -167,7 +169,7 @@ class Migrations:
         """
         state, cluster, old = self._state, self._state.cluster, task.holding
         assert old is not None
-        mark = state.journal.begin()
+        mark, hold = state.journal.begin(), old.hold
         cluster.change(old, HoldState.NOTHING)
         for holding in (place,) if kept is None else (kept, place):
             cluster.change(holding, HoldState.RUNNING)
@@ -178,10 +180,15 @@ class Migrations:
         source = device_moves.names_of(cluster, old.devices)
         record.migration = Migration(True, source, device_moves.names_of(cluster, place.devices))
         task.vacating = vacating
-        self._settle_in(record, task, place)
+        self._settle_in(record, task, place, hold)
         return True
 
-    def _settle_in(self, record: JobRecord, task: TaskRecord, place: Holding) -> None:
+    def _settle_in(self, record: JobRecord, task: TaskRecord, place: Holding, hold: HoldState) -> None:
+        """Book a task on another place; ``hold``: how it counted on the one that it had."""
+        state, old = self._state, task.holding
+        if state.queues.counts_models and old is not None and hold in (HoldState.RUNNING, HoldState.FROZEN):
+            for holding, sign in ((old, -1), (place, 1)):
+                state.queues.charge(record.queue, on_models(state.cluster, Amount(), [holding]), sign)
         task.holding = place
         task.placement = runs.placement_of(self._state, task, place)
         if record.slot >= 0:
@@ -216,14 +223,23 @@ class Migrations:
         given = self._given(record, target.devices) if target.devices else []
         own = devices_of(record)
         mark = state.journal.begin()
+        state.charge(record, state.held(record, [task for task in record.tasks if task.holding is not None]), -1)
         for task in tasks:
             if task.holding is not None:
                 cluster.change(task.holding, HoldState.NOTHING)
         device_moves.bar(cluster, own)
         placed = self._taken(given) if given else self._placer.place(record, mask, tasks=tasks)
+        in_the_way = state.queues.model_limit(record.queue, state.of_placed(record, placed)) if placed else None
         if placed is not None and not state.settle(record, [holding for _, holding in placed]):
             placed = None
         state.journal.rollback(mark)
+        if in_the_way is not None:
+            queue, beyond = in_the_way
+            raise ConflictError(
+                f"queue {queue!r} may hold {gpus_text(beyond.most)} of model {beyond.model}, and has "
+                f"{gpus_text(beyond.held)} of these beside job {record.id!r}",
+                "name cards of another model, or wait until other work of the queue has ended",
+            )
         if placed is None and target.devices:
             raise _taken(state, target.devices)
         if placed is None:
@@ -319,6 +335,8 @@ class Migrations:
         assert task.holding is not None
         if not self._change_places(record, task, place, vacating=task.holding):
             return False
+        if needed.models:
+            needed = on_models(self._state.cluster, needed, [place])
         goes_on(self._state, record, needed, cause)
         return True
 
@@ -350,7 +368,7 @@ class Migrations:
         old.stake = stake_of(record, None)
         cluster.change(old, hold)
         self._state.settle(record, [old])
-        self._settle_in(record, task, old)
+        self._settle_in(record, task, old, hold)
         if decision.restarts and task.state is TaskState.RUNNING:
             try:
                 self._restart(record, MigrationTarget(devices=place.devices))

@@ -124,5 +124,5 @@ def hold_all(state: State, victim: JobRecord, hold: HoldState) -> None:
         if task.holding is not None:
             holders.append(task)
             state.cluster.change(task.holding, hold)
-    state.charge(victim, victim.amount_of(holders), sign)
+    state.charge(victim, state.asked(victim, holders), sign)
     state.limits.count(victim, sign)

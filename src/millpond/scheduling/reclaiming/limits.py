@@ -29,10 +29,9 @@ def make_room_under_limits(state: State, record: JobRecord, amount: Amount, atte
 
     Victims that others made superfluous stay.
     """
-    queues = state.queues
     asked: list[JobRecord] = []
     cheapest: dict[str, Iterator[int]] = {}
-    while (limiting := queues.limiting(record.queue, amount)) is not None:
+    while (limiting := state.limiting(record, amount)) is not None:
         name = limiting.queue.name
         if name not in cheapest:
             cheapest[name] = _cheapest_first(state, name, attempt)
@@ -42,7 +41,7 @@ def make_room_under_limits(state: State, record: JobRecord, amount: Amount, atte
         if attempt.release(slot):
             asked.append(attempt.victims[-1])
     for victim in reversed(asked):
-        attempt.spare(victim, lambda: queues.limiting(record.queue, amount) is None)
+        attempt.spare(victim, lambda: state.limiting(record, amount) is None)
     return True
 
 

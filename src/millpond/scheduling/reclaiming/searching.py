@@ -9,7 +9,7 @@ brought together where that does no more harm. All of it happens on the trial le
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -107,6 +107,7 @@ class VictimSearch:
         job = record.job
         queued = record.queued()
         tasks = least_tasks(job, queued) if record.elastic else queued
+        rule = replace(rule, mask=self._placer.within_models(record, tasks, rule.mask))
         attempt = (self._find_together if len(tasks) > 1 else self._attempt)(record, tasks, rule, rule.mask)
         if attempt is None:
             return None
@@ -122,7 +123,7 @@ class VictimSearch:
                 attempt.victims.append(part.record)
             else:
                 shrunk.setdefault(part.record.id, (part.record, []))[1].extend(part.tasks)
-        suspended = () if rule.by_ordering else softened(self._state, record, tasks, attempt.victims)
+        suspended = () if rule.by_ordering else softened(self._state, record, attempt.placed, attempt.victims)
         return Plan(
             record,
             tuple(attempt.victims),
@@ -231,13 +232,13 @@ class VictimSearch:
                     # What is left of it is its minimum; the kernel would count what it gave up once more.
                     attempt.harm[part.record.slot] = np.inf
         attempt.placed = placed or self._place_all(record, tasks, attempt)
-        amount = record.amount_of(tasks)
+        amount = self._state.of_placed(record, attempt.placed)
         if attempt.placed and make_room_under_limits(self._state, record, amount, attempt):
             places = [(job, self._placer.place(job, rule.mask, tasks=tasks_of_next_run(job))) for job in attempt.moved]
             attempt.targets = [(job, place) for job, place in places if place]
             if attempt.parts:
                 attempt.parts = self._shrink.give_back(
-                    attempt.parts, lambda: self._state.queues.limiting(record.queue, amount) is None
+                    attempt.parts, lambda: self._state.limiting(record, amount) is None
                 )
             departures = attempt.victims or attempt.moved or attempt.parts
             if departures and len(attempt.targets) == len(attempt.moved):
@@ -281,12 +282,18 @@ class VictimSearch:
         rest = [task for task in queued if task.number not in chosen]
         rest = first_tasks(rest, lambda more: attempt.rule.may_grow([*tasks, *more]))
         mask = near(self._state.cluster, record.job, attempt.placed[0][1].node, attempt.rule.mask)
-        attempt.placed = [*attempt.placed, *self._placer.place_some(record.job, rest, mask)]
+        mark = self._state.journal.begin()
+        larger = [*attempt.placed, *self._placer.place_some(record, rest, mask)]
+        if self._state.limiting(record, self._state.of_placed(record, larger)) is None:
+            attempt.placed = larger
+            self._state.journal.commit()
+        else:  # on models of cards of which less is left
+            self._state.journal.rollback(mark)
 
 
 def softened(
-    state: State, record: JobRecord, tasks: Sequence[TaskRecord], victims: Sequence[JobRecord]
+    state: State, record: JobRecord, placed: Placed, victims: Sequence[JobRecord]
 ) -> tuple[tuple[JobRecord, SuspendMode], ...]:
     """Let those off with a suspension who make room enough for a job by it."""
-    amount = record.amount_of(tasks)
-    return suspend_instead.soften(state, victims, lambda: state.queues.limiting(record.queue, amount) is None)
+    amount = state.of_placed(record, placed)
+    return suspend_instead.soften(state, victims, lambda: state.limiting(record, amount) is None)

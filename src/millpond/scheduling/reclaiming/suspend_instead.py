@@ -67,7 +67,7 @@ def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> S
         mark = state.journal.begin()
         for holding in holdings:
             state.cluster.change(holding, hold)
-        state.charge(victim, victim.held_by(holders), 1)
+        state.charge(victim, state.held(victim, holders), 1)
         state.limits.count(victim, 1)
         if is_enough() and _is_possible(state, holdings):
             state.journal.commit()

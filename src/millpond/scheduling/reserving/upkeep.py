@@ -285,7 +285,7 @@ def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, li
             break
         last = max(below, key=lambda each: (_began(state, each), each.sequence))
         holders = [task for task in last.tasks if task.holding is not None]
-        queues.charge(last.queue, last.held_by(holders), -1)
+        queues.charge(last.queue, state.held(last, holders), -1)
         found.append((last, holders))
     state.journal.rollback(mark)
     return found

@@ -99,11 +99,11 @@ def suspended_now(state: State, record: JobRecord, mode: SuspendMode) -> None:
     hold = HOLD_OF[mode]
     tasks = suspended_tasks(record)
     record.leave_s = state.now - record.suspended_at
-    state.count(record, record.held_by(tasks), -1)
+    state.count(record, state.held(record, tasks), -1)
     for task in tasks:
         if task.holding is not None:
             state.cluster.change(task.holding, hold)
-    state.count(record, record.held_by(tasks), 1)
+    state.count(record, state.held(record, tasks), 1)
 
 
 def suspend_refused(state: State, refused: Suspend, reason: str) -> None:
@@ -219,10 +219,7 @@ def suspending_for(state: State, job_id: str) -> list[JobRecord]:
 def given_up(state: State, record: JobRecord) -> Amount:
     """What a suspended job no longer counts for, and needs again to go on."""
     tasks = suspended_tasks(record)
-    held, asked = record.held_by(tasks), record.amount_of(tasks)
-    return Amount(
-        asked.gpu_milli - held.gpu_milli, asked.cpu_milli - held.cpu_milli, asked.memory_mib - held.memory_mib
-    )
+    return state.asked(record, tasks) - state.held(record, tasks)
 
 
 def gives_up_at(state: State, record: JobRecord) -> float | None:
@@ -295,12 +292,12 @@ def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -
     place = task.holding
     if place is None:
         return
-    state.count(record, record.held_by((task,)), -1)
+    state.count(record, state.held(record, (task,)), -1)
     state.cluster.change(place, HoldState.NOTHING)
     state.cluster.change(old, HoldState.SWAPPED)
     task.holding, task.vacating = old, None
     task.placement = runs.placement_of(state, task, old)
-    state.count(record, record.held_by((task,)), 1)
+    state.count(record, state.held(record, (task,)), 1)
     task.move(Trigger.SWAP_DECIDED)
     record.started_at = None
     record.refresh()

@@ -190,6 +190,7 @@ class TimeSlicing:
         own = self._placer.take_on(holding.node, shape) if room_for_both else None
         fits = (
             own is not None
+            and state.keeps_limits(record, state.of_placed(record, [(record.tasks[0], own)]))
             and not cluster.is_overdrawn(holding)
             and not cluster.swapped.is_beyond(holding.devices)
             and cluster.has_swap_space([own])

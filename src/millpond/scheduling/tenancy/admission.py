@@ -29,7 +29,7 @@ def is_guaranteed(state: State, record: JobRecord) -> bool:
 
 def limit_in_the_way(state: State, record: JobRecord) -> QueueNode | None:
     """The queue whose limit, or guarantee that it may not exceed, keeps out even the least size of a waiting job."""
-    return state.queues.limiting(record.queue, record.demand.least_amount)
+    return state.limiting(record, record.demand.least_amount)
 
 
 def is_limited_by_user(state: State, record: JobRecord) -> bool:

@@ -139,7 +139,7 @@ def _unended(state: State) -> Iterator[tuple[JobRecord, Amount | None]]:
     """Jobs that hold something, with that, and jobs that wait, with None."""
     for record in state.jobs.values():
         if record.id in state.running:
-            yield record, record.held_by([task for task in record.tasks if task.holding is not None])
+            yield record, state.held_by_model(record, [task for task in record.tasks if task.holding is not None])
         elif record.state is JobState.QUEUED and not record.is_parked and not record.scaled_to_zero:
             yield record, None
 

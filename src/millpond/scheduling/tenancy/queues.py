@@ -7,7 +7,7 @@ and uncharged with the ledger.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from millpond.model.errors import ConflictError, InconsistentStateError, InvalidInputError, NotFoundError
@@ -21,12 +21,17 @@ UNBOUNDED = (math.inf, math.inf)
 
 
 class Beyond(NamedTuple):
-    """A resource, by its field of a job file, of which too much is asked for (in milli, memory in MiB)."""
+    """A resource, by its field of a job file, of which too much is asked for (in milli, memory in MiB).
+
+    Attributes:
+        model: of which model the cards are, where the bound is one on these alone.
+    """
 
     field: str
     asked: int
     held: int
     most: int
+    model: str = ""
 
 
 class QueueNode:
@@ -34,7 +39,7 @@ class QueueNode:
 
     __slots__ = (
         "accounts", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantors", "is_confined", "memory_mib",
-        "minimum_run_s", "parent", "path", "queue", "weights",
+        "minimum_run_s", "models", "parent", "path", "queue", "weights",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
@@ -46,6 +51,8 @@ class QueueNode:
         self.gpu_milli = 0
         self.cpu_milli = 0
         self.memory_mib = 0
+        self.models: dict[str, int] = {}
+        """How much of ``gpu_milli`` is of each model of cards; kept where any queue has a limit of one."""
         self.path: tuple[QueueNode, ...] = (self,) if parent is None else (self, *parent.path)
         """From this queue up to the root."""
         self.accounts = tuple(node.queue.name for node in self.path[:-1])
@@ -68,7 +75,19 @@ class QueueNode:
     def exceeds_limit(self, amount: Amount) -> bool:
         """Whether ``amount`` more would go beyond this queue's own limit; nothing more of a resource never does."""
         limit = self.queue.limit
-        return limit is not None and self._exceeds(limit, amount)
+        if limit is None:
+            return False
+        return self._exceeds(limit, amount) or (bool(amount.models) and self.model_beyond(amount) is not None)
+
+    def model_beyond(self, amount: Amount) -> Beyond | None:
+        """The first model of cards of which ``amount`` more goes beyond this queue's own limit."""
+        most = {} if self.queue.limit is None else dict(self.queue.limit.models)
+        rows = (
+            Beyond("gpus", milli, self.models.get(model, 0), most[model], model)
+            for model, milli in amount.models
+            if model in most
+        )
+        return next((row for row in rows if row.asked and row.held + row.asked > row.most), None)
 
     def _exceeds(self, bound: Amount, amount: Amount) -> bool:
         """Whether ``amount`` more goes beyond a bound; of CPU and memory only where that names them."""
@@ -102,6 +121,11 @@ class QueueNode:
         self.gpu_milli += sign * amount.gpu_milli
         self.cpu_milli += sign * amount.cpu_milli
         self.memory_mib += sign * amount.memory_mib
+
+    def add_models(self, amount: Amount, sign: int) -> None:
+        """Hold so much more (``sign`` -1: less) of cards of each model."""
+        for model, milli in amount.models:
+            self.models[model] = self.models.get(model, 0) + sign * milli
 
     @property
     def held(self) -> Amount:
@@ -176,8 +200,12 @@ def _require_sound(queue: Queue) -> None:
     own_orderings_of(queue.ordering)
     own_placements_of(queue.placement)
     for each in (queue.guarantee, limit):
-        if min(each.gpu_milli, each.cpu_milli, each.memory_mib) < 0:
+        if min(each.gpu_milli, each.cpu_milli, each.memory_mib, *(milli for _, milli in each.models)) < 0:
             raise InvalidInputError(f"queue {queue.name!r} is given less than nothing ({each})", "use zero or more")
+    if queue.guarantee.models:
+        raise InvalidInputError(
+            f"queue {queue.name!r} is guaranteed cards of one model", "a guarantee counts cards of any model"
+        )
     if queue.limit is not None and QueueNode(queue, None).exceeds_limit(queue.guarantee):
         raise InvalidInputError(
             f"queue {queue.name!r} is guaranteed {queue.guarantee}, and may hold at most {limit}",
@@ -200,6 +228,8 @@ class QueueTree:
         """Whether any queue is guaranteed CPUs or memory."""
         self.has_bounds = False
         """Whether any queue has a limit or may not borrow."""
+        self.counts_models = False
+        """Whether any queue has a limit of cards of one model."""
         self.depth = 0
         """Queues from the deepest one up to the root, without that."""
         self.set_queue(Queue(ROOT_QUEUE, parent=""))
@@ -212,6 +242,20 @@ class QueueTree:
         for node in other.by_name.values():
             own = self.by_name[node.queue.name]
             own.gpu_milli, own.cpu_milli, own.memory_mib = node.gpu_milli, node.cpu_milli, node.memory_mib
+            own.models = dict(node.models)
+
+    def count_models(self, held: Iterable[tuple[str, Amount]]) -> None:
+        """Begin to count by models of cards.
+
+        Args:
+            held: what work holds, each with its queue.
+        """
+        self.journal.require_no_trial()
+        for node in self.by_name.values():
+            node.models.clear()
+        for name, amount in held:
+            for node in self.by_name[name].path:
+                node.add_models(amount, 1)
 
     def queues(self) -> list[Queue]:
         """All queues of the tree, each behind its parent."""
@@ -287,6 +331,8 @@ class QueueTree:
         self.has_guarantees = any(each != Amount() for each in given)
         self.guarantees_cpus = any(each.cpu_milli or each.memory_mib for each in given)
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
+        limits = [node.queue.limit for node in self.by_name.values()]
+        self.counts_models = any(limit is not None and limit.models for limit in limits)
 
     def _define(self, queue: Queue) -> None:
         existing = self.by_name.get(queue.name)
@@ -331,6 +377,10 @@ class QueueTree:
             node.memory_mib += memory
             if sign < 0 and (node.gpu_milli < 0 or node.cpu_milli < 0 or node.memory_mib < 0):
                 raise InconsistentStateError(f"usage of queue {node.queue.name!r} fell below zero")
+            if amount.models:
+                node.add_models(amount, sign)
+                if sign < 0 and min(node.models[model] for model, _ in amount.models) < 0:
+                    raise InconsistentStateError(f"usage of cards of queue {node.queue.name!r} fell below zero")
 
     def limiting(self, name: str, amount: Amount) -> QueueNode | None:
         """The first queue on the way up whose limit ``amount`` would break, or its guarantee where that is a limit.
@@ -393,6 +443,13 @@ class QueueTree:
             rooms.append((max(milli for milli, _ in covered), max(cpu for _, cpu in covered)))
         milli, cpu = map(min, zip(*rooms, strict=True))
         return milli, cpu
+
+    def model_limit(self, name: str, amount: Amount) -> tuple[str, Beyond] | None:
+        """The first queue on the way up whose limit of a model of cards ``amount`` would break, and that limit."""
+        for node in self.by_name[name].path if amount.models else ():
+            if (beyond := node.model_beyond(amount)) is not None:
+                return node.queue.name, beyond
+        return None
 
     def closed_to(self, name: str, priority: int) -> QueueNode | None:
         """The first queue on the way up whose jobs may not have a class; None when all allow it."""

@@ -165,8 +165,8 @@ def _borrowed(state: State, pool: str) -> tuple[list[tuple[JobRecord, list[TaskR
     for record in candidates:
         if record.job.preemptible and not state.queues.covers_all(record.queue):
             gone = spared.pop(record.id, [])
-            held = record.held_by([task for task in record.tasks if task.holding is not None and task not in gone])
-            state.queues.charge(record.queue, held, -1)
+            left = [task for task in record.tasks if task.holding is not None and task not in gone]
+            state.queues.charge(record.queue, state.held(record, left), -1)
             whole.append(record)
     state.journal.rollback(mark)
     return [(state.jobs[job], tasks) for job, tasks in spared.items() if tasks], whole
@@ -180,6 +180,6 @@ def _spared(state: State, record: JobRecord) -> list[TaskRecord]:
     for task in reversed(spare_tasks(job, [task for task in record.tasks if task.state is TaskState.RUNNING])):
         if state.queues.covers_all(record.queue):
             break
-        state.queues.charge(record.queue, record.held_by([task]), -1)
+        state.queues.charge(record.queue, state.held(record, [task]), -1)
         found.append(task)
     return found

@@ -106,4 +106,5 @@ def _amount_text(amount: Amount, unsaid: int) -> str:
         (amount.cpu_milli, cpus_text(amount.cpu_milli)),
         (amount.memory_mib, memory_text(amount.memory_mib)),
     ]
-    return ", ".join(text for number, text in parts if number != unsaid) or "none"
+    models = [f"{gpus_text(milli)} of model {model}" for model, milli in amount.models]
+    return ", ".join([*(text for number, text in parts if number != unsaid), *models]) or "none"

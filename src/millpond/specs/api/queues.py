@@ -24,7 +24,9 @@ class QueueInfo:
         priorities: classes that its jobs may have, by what it says itself; empty where it says nothing.
         minimum_run_s: how long its work runs before it may be asked to leave for others, in seconds.
         longest_dev_s: the longest time limit of its dev jobs, by what it says itself; null where it says nothing.
+        limit_models: the most that it may hold of cards of each model that its own limit names, in milli.
         gpu_milli, cpu_milli, memory_mib: what it holds.
+        models: the same of ``gpu_milli`` by models of cards.
         within_gpu_milli: what guarantees cover of the cards that it holds; null, as the next three, where no queue is
             guaranteed any card.
         borrowed_gpu_milli: the other cards that it holds.
@@ -52,12 +54,14 @@ class QueueInfo:
     limit_cpu_milli: int | None = None
     limit_memory_mib: int | None = None
     limit_jobs: int | None = None
+    limit_models: dict[str, int] = field(default_factory=dict)
     priorities: list[str] = field(default_factory=list)
     minimum_run_s: float = 0.0
     longest_dev_s: float | None = None
     gpu_milli: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
+    models: dict[str, int] = field(default_factory=dict)
     within_gpu_milli: int | None = None
     borrowed_gpu_milli: int | None = None
     lent_gpu_milli: int | None = None

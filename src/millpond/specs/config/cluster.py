@@ -151,6 +151,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         *_unknown_names(file, located),
         *_nested_sources(file, located),
         *_memory_without_swap(file, located),
+        *_unknown_models(file, located),
     ]
     queues: tuple[Queue, ...] = ()
     if not problems:
@@ -296,6 +297,17 @@ def _unknown_names(file: ClusterFile, located: Located) -> list[Problem]:
         if steps > len(parents):
             problems.append(located.problem(at, f"queue {queue.name!r} is below itself", f"end at {ROOT_QUEUE!r}"))
     return problems
+
+
+def _unknown_models(file: ClusterFile, located: Located) -> list[Problem]:
+    """Limits of models that no machine has, where the file itself says what there is."""
+    known = sorted({node.model for node in file.nodes if node.devices})
+    return [
+        located.problem(("queues", index, "limit", "models", model), f"unknown model {model!r}", suggest(model, known))
+        for index, queue in enumerate(file.queues)
+        for model in (queue.limit.models if queue.limit is not None and known else ())
+        if model not in known
+    ]
 
 
 def _broken_promises(file: ClusterFile, queues: Sequence[Queue], located: Located) -> list[Problem]:

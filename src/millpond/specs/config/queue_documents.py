@@ -11,7 +11,7 @@ from typing import Any
 
 from millpond.model.tenants import Queue
 from millpond.specs.config.cluster import check_cluster
-from millpond.specs.config.queues import AmountFile, QueueFile, QueueRules
+from millpond.specs.config.queues import LimitFile, QueueFile, QueueRules
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.source_positions import Located
 from millpond.specs.validation import STORED, validate
@@ -62,7 +62,7 @@ def with_field(document: QueueDocument, field: str, value: Any) -> dict[str, Any
     if not part:
         return {**document, top: value}
     whole = document.get(top, {})
-    parts = whole if isinstance(whole, Mapping) else AmountFile.from_short(whole)
+    parts = whole if isinstance(whole, Mapping) else LimitFile.from_short(whole)
     parts = {**parts, part: value} if isinstance(parts, Mapping) else {part: value}
     return {**document, top: {name: each for name, each in parts.items() if each is not None} or None}
 

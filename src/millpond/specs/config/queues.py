@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -50,6 +50,7 @@ def _read_by(read: Callable[[str], object]) -> AfterValidator:
 
 QueueOrdering = Annotated[str, _read_by(own_orderings_of)]
 QueuePlacement = Annotated[str, _read_by(own_placements_of)]
+DeviceModel = Annotated[str, Field(min_length=1, max_length=100)]
 PriorityName = Literal["background", "low", "normal", "high", "critical"]
 
 
@@ -84,6 +85,22 @@ class AmountFile(Shortened):
         )
 
 
+class LimitFile(AmountFile):
+    """The most of each resource; what is left out is not bounded.
+
+    Attributes:
+        models: the most cards of each model, such as ``{H100: 4}``; others are bounded by ``gpus`` alone. A machine
+            with cards of several models is left out where any of these would be beyond its limit.
+    """
+
+    models: dict[DeviceModel, Annotated[float, Field(ge=0, le=1_000_000)]] = Field(default={})
+
+    def amount(self, unwritten: int) -> Amount:
+        """The model's form."""
+        models = tuple(sorted((model, round(gpus * 1000)) for model, gpus in self.models.items()))
+        return replace(super().amount(unwritten), models=models)
+
+
 class QueueFile(Strict):
     """A node of the tenant tree.
 
@@ -93,7 +110,7 @@ class QueueFile(Strict):
         guarantee: what it gets whenever it asks; a number is GPUs. What it leaves beyond the guarantees of the queues
             below it, these may have; CPUs and memory count where it names them. It is at most its limit and, if it
             names a resource, at least what those below are guaranteed of it together.
-        limit: the most it ever holds; a number is GPUs; left out: no bound.
+        limit: the most it ever holds; a number is GPUs; left out: no bound. That of each model of cards: ``models``.
         weight: its share of what is left over, compared with its siblings.
         borrows: whether it may use what others leave idle beyond its guarantee.
         cells: in which shapes guaranteed cards come, as so many of each: ``card``, ``4 cards``, ``switch``, ``socket``,
@@ -118,7 +135,7 @@ class QueueFile(Strict):
     name: Name
     parent: Name = ROOT_QUEUE
     guarantee: AmountFile = AmountFile()
-    limit: AmountFile | None = None
+    limit: LimitFile | None = None
     weight: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
     borrows: bool = True
     cells: dict[CellLevel, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default={})

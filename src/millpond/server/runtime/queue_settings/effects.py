@@ -48,13 +48,17 @@ def shortage_of(statuses: Sequence[QueueStatus]) -> str:
 
 
 def _beyond(limit: Amount, held: Amount) -> Iterator[str]:
-    """Of what more is held than a limit allows, and how much more; CPUs and memory count where it names them."""
+    """Of what more is held than a limit allows, and how much more; what it does not name is not bounded."""
     if held.gpu_milli > limit.gpu_milli:
         yield f"{gpus_text(held.gpu_milli)}, {milli_text(held.gpu_milli - limit.gpu_milli)}"
     if 0 < limit.cpu_milli < held.cpu_milli:
         yield f"{cpus_text(held.cpu_milli)}, {milli_text(held.cpu_milli - limit.cpu_milli)}"
     if 0 < limit.memory_mib < held.memory_mib:
         yield f"{memory_text(held.memory_mib)} of memory, {memory_text(held.memory_mib - limit.memory_mib)}"
+    of_models = dict(held.models)
+    for model, most in limit.models:
+        if of_models.get(model, 0) > most:
+            yield f"{gpus_text(of_models[model])} of model {model}, {milli_text(of_models[model] - most)}"
 
 
 def _borrowed(status: QueueStatus) -> int:

@@ -140,6 +140,7 @@ class QueueSettings:
         with self._lock:
             facts, now = self._ask(self._facts), self._clock()
             book = self._book.with_file(texts, facts, now)
+            self._require_known_models([row for name, row in book.rows.items() if self._book.rows.get(name) != row])
             changes = self._ask(lambda core: self._changes(core, book, facts))
             compared = self._ask(lambda core: self._compared(core, book, facts))
             self._keep(book, texts)
@@ -216,6 +217,7 @@ class QueueSettings:
             row = book.row(name, facts) or self._seen(name, QueueEdit(""), facts)
             document = _without_null(with_field(row.document or {}, field, value))
             book = book.with_row(replace(row, document=document))
+            self._require_known_models([book.rows[name]])
         changes: list[Event] = self._ask(lambda core: self._changes(core, book, facts))
         changed = {queue.name for queue in _queues_of(changes)}
         for name, field, value in edits:
@@ -240,6 +242,7 @@ class QueueSettings:
             self._clock(),
         )
         book = self._book.with_row(row)
+        self._require_known_models([row])
         compared = self._ask(lambda core: self._compared(core, book, facts))
         edited = QueueEdited(
             name,
@@ -303,6 +306,17 @@ class QueueSettings:
         jobs = Counter(info.queue for info in self._loop.job_cache.newest_first() if info.parent == "")
         agreed = [view.reservation for view in core.scheduler.reservations()]
         return QueueFacts(known, jobs, owners, {each.queue: each.name for each in agreed})
+
+    def _require_known_models(self, rows: Sequence[QueueRow]) -> None:
+        """Refuse limits of models of which no machine has a card, once any has one."""
+        known = self._ask(lambda core: core.scheduler.card_models())
+        for row in rows if known else ():
+            limit = (row.document or {}).get("limit")
+            models = limit.get("models") if isinstance(limit, Mapping) else None
+            for model in models if isinstance(models, Mapping) else ():
+                if model not in known:
+                    hint = suggest(str(model), sorted(known)) or f"there are {', '.join(sorted(known))}"
+                    raise InvalidInputError(f"{row.name}.limit.models: no machine has cards of model {model!r}", hint)
 
     def _changes(self, core: Core, book: QueueBook, facts: QueueFacts) -> list[Event]:
         """What leads from the queues of the scheduler to those of a book, tried on a copy of its tree."""

@@ -119,6 +119,7 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
     lines = [
         ("queue", f"{queue.name}{below}{owner}"),
         ("cards", _cards(queue)),
+        *_models(queue),
         ("CPUs", _use(milli_text, queue.cpu_milli, queue.guarantee_cpu_milli, queue.limit_cpu_milli)),
         ("memory", _use(memory_text, queue.memory_mib, queue.guarantee_memory_mib, queue.limit_memory_mib)),
         ("rules", ", ".join((f"weight {queue.weight:g}", borrowing, *_rules(queue)))),
@@ -131,6 +132,15 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
     if largest is not None:
         lines.append(("largest", f"{largest.job} asks for {_cards_text(largest.gpu_milli)}: {largest.reason}"))
     return lines
+
+
+def _models(queue: QueueInfo) -> Iterator[tuple[str, str]]:
+    """Cards by their models, where there are several or one is limited."""
+    names = sorted({*queue.models, *queue.limit_models})
+    if len(names) > 1 or queue.limit_models:
+        uses = (f"{name} {_use(milli_text, queue.models.get(name, 0), 0, queue.limit_models.get(name))}"
+                for name in names)  # fmt: skip
+        yield "by model", "; ".join(uses)
 
 
 def _rules(queue: QueueInfo) -> Iterator[str]:

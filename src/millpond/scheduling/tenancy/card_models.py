@@ -1,0 +1,49 @@
+"""Of which models the cards are that work holds, or could hold: for limits of queues that name models.
+
+Work that runs counts for the cards that it has. A job that waits, and would take cards of several models, has a
+*choice* for each: it is admitted if one of them is, as a whole, and then placed on nodes without cards of the others.
+As limits bound each model by itself, what is within them on each of several models is so on a mixture of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from millpond.model.resources import Amount
+from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.ledger.holdings import Holding
+
+
+def on_models(cluster: Cluster, amount: Amount, holdings: Iterable[Holding]) -> Amount:
+    """An amount as it counts on the very cards of holdings, together what it has of cards."""
+    by_model: dict[str, int] = {}
+    for holding in holdings:
+        for device in holding.devices:
+            model = cluster.model_of(device)
+            by_model[model] = by_model.get(model, 0) + holding.shape.compute_milli
+    return replace(amount, models=tuple(sorted(by_model.items())))
+
+
+def choices_of(cluster: Cluster, demand: RequestClass, amount: Amount) -> tuple[Amount, ...]:
+    """The ways in which jobs of a demand may hold an amount: one for each model of their pool that all roles take.
+
+    Where roles have none in common, there is one way: each role counts for every model that it takes.
+    """
+    asked = [role for role in demand.roles if role.request.devices]
+    present = cluster.models_in(demand.pool)
+    common = [model for model in present if all(_takes(role.request.models, model) for role in asked)]
+    if common:
+        return tuple(replace(amount, models=((model, amount.gpu_milli),)) for model in common)
+    by_model: dict[str, int] = {}
+    for role in asked:
+        part = amount.gpu_milli * role.desired * role.request.gpu_milli // max(demand.gpu_milli, 1)
+        for model in present:
+            if _takes(role.request.models, model):
+                by_model[model] = by_model.get(model, 0) + part
+    return (replace(amount, models=tuple(sorted(by_model.items()))),)
+
+
+def _takes(models: tuple[str, ...], model: str) -> bool:
+    return not models or model in models

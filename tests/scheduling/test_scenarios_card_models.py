@@ -1,0 +1,182 @@
+"""Limits of cards of one model: whom they keep waiting, what goes on other cards, and what is counted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from worlds import World, asks, elastic, gang, machine, queue, single
+
+from ledgers import check_everything
+from millpond.model.decisions import Stop
+from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.model.events import MigrateRequested, QueueChanged, SuspendRequested
+from millpond.model.nodes import Node, Pool
+from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
+from millpond.model.states import JobState
+from millpond.model.tenants import Queue
+from millpond.scheduling.scheduler import Scheduler
+
+UNBOUNDED = 2**50
+OLD, NEW = machine("old", 4, model="V100"), machine("new", 4, model="H100")
+
+
+def bounded(name: str, gpus: float | None = None, /, *, parent: str = "root", **models: float) -> Queue:
+    """A queue with a limit of cards of some models."""
+    most = UNBOUNDED if gpus is None else round(gpus * 1000)
+    limit = Amount(most, UNBOUNDED, UNBOUNDED, tuple(sorted((each, round(n * 1000)) for each, n in models.items())))
+    return Queue(name, parent, limit=limit)
+
+
+def world_of(*queues: Queue, nodes: tuple[Node, ...] = (OLD, NEW), pools: tuple[Pool, ...] = ()) -> World:
+    return World(*nodes, queues=queues, pools=pools)
+
+
+def on(world: World) -> Counter[str]:
+    """How many tasks run on each machine."""
+    return Counter(node for job in world.running() for node in world.nodes_of(job))
+
+
+def test_a_queue_holds_no_more_cards_of_a_model_than_its_limit_and_goes_on_others() -> None:
+    world = world_of(bounded("lab", H100=1))
+    world.submit(*(single(f"j{number}", queue="lab") for number in range(6)))
+    assert on(world) == {"old": 4, "new": 1}
+    reason = world.why("j5")
+    assert reason.cause is Cause.NO_ROOM
+    assert "queue lab holds 1 GPU of model H100, of at most 1 GPU" in reason.summary
+    check_everything(world.core)
+
+
+def test_a_job_that_takes_that_model_alone_waits_and_hears_the_figure() -> None:
+    world = world_of(bounded("lab", H100=1))
+    world.submit(*(gang(f"j{number}", 1, asks(1, models=["H100"]), queue="lab") for number in range(2)))
+    assert world.running() == {"j0"}
+    reason = world.why("j1")
+    assert (reason.cause, reason.blocked_by) == (Cause.QUEUE_LIMIT, "lab")
+    assert reason.summary == "queue lab holds 1 GPU of model H100, of at most 1 GPU; the job asks for 1 GPU"
+    world.end("j0")
+    assert world.running() == {"j1"}
+
+
+def test_the_limit_of_a_group_counts_what_all_its_queues_hold_and_others_are_not_kept_out() -> None:
+    world = world_of(bounded("house", H100=2), queue("lab", parent="house"), queue("den", parent="house"), queue("all"))
+    one = asks(1, models=["H100"])
+    for name in ("lab", "den", "all"):
+        world.submit(gang(f"{name}1", 1, one, queue=name), gang(f"{name}2", 1, one, queue=name))
+    assert world.running() == {"lab1", "lab2", "all1", "all2"}
+    assert "queue house holds 2 GPUs of model H100" in world.why("den1").summary
+
+
+def test_a_gang_is_judged_as_a_whole_on_each_model_and_lies_on_those_that_are_left() -> None:
+    world = world_of(bounded("lab", H100=2))
+    world.submit(gang("wide", 3, asks(1), queue="lab"))
+    assert on(world) == {"old": 3}
+    world.submit(gang("narrow", 2, asks(1), queue="lab"))
+    assert world.running() == {"wide", "narrow"}
+    assert on(world)["new"] <= 2
+    check_everything(world.core)
+
+
+def test_a_growing_gang_takes_no_more_of_a_model_than_is_left() -> None:
+    world = world_of(bounded("lab", H100=2))
+    world.submit(elastic("e", (1, 8, 8), asks(1), queue="lab"))
+    assert on(world)["new"] <= 2
+    for _ in range(3):
+        world.go_to(world.now + 60.0)
+        assert on(world)["new"] <= 2
+        check_everything(world.core)
+
+
+def test_roles_without_a_model_in_common_count_each_for_its_own() -> None:
+    world = world_of(bounded("lab", H100=1, V100=1))
+    job = gang("two", 1, asks(1, models=["H100"]), queue="lab")
+    job = replace(job, roles=(*job.roles, replace(job.roles[0], request=asks(1, models=["V100"]), name="b")))
+    world.submit(job)
+    assert world.running() == {"two"}
+    world.submit(single("more", queue="lab"))
+    assert world.why("more").cause is Cause.QUEUE_LIMIT
+    assert world.why("more").summary == (
+        "queue lab holds 1 GPU of model H100, of at most 1 GPU; queue lab holds 1 GPU of model V100, of at most 1 GPU; "
+        "the job asks for 1 GPU"
+    )
+
+
+def test_a_job_that_asks_for_more_than_every_limit_ever_leaves_is_refused() -> None:
+    world = world_of(bounded("lab", H100=2, V100=0))
+    refusal = world.core.check(single("big", 4, queue="lab"))
+    assert refusal is not None
+    assert "queue 'lab' never holds more than 2 GPUs of H100" in refusal.summary
+    assert refusal.remedy is not None
+    assert (refusal.remedy.field, refusal.remedy.value) == ("gpus", "2")
+    assert world.core.check(gang("none", 1, asks(1, models=["V100"]), queue="lab")) is not None
+    assert world.core.check(single("fits", 2, queue="lab")) is None
+
+
+def test_a_limit_below_what_is_held_ends_nothing_and_counting_begins_with_what_runs() -> None:
+    world = world_of(queue("lab"))
+    one = asks(1, models=["H100"])
+    world.submit(*(gang(f"j{number}", 1, one, queue="lab") for number in range(3)))
+    world.tell(QueueChanged(world.now, bounded("lab", H100=1)))
+    world.submit(gang("late", 1, one, queue="lab"))
+    assert world.running() == {"j0", "j1", "j2"}
+    assert world.of_kind(Stop) == []
+    assert "holds 3 GPUs of model H100, of at most 1 GPU" in world.why("late").summary
+    for number in range(3):
+        world.end(f"j{number}")
+    assert world.running() == {"late"}
+    world.tell(QueueChanged(world.now, queue("lab")))
+    world.end("late")
+    world.tell(QueueChanged(world.now, bounded("lab", H100=1)))
+    check_everything(world.core)
+
+
+def test_a_queue_takes_back_the_cards_of_a_group_limit_on_which_it_has_a_guarantee() -> None:
+    world = world_of(bounded("house", H100=2), queue("lab", parent="house", guarantee=1), queue("den", parent="house"))
+    one = asks(1, models=["H100"])
+    world.submit(gang("d1", 1, one, queue="den"), gang("d2", 1, one, queue="den"), single("v", queue="den"))
+    world.go_to(10.0)
+    world.submit(gang("l1", 1, one, queue="lab"))
+    stopped = {stop.job for stop in world.of_kind(Stop)}
+    assert len(stopped) == 1
+    assert stopped < {"d1", "d2"}
+    assert "l1" in world.running()
+
+
+def test_swapped_work_counts_for_no_card_and_needs_the_limit_again() -> None:
+    pool = Pool("default", suspends=True)
+    nodes = (machine("new", 2, model="H100", swap_mib=200_000),)
+    world = world_of(bounded("lab", H100=1), nodes=nodes, pools=(pool,))
+    world.submit(single("first", queue="lab"))
+    world.tell(SuspendRequested(world.now, "first"))
+    world.settle()
+    world.submit(single("second", queue="lab"))
+    check_everything(world.core)
+    held = world.core._state.queues.by_name["lab"].models
+    assert held["H100"] <= 1000
+    assert world.state("second") in (JobState.RUNNING, JobState.QUEUED)
+
+
+def test_a_job_is_not_moved_onto_cards_of_which_its_queue_may_have_no_more() -> None:
+    world = world_of(bounded("lab", H100=0))
+    world.submit(single("job", queue="lab"))
+    assert on(world) == {"old": 1}
+    with pytest.raises(ConflictError):
+        world.tell(MigrateRequested(world.now, "job", ("new",), restart=True))
+    assert on(world) == {"old": 1}
+
+
+def test_counts_are_the_same_in_a_restored_scheduler_and_in_a_fork() -> None:
+    world = world_of(bounded("lab", H100=1))
+    world.submit(*(single(f"j{number}", queue="lab") for number in range(6)))
+    restored = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    for core in (restored, world.core.fork()):
+        check_everything(core)
+        assert core.explain("j5", world.now).summary == world.why("j5").summary
+
+
+def test_a_guarantee_counts_cards_of_any_model() -> None:
+    with pytest.raises(InvalidInputError, match="guaranteed cards of one model"):
+        world_of(Queue("lab", guarantee=Amount(1000, models=(("H100", 1000),))))
