@@ -9,8 +9,10 @@ import pytest
 from api_world import Api
 
 from millpond.client.cli.commands.inspection.why import waits_of
-from millpond.model.events import NodeClosed, NodeOpened, WaitExplained
+from millpond.model.events import NodeClosed, NodeOpened, QueueChanged, WaitExplained
 from millpond.model.nodes import Cordon
+from millpond.model.resources import Amount
+from millpond.model.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.specs.api.codec import from_json
@@ -115,3 +117,13 @@ def test_names_of_other_jobs_are_not_kept_in_notes(api: Api) -> None:
         for noted in notes(api, job.id):
             assert first.id not in noted.summary
             assert blocked.id not in noted.summary
+
+
+def test_a_queue_in_the_way_keeps_its_name(api: Api) -> None:
+    watch = WaitWatch(api.loop, api.store.histories, api.clock)
+    api.loop.notify([QueueChanged(api.clock.now, Queue("narrow", limit=Amount(2_000)))])
+    api.submit(gpus=2, queue="narrow", time_limit="1h")
+    waiting = api.submit(gpus=2, queue="narrow")
+    look(api, watch, 70.0)
+    (noted,) = notes(api, waiting.id)
+    assert noted.summary.startswith("queue narrow holds 2 GPUs")

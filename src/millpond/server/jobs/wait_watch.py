@@ -7,6 +7,7 @@ is: numbers alone change all the time. So the log grows by the changes of jobs t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -79,7 +80,11 @@ def _explained(core: Core, job: str, before: Cause | None) -> Reason | None:
     if record is None or record.state is not JobState.QUEUED:
         return None
     reason = core.scheduler.cause(job, core.now)
-    return None if reason.cause is before else core.scheduler.explain(job, core.now, within_s=LOOK_EVERY_S)
+    if reason.cause is before:
+        return None
+    found = core.scheduler.explain(job, core.now, within_s=LOOK_EVERY_S)
+    is_job = found.blocked_by in core.scheduler.jobs  # queues and nodes are in the way too, and everyone knows them
+    return found if is_job else replace(found, blocked_by="")
 
 
 def _note(job: str, reason: Reason, now: float) -> WaitExplained:
