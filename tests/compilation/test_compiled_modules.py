@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 
@@ -83,3 +84,14 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(cache: Path, monkeypatch
     with pytest.raises(UnavailableError, match=r"runs\.py:1: error: no"):
         building.build()
     assert list(cache.iterdir()) == []
+
+
+def test_what_a_killed_build_left_is_removed_by_a_later_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    abandoned, fresh = cache / "compiling-abandoned", cache / "compiling-now"
+    for folder in (abandoned, fresh):
+        folder.mkdir(parents=True)
+    os.utime(abandoned, (0, 0))
+    monkeypatch.setattr(building, "_SETUP", "raise SystemExit('no')")
+    with pytest.raises(UnavailableError):
+        building.build()
+    assert [path.name for path in cache.iterdir()] == ["compiling-now"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,10 @@ from millpond.model.errors import UnavailableError
 
 OPTIMIZATION: Final = "1"
 """Of the C compiler. More takes three times as long to compile and is hardly faster."""
+
+_SCRATCH: Final = "compiling-"
+_LONGEST_S: Final = 86_400
+"""No compilation takes so long."""
 
 _SETUP: Final = """
 import json, sys
@@ -43,11 +48,19 @@ def build() -> Path:
     _require_tools()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="compiling-", dir=target.parent) as name:
+        _drop_abandoned(target.parent)
+        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as name:
             _build_in(Path(name), target)
     except OSError as error:
         raise UnavailableError(f"{target.parent}: {error.strerror}", "set XDG_CACHE_HOME to another folder") from error
     return target
+
+
+def _drop_abandoned(cache: Path) -> None:
+    """Remove what compilations that were killed have left behind."""
+    for scratch in cache.glob(f"{_SCRATCH}*"):
+        if time.time() - scratch.stat().st_mtime > _LONGEST_S:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _build_in(scratch: Path, target: Path) -> None:
