@@ -34,9 +34,10 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 FUTURES = 12
-MOST_STEPS, MOST_STEPS_OF_PART = 40_000, 16_000
-"""Looks at a job, ends and submissions, in all futures of a play together; and where a part of the pool stands for all,
-which is asked about so many more jobs. Waits of a day on a small pool take more than the latter to come to an end."""
+MOST_STEPS, FEWEST_STEPS = 40_000, 16_000
+"""Looks at a job, ends and submissions, in all futures of a play together. Waits of a day on a small pool take more
+than the latter, which holds where a part of the pool stands for all, as so many more jobs are asked about there, and
+where queues have guarantees: the longer such a future is played, the farther it is from what happens."""
 
 EARLY, LATE = 0.1, 0.9
 """The parts of the futures before and behind the ends of the interval."""
@@ -143,6 +144,7 @@ class _PoolFutures:
         self._of_starts: list[list[float]] = of_starts.tolist()
         self._streams = [_Stream(self.newcomers, number) for number in range(FUTURES)]
         self._plays: dict[tuple[int, bool], _Play] = {}
+        self._most_steps = FEWEST_STEPS if modeller.every > 1 or state.queues.has_guarantees else MOST_STEPS
 
     def _ends(self, normals: FloatArray, stretch: float) -> list[float]:
         """When those that run end in a future."""
@@ -190,7 +192,7 @@ class _PoolFutures:
         # Behind a strict order nobody matters who comes later and cannot go before the last of them.
         matter = not model.strict or self.newcomers.may_overtake(model.waiting[-1])
         sequences = [entry[1] for entry in model.waiting] if until is None else [until]
-        most_steps = (MOST_STEPS if self._modeller.every == 1 else MOST_STEPS_OF_PART) // FUTURES
+        most_steps = self._most_steps // FUTURES
         starts: dict[int, list[float]] = {sequence: [] for sequence in sequences}
         started: set[int] | None = None
         found: list[Future] = []
