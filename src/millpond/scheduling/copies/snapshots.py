@@ -30,8 +30,8 @@ from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.cells.book import class_in_cells, stake_of
 from millpond.scheduling.tenancy.cells.domains import CellUse
+from millpond.scheduling.tenancy.cells.stakes import class_in_cells, stake_of
 
 FORMAT = 3
 

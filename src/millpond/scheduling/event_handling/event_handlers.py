@@ -26,6 +26,7 @@ from millpond.scheduling.records import BY_REQUEST, JobRecord, refuse_kept
 from millpond.scheduling.reserving import upkeep
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension import suspension
+from millpond.scheduling.tenancy.cells.cell_room import require_room
 
 
 class EventHandlers:
@@ -96,7 +97,7 @@ class EventHandlers:
             self._require_unused(queue.parent, "a queue with others below it takes none")
         known = queues.queues()
         after = [queue if each.name == queue.name else each for each in known]
-        self.state.cluster.cells.require_room(known, after if queue.name in queues.by_name else [*known, queue])
+        require_room(self.state.cluster, known, after if queue.name in queues.by_name else [*known, queue])
         before = queues.by_name[queue.name].queue.ordering if queue.name in queues.by_name else ""
         self.state.set_queues([queue])
         if queue.ordering != before:

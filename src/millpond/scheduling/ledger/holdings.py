@@ -9,7 +9,7 @@ from millpond.model.resources import Amount, TaskRequest
 from millpond.scheduling.placement.shapes import Shape
 
 if TYPE_CHECKING:
-    from millpond.scheduling.tenancy.cells.book import Stake
+    from millpond.scheduling.tenancy.cells.stakes import Stake
 
 
 class HoldState(IntEnum):

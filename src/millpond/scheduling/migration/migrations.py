@@ -36,7 +36,7 @@ from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, Migrat
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_swap, give_back, given_up, goes_on
 from millpond.scheduling.tenancy.card_models import on_models
-from millpond.scheduling.tenancy.cells.book import stake_of
+from millpond.scheduling.tenancy.cells.stakes import stake_of
 
 
 class Migrations:

@@ -12,6 +12,8 @@ from millpond.model.tenants import ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.cells.cell_room import require_room
+from millpond.scheduling.tenancy.cells.cell_usage import usage_of
 from millpond.scheduling.tenancy.queue_shares import QueueShare, queue_shares
 from millpond.scheduling.tenancy.queues import QueueTree
 
@@ -118,7 +120,7 @@ def queue_detail(state: State, name: str) -> QueueDetail:
     by_cards = sorted(users.items(), key=lambda each: (-each[1].held.gpu_milli, -each[1].asked_milli, each[0]))
     found = ("", 0) if largest is None else (largest.id, largest.demand.amount.gpu_milli)
     below = [queue for queue in tree.by_name if tree.is_below(queue, name)]
-    cells = tuple(state.cluster.cells.usage(below))
+    cells = tuple(usage_of(state.cluster.cells, below))
     return QueueDetail(tuple(by_cards), _borrowers(state, name), *found, cells)
 
 
@@ -148,7 +150,7 @@ def _changed_tree(state: State, changed: Sequence[Queue]) -> QueueTree:
     tree = QueueTree(Journal())
     tree.copy_from(state.queues)
     tree.set_queues(changed)
-    state.cluster.cells.require_room(state.queues.queues(), tree.queues())
+    require_room(state.cluster, state.queues.queues(), tree.queues())
     return tree
 
 

@@ -11,43 +11,29 @@ again if the other goes away before it has them (``regain``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.model.cells import CellCount, CellUsage
+from millpond.model.cells import CellCount
 from millpond.model.devices import DeviceHealth
-from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.nodes import Node
-from millpond.model.tenants import Queue, pinned_twice
 from millpond.scheduling.elastic.gang_sizes import is_enough
-from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding, HoldState
+from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellRequest
 from millpond.scheduling.tenancy.cells.chains import Chain, lower_first
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
+from millpond.scheduling.tenancy.cells.rights import Place, RightSearch
+from millpond.scheduling.tenancy.cells.stakes import ON_CARDS, STAYS, Stake, class_in_cells, holdings_on_cards, stake_of
 
 if TYPE_CHECKING:
     from millpond.scheduling.ledger.cluster import Cluster
     from millpond.scheduling.records import JobRecord
     from millpond.scheduling.tenancy.queues import QueueTree
-
-
-@dataclass(frozen=True, slots=True)
-class Stake:
-    """How a holding stands to cells.
-
-    Attributes:
-        use: by which right it is on its cards, if that still holds; None for a visitor.
-        stays: it cannot be asked to leave, and so is no visitor, whatever its right.
-    """
-
-    owner: str
-    use: CellUse | None
-    stays: bool
 
 
 class CellBook:
@@ -84,44 +70,6 @@ class CellBook:
         """Machines or guarantees are others now."""
         self.stale = True
 
-    def require_room(self, before: Sequence[Queue], after: Sequence[Queue]) -> None:
-        """Refuse queues whose cells together are more than the machines that are there have, or pinned twice.
-
-        Before any has joined, and for what had no place before either, nothing is refused for want of hardware.
-
-        Args:
-            before: those of now, each after its parent.
-            after: the same as they are to be.
-
-        Raises:
-            InvalidInputError: what is too much at which level.
-        """
-        owed = [(queue.name, queue.cells, queue.pinned) for queue in after if queue.cells or queue.pinned]
-        if owed == [(queue.name, queue.cells, queue.pinned) for queue in before if queue.cells or queue.pinned]:
-            return
-        for message, remedy in pinned_twice(after).values():
-            raise InvalidInputError(message, remedy)
-        nodes = [node for node in self._cluster.nodes if node is not None and node.devices]
-        if not nodes:
-            return
-        kinds = kinds_of(nodes, [CellCount("node", 1), *(cell for each in (*before, *after) for cell in each.cells)])
-        known = {level for kind in kinds.values() for level in kind.level_of}
-        lacked = Assignment(kinds, before).missing
-        for name, cells in Assignment(kinds, after).missing.items():
-            for cell in cells:
-                had = sum(each.count for each in lacked.get(name, ()) if each.level == cell.level)
-                if cell.count <= had:
-                    continue
-                if cell.level not in known:
-                    there = ", ".join(dict.fromkeys(level for kind in kinds.values() for level in kind.spec.levels))
-                    raise InvalidInputError(
-                        f"queue {name!r} is owed {cell.level!r}, and no machine has such cells", f"there are {there}"
-                    )
-                raise InvalidInputError(
-                    f"{cell.count} x {cell.level} of queue {name!r} have no place beside all other cells",
-                    "ask for fewer or smaller cells, or add machines",
-                )
-
     def renew(self, queues: QueueTree, running: Iterable[JobRecord], *, finds_rights: bool = True) -> None:
         """Follow what has changed. Holdings keep their rights as far as these still hold.
 
@@ -135,7 +83,7 @@ class CellBook:
         had_any, self.allocator, self.missing = self.allocator is not None, None, {}
         if not cells and not any(queue.pinned for queue in tree):
             for record in running if had_any else ():
-                for holding in _holdings(record):
+                for holding in holdings_on_cards(record):
                     holding.is_in_cell = False
             return
         nodes = [node for node in self._cluster.nodes if node is not None]
@@ -159,14 +107,14 @@ class CellBook:
         self._enter_all(list(running), finds_rights=finds_rights)
 
     def _enter_all(self, running: list[JobRecord], *, finds_rights: bool) -> None:
-        held = [(record, holding, holding.is_in_cell) for record in running for holding in _holdings(record)]
+        held = [(record, holding, holding.is_in_cell) for record in running for holding in holdings_on_cards(record)]
         for record, holding, was_in_cell in sorted(held, key=lambda each: not each[2]):
             holding.is_in_cell = False
             if holding.stake is None:
                 holding.stake = stake_of(record, None)
             self._enter(holding, by_right=was_in_cell)
         for record in running if finds_rights else ():
-            holdings = _holdings(record)
+            holdings = holdings_on_cards(record)
             if not all(holding.is_in_cell for holding in holdings):
                 self._regain_all(record, holdings)
 
@@ -210,7 +158,7 @@ class CellBook:
         """The ledger counts a holding otherwise."""
         if self.allocator is None or self.stale:
             return
-        was, is_on = before in _ON_CARDS, after in _ON_CARDS
+        was, is_on = before in ON_CARDS, after in ON_CARDS
         if was and not is_on:
             self._leave(holding)
         elif is_on and not was:
@@ -231,7 +179,7 @@ class CellBook:
         if all(holding.is_in_cell for holding in holdings):
             return True
         for holding in holdings:
-            if holding.hold in _ON_CARDS:
+            if holding.hold in ON_CARDS:
                 self._leave(holding)
         uses, demoted = self._rights(record, holdings)
         cards = [
@@ -241,7 +189,7 @@ class CellBook:
         ]  # fmt: skip
         is_sound = not cards or self._allocator.may_take(cards)
         for holding in holdings:
-            if holding.hold in _ON_CARDS:
+            if holding.hold in ON_CARDS:
                 self._enter(holding)
         if not is_sound:
             return False
@@ -257,7 +205,7 @@ class CellBook:
     def forget(self, record: JobRecord, holdings: Iterable[Holding]) -> None:
         """The right of work that is off its cards is sought anew when it comes back; a trial undoes it."""
         for holding in holdings:
-            if holding.stake is not None and holding.stake.use is not None and holding.hold not in _ON_CARDS:
+            if holding.stake is not None and holding.stake.use is not None and holding.hold not in ON_CARDS:
                 self._cluster.journal.record(self._put, holding, holding.stake)
                 self._put(holding, stake_of(record, None))
 
@@ -265,7 +213,7 @@ class CellBook:
         """Work loses its cells for a job; a trial undoes it."""
         self._cluster.journal.record(self._note_demoted, record.id, self.demoted.get(record.id, ""))
         self._note_demoted(record.id, for_job)
-        for holding in _holdings(record):
+        for holding in holdings_on_cards(record):
             if holding.stake is not None and holding.stake.use is not None:
                 self._cluster.journal.record(self._put, holding, holding.stake)
                 self._put(holding, stake_of(record, None))
@@ -280,14 +228,14 @@ class CellBook:
         """Work has its cells again that it lost for a job which has gone, if they are still there."""
         for job, for_job in list(self.demoted.items()):
             record, other = jobs.get(job), jobs.get(for_job)
-            if record is None or not _holdings(record):
+            if record is None or not holdings_on_cards(record):
                 del self.demoted[job]
-            elif other is None or not (other.line or _holdings(other)):
+            elif other is None or not (other.line or holdings_on_cards(other)):
                 del self.demoted[job]
-                self.settle(record, _holdings(record), jobs)
+                self.settle(record, holdings_on_cards(record), jobs)
 
     def _put(self, holding: Holding, stake: Stake | None) -> None:
-        is_on = holding.hold in _ON_CARDS
+        is_on = holding.hold in ON_CARDS
         if is_on:
             self._leave(holding)
         holding.stake = stake
@@ -373,116 +321,21 @@ class CellBook:
         """What a queue is owed of each chain, pinned machines first."""
         return [] if self.allocator is None or self.stale else self.allocator.domains_of(queue, None)
 
-    def usage(self, queues: Sequence[str]) -> list[CellUsage]:
-        """What became of the cells of these queues, the largest first, pinned ones last."""
-        found: dict[tuple[bool, str], tuple[int, ...]] = {}
-        domains = [domain for queue in queues for domain in self.domains_of(queue)]
-        counts = [
-            ((domain.pinned is not None, domain.chain.spec.levels[level]), self._counts(domain, level))
-            for domain in sorted(domains, key=lambda each: -each.chain.size[-1])
-            for level in range(domain.chain.top, -1, -1)
-        ]
-        missing = (cell for queue in queues for cell in self.missing.get(queue, ()))
-        counts += [((False, cell.level), (cell.count, 0, 0, 0, cell.count)) for cell in missing]
-        for key, numbers in counts:
-            if numbers[0]:
-                before = found.get(key, (0,) * len(numbers))
-                found[key] = tuple(a + b for a, b in zip(before, numbers, strict=True))
-        return [
-            CellUsage(level, pinned, *numbers)
-            for (pinned, level), numbers in sorted(found.items(), key=lambda each: each[0][0])
-        ]
-
-    def _counts(self, domain: Domain, level: int) -> tuple[int, int, int, int, int]:
-        """Of the cells of a level: how many are owed, in use, free, lent and without hardware."""
-        chain = domain.chain
-        if domain.pinned is not None:
-            if domain.pinned[0] != level:
-                return 0, 0, 0, 0, 0
-            cell = domain.pinned[1]
-            if domain.users[domain.pinned]:
-                return 1, 1, 0, 0, 0
-            if chain.gone[level][cell]:
-                return 1, 0, 0, 0, 1
-            return (1, 0, 0, 1, 0) if chain.visitors[level][cell] else (1, 0, 1, 0, 0)
-        unbound = domain.unbound[level]
-        bad = min(self._allocator.doomed(domain, level), unbound) if unbound else 0
-        free = min(domain.quiet(level), unbound - bad) if unbound else 0
-        return domain.cells[level], domain.cells[level] - unbound, free, unbound - bad - free, bad
+    def doomed(self, domain: Domain, level: int) -> int:
+        """How many cells of a level that are owed have no hardware."""
+        return self._allocator.doomed(domain, level)
 
     def _rights(self, record: JobRecord, holdings: Sequence[Holding]) -> tuple[list[CellUse], list[str]]:
         """The rights of holdings that are not entered, one for each or none at all, and who loses cells for them."""
-        places: list[tuple[str, list[int]]] = []
+        places: list[Place] = []
         for holding in holdings:
             cards = self.cards_of(holding)
             ((chain, leaves),) = cards.items() if len(cards) == 1 else (("", []),)
             if not holding.shape.whole_cards or len(leaves) != len(holding.devices) or not leaves:
                 return [], []
             places.append((chain, leaves))
-        if not self.clusters_of(record.queue):
-            return [], []
-        uses = self._hold_all(record, places)
-        gone: list[tuple[str, Mapping[tuple[str, int], CellUse]]] = []
-        for use in () if uses else self._lower(record, {chain for chain, _ in places}):
-            gone.append((use.owner, self._allocator.demote(use.owner)))
-            uses = self._hold_all(record, places)
-            if uses:
-                break
-        back = [(owner, had) for owner, had in reversed(gone) if not self._allocator.promote(owner, had)]
-        for (chain, leaves), use in zip(places, uses, strict=False):
-            self._allocator.release(chain, leaves, use.owner)
-        for owner, had in reversed(back):
-            if not self._allocator.promote(owner, had):
-                raise InconsistentStateError(f"the cells of {owner} are not as they were")
-        return uses, [owner for owner, _ in back] if uses else []
-
-    def _lower(self, record: JobRecord, chains: Collection[str]) -> list[CellUse]:
-        """Who may lose cells of these chains to a job: a use of each, the lowest class first."""
-        return [
-            use
-            for cluster in self.clusters_of(record.queue)
-            for domain in self._allocator.domains_of(cluster, None)
-            if domain.chain.spec.name in chains
-            for use in self._allocator.lower(domain, record.job.priority)
-        ]
-
-    def _hold_all(self, record: JobRecord, places: Sequence[tuple[str, list[int]]]) -> list[CellUse]:
-        """Enter all of these places by right; none of them, and an empty list, if one has no right."""
-        uses: list[CellUse] = []
-        for chain, leaves in places:
-            use = self._right(record, chain, leaves)
-            if use is None or not self._allocator.hold(chain, leaves, use):
-                for (taken, held), earlier in zip(places, uses, strict=False):
-                    self._allocator.release(taken, held, earlier.owner)
-                return []
-            uses.append(use)
-        return uses
-
-    def _right(self, record: JobRecord, chain: str, leaves: Sequence[int]) -> CellUse | None:
-        for cluster in self.clusters_of(record.queue):
-            for domain in self._allocator.domains_of(cluster, None):
-                if domain.chain.spec.name == chain:
-                    level = self._level_in(domain, leaves)
-                    if level is not None:
-                        name = domain.chain.spec.levels[level]
-                        return CellUse(record.id, cluster, name, domain.pin, class_in_cells(record))
-        return None
-
-    def _level_in(self, domain: Domain, leaves: Sequence[int]) -> int | None:
-        """The level of the cell of a domain in which these cards are, or could be, used."""
-        chain = domain.chain
-        bound = chain.bound_cell(leaves[0])
-        if bound is not None:
-            is_ours = chain.bound[bound] is domain and chain.number(bound[0], leaves[-1]) == bound[1]
-            return bound[0] if is_ours and all(map(domain.is_free, leaves)) else None
-        for level in lower_first(domain.unbound) if domain.pinned is None else ():
-            number = chain.number(level, leaves[0])
-            is_in_one = number == chain.number(level, leaves[-1]) and chain.is_clean(level, number)
-            if not is_in_one or domain.unbound[level] <= self._allocator.doomed(domain, level):
-                continue
-            if chain.clean[level] >> number & 1 or self._allocator.leaves_enough(chain, level, number):
-                return level
-        return None
+        owners = self.clusters_of(record.queue)
+        return RightSearch(self._allocator, owners).find(record, places) if owners else ([], [])
 
     def has_visitors(self, holding: Holding) -> bool:
         """Whether work that may be asked to leave is on cards of a holding that is not taken."""
@@ -587,17 +440,6 @@ class CellBook:
         return self.allocator is not None and bool(self.allocator.uses_of(record.id))
 
 
-_ON_CARDS = (RUNNING, FROZEN)
-
-STAYS = 1_000_000
-"""The class of what loses its cells to nobody: above all classes of priority."""
-
-
-def class_in_cells(record: JobRecord) -> int:
-    """The class that decides whether others of the same queue may have the cells of a job."""
-    return int(record.job.priority) if record.job.preemptible else STAYS
-
-
 def _as_bits(flags: NDArray[np.uint8]) -> int:
     return int.from_bytes(np.packbits(flags != 0, bitorder="little").tobytes(), "little")
 
@@ -605,13 +447,3 @@ def _as_bits(flags: NDArray[np.uint8]) -> int:
 def _as_flags(bits: int, count: int) -> NDArray[np.bool_]:
     packed = np.frombuffer(bits.to_bytes(-(-count // 8), "little"), dtype=np.uint8)
     return np.unpackbits(packed, count=count, bitorder="little").astype(np.bool_)
-
-
-def stake_of(record: JobRecord, use: CellUse | None) -> Stake:
-    """How a holding of a job stands to cells, with a right or without."""
-    return Stake(record.id, use, not record.job.preemptible)
-
-
-def _holdings(record: JobRecord) -> list[Holding]:
-    found = [task.holding for task in record.tasks] + [task.vacating for task in record.tasks]
-    return [holding for holding in found if holding is not None and holding.hold in _ON_CARDS]

@@ -1,0 +1,95 @@
+"""By which right work is on its cards: which cells of which queue they are, and who would lose cells for that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from millpond.model.errors import InconsistentStateError
+from millpond.scheduling.tenancy.cells.allocator import CellAllocator
+from millpond.scheduling.tenancy.cells.chains import lower_first
+from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
+from millpond.scheduling.tenancy.cells.stakes import class_in_cells
+
+if TYPE_CHECKING:
+    from millpond.scheduling.records import JobRecord
+
+Place: TypeAlias = tuple[str, list[int]]
+"""A chain, and cards of it."""
+
+
+class RightSearch:
+    """Looks for rights, and leaves the allocator as it was.
+
+    Args:
+        owners: the queues whose cells may be used, the nearest first.
+    """
+
+    def __init__(self, allocator: CellAllocator, owners: Sequence[str]) -> None:
+        self._allocator = allocator
+        self._owners = owners
+
+    def find(self, record: JobRecord, places: Sequence[Place]) -> tuple[list[CellUse], list[str]]:
+        """The rights of places that are not entered, one for each or none at all, and who loses cells for them."""
+        uses = self._hold_all(record, places)
+        gone: list[tuple[str, Mapping[tuple[str, int], CellUse]]] = []
+        for use in () if uses else self._lower(record, {chain for chain, _ in places}):
+            gone.append((use.owner, self._allocator.demote(use.owner)))
+            uses = self._hold_all(record, places)
+            if uses:
+                break
+        back = [(owner, had) for owner, had in reversed(gone) if not self._allocator.promote(owner, had)]
+        for (chain, leaves), use in zip(places, uses, strict=False):
+            self._allocator.release(chain, leaves, use.owner)
+        for owner, had in reversed(back):
+            if not self._allocator.promote(owner, had):
+                raise InconsistentStateError(f"the cells of {owner} are not as they were")
+        return uses, [owner for owner, _ in back] if uses else []
+
+    def _lower(self, record: JobRecord, chains: Collection[str]) -> list[CellUse]:
+        """Who may lose cells of these chains to a job: a use of each, the lowest class first."""
+        return [
+            use
+            for cluster in self._owners
+            for domain in self._allocator.domains_of(cluster, None)
+            if domain.chain.spec.name in chains
+            for use in self._allocator.lower(domain, record.job.priority)
+        ]
+
+    def _hold_all(self, record: JobRecord, places: Sequence[Place]) -> list[CellUse]:
+        """Enter all of these places by right; none of them, and an empty list, if one has no right."""
+        uses: list[CellUse] = []
+        for chain, leaves in places:
+            use = self._right(record, chain, leaves)
+            if use is None or not self._allocator.hold(chain, leaves, use):
+                for (taken, held), earlier in zip(places, uses, strict=False):
+                    self._allocator.release(taken, held, earlier.owner)
+                return []
+            uses.append(use)
+        return uses
+
+    def _right(self, record: JobRecord, chain: str, leaves: Sequence[int]) -> CellUse | None:
+        for cluster in self._owners:
+            for domain in self._allocator.domains_of(cluster, None):
+                if domain.chain.spec.name == chain:
+                    level = self._level_in(domain, leaves)
+                    if level is not None:
+                        name = domain.chain.spec.levels[level]
+                        return CellUse(record.id, cluster, name, domain.pin, class_in_cells(record))
+        return None
+
+    def _level_in(self, domain: Domain, leaves: Sequence[int]) -> int | None:
+        """The level of the cell of a domain in which these cards are, or could be, used."""
+        chain = domain.chain
+        bound = chain.bound_cell(leaves[0])
+        if bound is not None:
+            is_ours = chain.bound[bound] is domain and chain.number(bound[0], leaves[-1]) == bound[1]
+            return bound[0] if is_ours and all(map(domain.is_free, leaves)) else None
+        for level in lower_first(domain.unbound) if domain.pinned is None else ():
+            number = chain.number(level, leaves[0])
+            is_in_one = number == chain.number(level, leaves[-1]) and chain.is_clean(level, number)
+            if not is_in_one or domain.unbound[level] <= self._allocator.doomed(domain, level):
+                continue
+            if chain.clean[level] >> number & 1 or self._allocator.leaves_enough(chain, level, number):
+                return level
+        return None

@@ -1,0 +1,48 @@
+"""How work on cards stands to the cells of the topology: by a right of its queue, or as a visitor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding
+from millpond.scheduling.tenancy.cells.domains import CellUse
+
+if TYPE_CHECKING:
+    from millpond.scheduling.records import JobRecord
+
+ON_CARDS = (RUNNING, FROZEN)
+"""States in which a holding is on its cards."""
+
+STAYS = 1_000_000
+"""The class of what loses its cells to nobody: above all classes of priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """How a holding stands to cells.
+
+    Attributes:
+        use: by which right it is on its cards, if that still holds; None for a visitor.
+        stays: it cannot be asked to leave, and so is no visitor, whatever its right.
+    """
+
+    owner: str
+    use: CellUse | None
+    stays: bool
+
+
+def class_in_cells(record: JobRecord) -> int:
+    """The class that decides whether others of the same queue may have the cells of a job."""
+    return int(record.job.priority) if record.job.preemptible else STAYS
+
+
+def stake_of(record: JobRecord, use: CellUse | None) -> Stake:
+    """How a holding of a job stands to cells, with a right or without."""
+    return Stake(record.id, use, not record.job.preemptible)
+
+
+def holdings_on_cards(record: JobRecord) -> list[Holding]:
+    """What a job has on cards, and what it is leaving."""
+    found = [task.holding for task in record.tasks] + [task.vacating for task in record.tasks]
+    return [holding for holding in found if holding is not None and holding.hold in ON_CARDS]
