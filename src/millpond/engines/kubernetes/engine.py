@@ -170,10 +170,10 @@ class KubernetesEngine:
         """Remarks for the user on where jobs run."""
         nodes = self.inventory().nodes
         cards = sum(len(node.devices) for node in nodes)
-        found = f"{cards} cards on {len(nodes)} nodes of the Kubernetes cluster at {self.address}"
+        found = f"Kubernetes cluster at {self.address}: {len(nodes)} of its nodes with {cards} cards"
         if nodes:
             return (f"{found}, pods in namespace {self.namespace}",)
-        return (f"{found}: label those that are Millpond's: kubectl label node NAME {POOL_LABEL}=default",)
+        return (f"{found}; label those that are Millpond's: kubectl label node NAME {POOL_LABEL}=default",)
 
     def close(self) -> None:
         """End the engine's thread. The pods go on."""

@@ -266,7 +266,7 @@ def _environment(
 def _resources(needs: RoleNeeds, devices: tuple[str, ...], resources: Mapping[str, str]) -> ResourceRequirements:
     unknown = [device for device in devices if device not in resources]
     if unknown:
-        raise InvalidInputError(f"no pod can ask for the device {unknown[0]}", "see `pond devices`")
+        raise InvalidInputError(f"no pod can ask for the device {unknown[0]}", "see `pond top`")
     cards = {name: str(count) for name, count in Counter(resources[device] for device in devices).items()}
     memory = {"memory": f"{needs.memory_mib}Mi"} if needs.memory_mib else {}
     requests = {"cpu": f"{needs.cpu_milli}m", **memory, **cards}
