@@ -168,7 +168,7 @@ class Supposition:
         placer.place = place_others  # type: ignore[assignment, method-assign]
         for name in ("by_guarantee", "by_priority", "by_ordering"):
             setattr(planner, name, lambda *_: None)
-        self.core._walk._reserve = lambda record: None  # type: ignore[method-assign]
+        self.core._walk._reserve = lambda *_: None  # type: ignore[method-assign]
         return self
 
     def starts(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -67,10 +69,8 @@ def http_client(config: SingleConfig) -> httpx2.AsyncClient:
     """
     from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 
-    try:
+    with _useful_credentials():
         return AsyncClient(config, ConnectionParams())
-    except (OSError, ValueError) as error:
-        raise _useless(error) from error
 
 
 def sync_client(config: SingleConfig) -> httpx2.Client:
@@ -81,11 +81,15 @@ def sync_client(config: SingleConfig) -> httpx2.Client:
     """
     from lightkube.config.client_adapter import Client, ConnectionParams
 
-    try:
+    with _useful_credentials():
         return Client(config, ConnectionParams())
+
+
+@contextmanager
+def _useful_credentials() -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:
-        raise _useless(error) from error
-
-
-def _useless(error: Exception) -> UnavailableError:
-    return UnavailableError(f"the credentials of the cluster cannot be used: {error}", "see the kubeconfig")
+        raise UnavailableError(
+            f"the credentials of the cluster cannot be used: {error}", "see the kubeconfig"
+        ) from error
