@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
 from standin_cluster import StandinCluster
 
 pytestmark = pytest.mark.end_to_end
+VOLUMES = "{words: {claim: words, path: /datasets/words, read_only: true}, scratch: {host_path: /mnt/scratch}}"
 
 
 @pytest.fixture
@@ -29,7 +30,9 @@ def cluster() -> Iterator[StandinCluster]:
 def pond(cluster: StandinCluster, tmp_path: Path) -> Iterator[Pond]:
     config = tmp_path / "pond.yaml"
     kubeconfig = cluster.kubeconfig(tmp_path)
-    config.write_text(f"kubernetes: {{kubeconfig: {kubeconfig}, image: 'registry.example/train:1'}}\n")
+    config.write_text(
+        f"kubernetes: {{kubeconfig: {kubeconfig}, image: 'registry.example/train:1', volumes: {VOLUMES}}}\n"
+    )
     pond = Pond(tmp_path / "state")
     done = pond("up", "--detach", "--config", str(config))
     assert done.returncode == 0, done.stderr
@@ -72,6 +75,40 @@ def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond) -> None:
     session = pond("dev")
     assert session.returncode == 2
     assert "interactive sessions" in session.stderr
+
+
+def test_folders_of_volumes_lie_in_pods_where_job_files_name_them(pond: Pond, cluster: StandinCluster) -> None:
+    job_file = pond.state_dir.parent / "job.yaml"
+    job_file.write_text(
+        "command: train\nworkdir: /mnt/scratch/ada\noutput: /mnt/scratch/run1\n"
+        "data: {a: /datasets/words/a, all: /datasets/words}\n"
+    )
+    done = pond("submit", str(job_file))
+    assert done.returncode == 0, done.stderr
+    until(lambda: cluster.names("pods"))
+    spec = (cluster.get("pods", cluster.names("pods")[0]) or {})["spec"]
+    assert spec["volumes"] == [
+        {"name": "volume-scratch", "hostPath": {"path": "/mnt/scratch", "type": "Directory"}},
+        {"name": "volume-words", "persistentVolumeClaim": {"claimName": "words", "readOnly": True}},
+    ]
+    (container,) = spec["containers"]
+    assert container["volumeMounts"] == [
+        {"name": "volume-words", "mountPath": "/datasets/words", "readOnly": True},
+        {"name": "volume-words", "mountPath": "/datasets/words/a", "readOnly": True, "subPath": "a"},
+        {"name": "volume-scratch", "mountPath": "/mnt/scratch/ada", "subPath": "ada"},
+        {"name": "volume-scratch", "mountPath": "/mnt/scratch/run1", "subPath": "run1"},
+    ]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    assert container["workingDir"] == "/mnt/scratch/ada"
+    assert variables["MILLPOND_DATA_A"] == "/datasets/words/a"
+    assert variables["MILLPOND_OUTPUT"] == "/mnt/scratch/run1"
+
+
+def test_a_folder_in_no_volume_is_refused_at_submission(pond: Pond) -> None:
+    refused = pond("run", "--detach", "--data", "x=/etc", "--", "true")
+    assert refused.returncode == 2
+    assert "/etc lies in no volume" in refused.stderr
+    assert "/datasets/words, /mnt/scratch" in refused.stderr
 
 
 def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: StandinCluster, tmp_path: Path) -> None:

@@ -215,7 +215,14 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "image": _kubernetes("image: 'python:3.12'"),
         "service_account": _kubernetes("service_account: jobs"),
         "pull_secrets": _kubernetes("pull_secrets: [registry]"),
+        "volumes": _kubernetes("volumes: {imagenet: {claim: imagenet, path: /datasets/imagenet, read_only: true}}"),
         "node_timeout": _kubernetes("node_timeout: 2m"),
+    },
+    "VolumeFile": {
+        "path": _kubernetes("volumes: {fast: {host_path: /mnt/nvme0, path: /scratch}}"),
+        "claim": _kubernetes("volumes: {results: {claim: results-s3, path: /results}}"),
+        "host_path": _kubernetes("volumes: {scratch: {host_path: /scratch}}"),
+        "read_only": _kubernetes("volumes: {words: {claim: words, path: /datasets/words, read_only: true}}"),
     },
     "ClusterFile": {
         "kubernetes": "kubernetes: {namespace: millpond}",

@@ -28,6 +28,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, Secret, Service
 
 from millpond.engines.kubernetes.cluster_nodes import TOLERATED
+from millpond.engines.kubernetes.pod_volumes import PodMount, volume_mounts_of, volumes_of
 from millpond.model.decisions import Placement, Start
 from millpond.model.errors import InvalidInputError
 from millpond.node.task.launch import Command
@@ -103,6 +104,8 @@ class PodLaunch:
         secrets: variables whose values are kept out of the pods' own text.
         notice_signal: what asks its programs to end, beside SIGTERM; empty: that alone.
         grace_s: seconds between notice and the end by force, where Kubernetes itself ends a pod.
+        mounts: storage of the cluster, each place once, the outer before the inner.
+        workdir: where its programs start; empty: where the image says.
     """
 
     image: str
@@ -111,6 +114,8 @@ class PodLaunch:
     secrets: Mapping[str, str] = field(default_factory=dict)
     notice_signal: str = ""
     grace_s: float = 30.0
+    mounts: tuple[PodMount, ...] = ()
+    workdir: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +216,14 @@ def _pod(
             for name, value in sorted(_environment(task, placed, launch, rules, world_size).items())
         ],
         envFrom=[EnvFromSource(secretRef=SecretEnvSource(name=run))] if launch.secrets else None,
+        workingDir=launch.workdir or None,
+        volumeMounts=volume_mounts_of(launch.mounts) or None,
         resources=_resources(needs, devices, resources),
         lifecycle=_notice(launch.notice_signal),
     )
     spec = PodSpec(
         containers=[container],
+        volumes=volumes_of(launch.mounts) or None,
         schedulerName=SCHEDULER,
         restartPolicy="Never",
         terminationGracePeriodSeconds=math.ceil(launch.grace_s),

@@ -75,7 +75,7 @@ class Requirements:
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job refers to, checked, and how its file is kept."""
         if self._components.pods is not None:
-            return self._components.pods.admit(file, document, caller)
+            return await self._components.pods.admit(file, document, caller)
         isolation = self._components.isolation
         is_another = isolation.is_another(caller.user)
         identity = await asyncio.to_thread(isolation.identity_of, caller.user) if is_another else None

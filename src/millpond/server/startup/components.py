@@ -40,11 +40,13 @@ from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.options import ServerOptions
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.files.volumes import VolumeRules
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.storage.provisioning.pod_jobs import PodJobs
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.store import Store
+from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.origins import JobOrigins
 
 log = logging.getLogger(__name__)
@@ -158,7 +160,10 @@ def _make_components(
     loop = Loop(JobCache(instruments.started))
     queue_settings = QueueSettings(store.queue_settings, loop, accounts, time.time)
     processor = TurnProcessor(store, core, loop, dependencies)
-    files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
+    in_pods = current.config.kubernetes is not None
+    volumes = VolumeRules(provisioning.rules, lambda: _cluster_settings(current).volumes)
+    rules = volumes if in_pods else provisioning.rules
+    files = FileService(state_dir, store, rules, provisioning.cache.copy_of)
     isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, time.time)
     components = ServerComponents(
         state_dir,
@@ -175,14 +180,13 @@ def _make_components(
         queue_settings,
         forecaster,
         instruments,
-        pods=_pod_jobs(current, provisioning),
+        pods=PodJobs(provisioning.sources, volumes, files, lambda: _cluster_settings(current).image or "")
+        if in_pods
+        else None,
     )
     return components, SchedulerThread(loop, processor), delivery_worker
 
 
-def _pod_jobs(current: Current, provisioning: Provisioning) -> PodJobs | None:
-    def default_image() -> str:
-        settings = current.config.kubernetes
-        return "" if settings is None else settings.image or ""
-
-    return None if current.config.kubernetes is None else PodJobs(provisioning.sources, default_image)
+def _cluster_settings(current: Current) -> KubernetesFile:
+    """What the configuration says of the cluster at this moment."""
+    return current.config.kubernetes or KubernetesFile()

@@ -93,7 +93,7 @@ def make_engine(
         return _make_local_engine(current, host, components, origins, servers), host
     settings = current.config.kubernetes
     assert settings is not None
-    launcher = PodLauncher(components.job_files, components.pods, components.vault)
+    launcher = PodLauncher(components.job_files, components.pods, components.vault, components.files)
     engine = open_engine(settings, host.state_dir, launcher, servers, components.loop.wake)
     return engine, replace(host, machine=Machine((), {}, engine.notes()))
 

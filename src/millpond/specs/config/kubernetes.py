@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import posixpath
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import Duration
 from millpond.specs.job.images import Reference
+from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Strict
 
 _LABEL = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 ObjectName = Annotated[str, Field(max_length=253, pattern=_LABEL)]
+VolumeName = Annotated[str, Field(max_length=50, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+MOST_VOLUMES: Final = 50
+
+
+class VolumeFile(Strict):
+    """Storage of the cluster that jobs may name as their data, their output or their working directory.
+
+    Attributes:
+        path: the folder that it is to jobs: in job files and in pods; left out: ``host_path``.
+        claim: a persistent volume claim of the namespace: network storage, or an object store with a driver.
+        host_path: a folder of each node.
+        read_only: no job may write there.
+    """
+
+    path: HostPath | None = None
+    claim: ObjectName | None = None
+    host_path: HostPath | None = None
+    read_only: bool = False
+
+    @model_validator(mode="after")
+    def _whole(self) -> VolumeFile:
+        if (self.claim is None) == (self.host_path is None):
+            raise BadValueError("a volume is a claim or a host_path", "write one of the two")
+        if self.claim is not None and self.path is None:
+            raise BadValueError(
+                f"the claim {self.claim} has no path", "write the folder that it is to jobs: path: /data"
+            )
+        for name in (self.path, self.host_path):
+            if name is not None and (name != posixpath.normpath(name) or name in ("/", "//")):
+                raise BadValueError(f"{name!r} is not the shortest name of a folder below /", "leave out .. and //")
+        return self
+
+    @property
+    def folder(self) -> str:
+        """The folder that it is to jobs."""
+        return self.path or self.host_path or ""
 
 
 class KubernetesFile(Strict):
@@ -26,6 +65,7 @@ class KubernetesFile(Strict):
         image: of jobs that name none.
         service_account: of all pods; left out: the namespace's default, with no token in the pods.
         pull_secrets: names of secrets of the namespace with logins of registries.
+        volumes: storage that jobs may name by its paths.
         node_timeout: what runs on a node whose kubelet has been silent for so long is lost, and retried elsewhere.
     """
 
@@ -36,4 +76,14 @@ class KubernetesFile(Strict):
     image: Reference | None = None
     service_account: ObjectName | None = None
     pull_secrets: Annotated[list[ObjectName], Field(max_length=20)] = Field(default=[])
+    volumes: Annotated[dict[VolumeName, VolumeFile], Field(max_length=MOST_VOLUMES)] = Field(default={})
     node_timeout: Annotated[Duration, Field(ge=10, le=3_600)] = 60.0
+
+    @model_validator(mode="after")
+    def _distinct(self) -> KubernetesFile:
+        by_folder: dict[str, str] = {}
+        for name, volume in self.volumes.items():
+            other = by_folder.setdefault(volume.folder, name)
+            if other != name:
+                raise BadValueError(f"the volumes {other} and {name} are both {volume.folder}", "give one another path")
+        return self

@@ -15,7 +15,7 @@ from millpond.node.task.workspace import DataMount, Workspace
 from millpond.server.auth.roles import Caller
 from millpond.server.storage.files.blobs import BlobStore
 from millpond.server.storage.files.datasets import Datasets
-from millpond.server.storage.files.mounts import MountRules
+from millpond.server.storage.files.mounts import FolderRules
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.mounts import dataset_ref
 from millpond.specs.job.snapshots import LARGEST_SNAPSHOT_TEXT, FolderSnapshot, read_snapshot
@@ -34,7 +34,7 @@ class FileAdmission:
     """
 
     def __init__(
-        self, state_dir: Path, blobs: BlobStore, datasets: Datasets, rules: MountRules, copy_of: CopyOf
+        self, state_dir: Path, blobs: BlobStore, datasets: Datasets, rules: FolderRules, copy_of: CopyOf
     ) -> None:
         self._state_dir = state_dir
         self._blobs = blobs

@@ -8,9 +8,9 @@ is no job's data, whatever the configuration says.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.tenants import ROOT_QUEUE
@@ -20,6 +20,19 @@ from millpond.specs.config.queues import QueueRules
 from millpond.specs.paths import followed
 
 _Place = TypeVar("_Place")
+
+
+class FolderRules(Protocol):
+    """Says which folders the jobs of a queue may read and write, and where these are."""
+
+    def readable(self, queue: str, path: str, identity: MachineAccount | None = None) -> Path:
+        """Where a ``data`` path leads."""
+
+    def writable(self, queue: str, path: str, identity: MachineAccount | None = None) -> Path:
+        """Where an ``output`` path leads."""
+
+    def is_listed(self, queue: str, path: Path) -> bool:
+        """Whether the configuration names a folder for the output of a queue's jobs that a path lies in."""
 
 
 class MountRules:
@@ -70,22 +83,22 @@ class MountRules:
         found = with_rights_of(identity, lambda: followed(path, f"{field} path"))
         if found.is_relative_to(self._state_dir) or self._state_dir.is_relative_to(found):
             raise InvalidInputError(f"the {field} path {path} holds the server's own state", "name another folder")
-        allowed = self._roots(queue, field)
+        allowed = self.roots(queue, field)
         if allowed is not None and not any(found.is_relative_to(os.path.realpath(root)) for root in allowed):
-            named = ", ".join(map(str, allowed)) or "none"
-            raise InvalidInputError(f"jobs of queue {queue!r} may not {verb} {path}", f"it may {verb} below: {named}")
+            raise refused_folder(queue, path, verb, allowed)
         return found
 
     def is_listed(self, queue: str, path: Path) -> bool:
         """Whether the configuration names a folder for the output of a queue's jobs that a path lies in."""
-        roots = self._roots(queue, "output") or ()
+        roots = self.roots(queue, "output") or ()
         return any(path.is_relative_to(os.path.realpath(root)) for root in roots)
 
     def images(self, queue: str) -> tuple[str, ...] | None:
         """Registries and repositories that the queue's jobs may have images from; None: any."""
         return self._nearest(queue, lambda rule: rule.images)
 
-    def _roots(self, queue: str, field: str) -> tuple[Path, ...] | None:
+    def roots(self, queue: str, field: str) -> tuple[Path, ...] | None:
+        """The folders that the configuration names for ``data`` or ``output`` of a queue's jobs; None: any."""
         return self._nearest(queue, lambda rule: rule.data if field == "data" else rule.output)
 
     def _nearest(self, queue: str, of: Callable[[QueueRules], tuple[_Place, ...] | None]) -> tuple[_Place, ...] | None:
@@ -97,3 +110,9 @@ class MountRules:
                 return places
             above = paths[above].parent
         return None
+
+
+def refused_folder(queue: str, path: str, verb: str, allowed: Sequence[Path]) -> InvalidInputError:
+    """The error for a folder that a queue's jobs may not have."""
+    named = ", ".join(map(str, allowed)) or "none"
+    return InvalidInputError(f"jobs of queue {queue!r} may not {verb} {path}", f"it may {verb} below: {named}")

@@ -17,7 +17,7 @@ from millpond.server.storage.files.admission import CopyOf, FileAdmission, compl
 from millpond.server.storage.files.blobs import BlobStore, Incoming
 from millpond.server.storage.files.collector import Collector
 from millpond.server.storage.files.datasets import Dataset, Datasets
-from millpond.server.storage.files.mounts import MountRules
+from millpond.server.storage.files.mounts import FolderRules
 from millpond.server.storage.files.outputs import OpenedFile, list_output, open_output, open_result, read_metrics
 from millpond.server.storage.files.partials import KEPT_S, Partials
 from millpond.server.store.store import Store
@@ -57,7 +57,7 @@ class FileService:
         copy_of: as in ``FileAdmission``.
     """
 
-    def __init__(self, state_dir: Path, store: Store, rules: MountRules, copy_of: CopyOf) -> None:
+    def __init__(self, state_dir: Path, store: Store, rules: FolderRules, copy_of: CopyOf) -> None:
         self._state_dir = state_dir = state_dir.resolve()
         self._store = store
         self._blobs = BlobStore(state_dir)

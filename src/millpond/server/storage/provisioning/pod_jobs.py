@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError
 from millpond.server.auth.roles import Caller
+from millpond.server.storage.files.service import FileService
+from millpond.server.storage.files.volumes import VolumePlace, VolumeRules
 from millpond.server.storage.provisioning.admission import Settled
 from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.specs.job.job_file import JobFile, RoleFile
+from millpond.specs.job.mounts import dataset_ref
 
 ONE_MACHINE: Final = "run it on a server of one machine, or leave that out"
 
@@ -21,24 +25,44 @@ class PodJobs:
 
     Attributes:
         sources: knows which images a queue and a pool may have.
+        volumes: knows which folders of the cluster they may have.
+        files: checks what they refer to.
         default_image: of jobs that name none; empty: there is none.
     """
 
     sources: ImageSources
+    volumes: VolumeRules
+    files: FileService
     default_image: Callable[[], str]
 
-    def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
+    async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """A job as it is stored.
 
         Raises:
-            InvalidInputError: it asks for what pods are not given, or for an image that it may not have.
+            InvalidInputError: it asks for what pods are not given, for an image that it may not have, for a folder in
+                no volume, or for a file that was not sent.
         """
         missing = _not_in_pods(file)
         if missing:
             raise InvalidInputError(f"jobs on Kubernetes have no {missing} yet", ONE_MACHINE)
         self.image_of(file, by_admin=caller.admin)
-        warning = "its working directory is the image's own: no folder of this machine is in a pod"
-        return Settled(document, (warning,) if file.workdir else ())
+        document = await self.files.admit(file, document, caller, None)
+        return Settled(document, _warnings(file, self.working_folder(file)))
+
+    def working_folder(self, file: JobFile) -> tuple[VolumePlace, bool] | None:
+        """The volume that a job which runs in place finds its folder in, and whether it may write there; None: it is
+        in none that its queue's jobs may have, and the programs start where the image says.
+        """
+        place = None if file.ship or file.workdir is None else self.volumes.place(file.workdir)
+        if file.workdir is None or place is None:
+            return None
+        with suppress(InvalidInputError):
+            self.volumes.writable(file.queue, file.workdir)
+            return place, True
+        with suppress(InvalidInputError):
+            self.volumes.readable(file.queue, file.workdir)
+            return place, False
+        return None
 
     def image_of(self, file: JobFile, *, by_admin: bool = False) -> str:
         """The reference of the image that its pods run.
@@ -60,6 +84,12 @@ class PodJobs:
         return self.sources.check_reference(file.queue, name, file.pool, by_admin=by_admin)
 
 
+def _warnings(file: JobFile, folder: tuple[VolumePlace, bool] | None) -> tuple[str, ...]:
+    if file.workdir is None or file.ship or folder is not None:
+        return ()
+    return (f"its working directory is the image's own: {file.workdir} lies in no volume that it may have",)
+
+
 def _not_in_pods(file: JobFile) -> str:
     """What it asks for that pods are not given, in words; empty when there is nothing."""
     asked = {
@@ -67,8 +97,7 @@ def _not_in_pods(file: JobFile) -> str:
         "services (kind: service)": file.kind == "service",
         "folders that are sent along (ship)": bool(file.ship),
         "functions (payload)": file.payload is not None,
-        "data of the machine (data)": bool(file.data),
-        "output folders of the machine (output)": file.output is not None,
+        "datasets (data)": any(dataset_ref(source) for source in file.data.values()),
         "standard input (stdin)": file.stdin,
         "network of the machine (network: host)": file.network == "host",
         "places that are kept after a failure (keep)": file.keep is not None,
