@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from worlds import World, asks, elastic, gang, machine, queue, single
@@ -20,11 +23,13 @@ from millpond.model.events import (
     QueueChanged,
     ReservationMade,
     ResumeRequested,
+    StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Pool
+from millpond.model.nodes import Node, Pool
 from millpond.model.reservations import AdvanceReservation
-from millpond.model.tenants import Queue
+from millpond.model.states import JobState
+from millpond.model.tenants import ROOT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING
 from millpond.scheduling.records import JobRecord
@@ -33,6 +38,7 @@ from millpond.scheduling.tenancy.cells.book import CellBook
 from millpond.scheduling.tenancy.cells.chains import Chain
 
 OWNERS = ("a", "b", "c")
+CARDS = {"8 cards": 8, "socket": 4, "switch": 2, "card": 1}
 
 
 def book_of(core: Scheduler) -> CellBook:
@@ -62,22 +68,44 @@ class WatchedWorld(World):
     """A world in which no cycle breaks into cells.
 
     Nothing that is in cells leaves for work of other queues, and whatever is placed, as much of what is owed has a
-    place as before.
+    place as before, but for what a queue has given up itself: cells of its work of lower classes.
+
+    Attributes:
+        rounds: in how many cycles others were asked to leave for a job.
     """
+
+    def __init__(self, *nodes: Node, **fields: Any) -> None:
+        self.rounds: Counter[str] = Counter()
+        super().__init__(*nodes, **fields)
 
     def tick(self) -> list[Decision]:
         book, jobs = book_of(self.core), self.core.jobs
         # What lies in cells may lose its right to them when machines or guarantees have changed.
         in_cells = set() if book.stale else {job.id for job in jobs.values() if is_wholly_in_cells(job)}
-        before = {} if book.stale else shortages(book)
+        before, unbound = ({}, {}) if book.stale else (self.with_claims(shortages), self.with_claims(unbound_cells))
+        demoted = dict(book.demoted)
         decisions = super().tick()
-        for name, short in shortages(book).items() if before else ():
+        self.rounds.update({each.for_job for each in decisions if isinstance(each, Stop | Suspend) and each.for_job})
+        losers = {jobs[job].queue for job in book.demoted.keys() - demoted.keys()}
+        now_unbound = self.with_claims(unbound_cells)
+        given_up = {key: now - unbound[key] for key, now in now_unbound.items() if unbound and key[0] in losers}
+        after = self.with_claims(lambda book: shortages(book, given_up)) if before else {}
+        for name, short in after.items():
             assert all(now <= then for now, then in zip(short, before[name], strict=True)), (name, before, decisions)
         for each in decisions:
             if isinstance(each, Stop | Suspend) and each.job in in_cells and each.for_job:
                 is_own = jobs[each.for_job].queue == jobs[each.job].queue
                 assert is_own or each.job in book.demoted, f"{each} was in cells, and lost none to its queue"
         return decisions
+
+    def with_claims(self, look: Callable[[CellBook], dict[Any, Any]]) -> dict[Any, Any]:
+        """What a book says while the cells of places that are claimed count as used, as they do in each cycle."""
+        journal = self.core._state.journal
+        mark = journal.begin()
+        self.core._claims.charge(1)
+        found = look(book_of(self.core))
+        journal.rollback(mark)
+        return found
 
 
 class CellWalk:
@@ -107,9 +135,8 @@ class CellWalk:
         for _ in range(self.draw.randint(0, eights)):
             level, count = self.draw.choice((("8 cards", 1), ("socket", 2), ("switch", 3), ("card", 5)))
             owed[self.draw.choice(OWNERS)].append(CellCount(level, count))
-        cards = {"8 cards": 8, "socket": 4, "switch": 2, "card": 1}
         return [
-            queue(name, guarantee=sum(cards[cell.level] * cell.count for cell in cells), cells=merged(cells))
+            queue(name, guarantee=sum(CARDS[cell.level] * cell.count for cell in cells), cells=merged(cells))
             for name, cells in owed.items()
         ]
 
@@ -181,9 +208,31 @@ class CellWalk:
             assert record.elastic or len({each.is_in_cell for each in holdings if each.hold in (RUNNING, FROZEN)}) < 2
 
 
-def shortages(book: CellBook) -> dict[str, list[int]]:
-    """By chain and level, how much of what is owed has no place."""
-    return {} if book.allocator is None else {name: chain.shortage() for name, chain in book.allocator.chains.items()}
+def shortages(
+    book: CellBook, given_up: Mapping[tuple[str, str, int], int] = MappingProxyType({})
+) -> dict[str, list[int]]:
+    """By chain and level, how much of what is owed has no place.
+
+    Args:
+        given_up: by queue, chain and level, how many cells count as owed no longer.
+    """
+    chains = {} if book.allocator is None else book.allocator.chains
+    for (_, name, level), count in given_up.items():
+        chains[name].demand[level] -= max(0, count)
+    found = {name: chain.shortage() for name, chain in chains.items()}
+    for (_, name, level), count in given_up.items():
+        chains[name].demand[level] += max(0, count)
+    return found
+
+
+def unbound_cells(book: CellBook) -> dict[tuple[str, str, int], int]:
+    """By queue, chain and level, how many of its cells nobody uses."""
+    return {
+        (owner, domain.chain.spec.name, level): count
+        for owner in OWNERS
+        for domain in book.domains_of(owner)
+        for level, count in enumerate(domain.unbound)
+    }
 
 
 def merged(cells: list[CellCount]) -> tuple[CellCount, ...]:
@@ -251,3 +300,64 @@ class CellWalkOnAllPaths(CellWalk):
         name, owner, cards = f"r{next(self.names)}", draw.choice((*OWNERS, "others")), draw.randint(1, 4)
         wanted = AdvanceReservation(name, owner, cards, begin, begin + 600.0)
         self.world.tell(ReservationMade(self.world.now, wanted))
+
+
+class CellWalkInHierarchies(CellWalk):
+    """The same with groups that are owed cells, and hand some on to the queues below them, whole or in part."""
+
+    GROUPS = {"a": "g", "b": "g", "c": "h"}  # noqa: RUF012
+
+    def queues(self) -> list[Queue]:
+        owed: dict[str, list[CellCount]] = {name: [] for name in (*OWNERS, *self.GROUPS.values())}
+        handed_on = {"8 cards": (("socket", 1), ("switch", 3)), "socket": (("switch", 1), ("card", 3)), "switch": ()}
+        for _ in range(self.draw.randint(0, sum(size == 8 for size in self.sizes))):
+            level, count = self.draw.choice((("8 cards", 1), ("socket", 2), ("switch", 4)))
+            owner = self.draw.choice(OWNERS)
+            owed[self.GROUPS[owner]].append(CellCount(level, count))
+            for _ in range(self.draw.randint(0, count)):
+                parts = ((level, 1), *handed_on[level])
+                owed[owner].append(CellCount(*self.draw.choice(parts)))
+        found = []
+        for name, cells in owed.items():
+            amount = sum(CARDS[cell.level] * cell.count for cell in cells)
+            found.append(queue(name, guarantee=amount, cells=merged(cells), parent=self.GROUPS.get(name, ROOT_QUEUE)))
+        return sorted(found, key=lambda each: each.name in OWNERS)
+
+    def change_queue(self) -> None:
+        changed = [each for each in self.queues() if each.name in OWNERS]
+        with suppress(InvalidInputError):
+            self.world.tell(QueueChanged(self.world.now, self.draw.choice(changed)))
+
+
+def require_what_is_owed(one: CellWalk) -> None:
+    """What asks for one of the cells that its queue has left starts after one round of reclaim.
+
+    Nothing waits then, and the queues' own work that is in no cells has ended: it leaves for higher classes alone.
+    """
+    world, asked = one.world, list[str]()
+    for record in list(world.core.jobs.values()):
+        if record.line or (record.queue in OWNERS and not record.state.ended and not is_wholly_in_cells(record)):
+            world.tell(StopRequested(world.now, record.id))
+    world.settle()
+    while left := sorted(cells_left(one)):
+        owner, cards = one.draw.choice(left)
+        asked.append(f"{owner}{next(one.names)}")
+        world.submit(single(asked[-1], cards, queue=owner))
+        assert world.state(asked[-1]) is JobState.RUNNING, (owner, cards, left)
+        assert world.rounds[asked[-1]] <= 1
+    for job in asked:
+        world.tell(StopRequested(world.now, job))
+    world.settle()
+
+
+def cells_left(one: CellWalk) -> set[tuple[str, int]]:
+    """Queues, and of how many cards there are cells that these, or queues above them, are owed and do not use."""
+    book = book_of(one.world.core)
+    return {
+        (owner, domain.chain.size[level])
+        for owner in OWNERS
+        for cluster in book.clusters_of(owner)
+        for domain in book.domains_of(cluster)
+        for level in range(domain.chain.node_level + 1)
+        if domain.unbound[level] > book.doomed(domain, level)
+    }

@@ -278,6 +278,21 @@ def test_a_higher_class_has_the_cells_of_a_lower_one_that_stays_as_a_visitor() -
     assert "high" in world.running(), "what is in cells leaves for no other queue"
 
 
+def test_a_broken_cell_goes_from_a_lower_class_to_a_higher_one_and_no_whole_cell_of_others_for_it() -> None:
+    queues = owed("lab", 4, cells={"socket": 1}), owed("singles", 4, cells={"card": 4})
+    world = World(*machines(1), queues=queues)
+    world.submit(single("lower", 2, queue="lab", priority=Priority.LOW))
+    ((_, had),) = devices_of(world, "lower")
+    broken = {f"n0-{number}" for number in (range(4) if "n0-0" in had else range(4, 8))} - set(had)
+    for card in sorted(broken):
+        world.tell(DeviceHealthChanged(world.now, "n0", card, DeviceHealth.FAULTY, "ECC"))
+    world.submit(single("higher", 2, queue="lab", priority=Priority.HIGH))
+    assert devices_of(world, "higher") == [("n0", had)]
+    for number in range(4):
+        world.submit(single(f"s{number}", queue="singles"))
+        assert world.state(f"s{number}").value == "running"
+
+
 def test_who_lost_its_cells_has_them_again_when_the_other_goes() -> None:
     world = World(*machines(2), queues=(LAB, queue("others")))
     world.submit(single("low", 4, queue="lab", priority=Priority.LOW))

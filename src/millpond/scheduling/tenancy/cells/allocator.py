@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from millpond.model.chains import ChainSpec, ClusterSpec, require_fit
 from millpond.model.errors import InvalidInputError
 from millpond.scheduling.tenancy.cells.chains import Cell, Chain, lower_first
+from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
 
 NodeSet = Mapping[str, int]
@@ -227,33 +228,20 @@ class CellAllocator:
 
     def _plan_in(self, domain: Domain, request: CellRequest, allowed: int | None) -> CellPlan | None:
         places = self._pack(domain, request, allowed)
-        if places is not None or not request.preempts:
-            return None if places is None else CellPlan(places)
-        gone: list[tuple[CellUse, dict[tuple[str, int], CellUse]]] = []
-        for use in self.lower(domain, request.priority):
-            gone.append((use, self.demote(use.owner)))
-            places = self._pack(domain, request, allowed)
-            if places is not None:
-                break
-        needed = gone if places is None else self._in_the_way(places, gone)
-        for use, uses in needed:
-            if not self.promote(use.owner, uses):
-                raise AssertionError(f"the cells of {use.owner} are not as they were")
-        if places is None:
-            return None
-        evicted = tuple(use.owner for use, _ in needed if not use.lazy)
-        return CellPlan(places, tuple(use.owner for use, _ in needed), evicted)
+        for place in places:
+            self.release(place.chain, place.leaves, request.owner)
+        if places or not request.preempts:
+            return CellPlan(places) if places else None
 
-    def _in_the_way(
-        self, places: Sequence[CellPlace], gone: Sequence[tuple[CellUse, dict[tuple[str, int], CellUse]]]
-    ) -> list[tuple[CellUse, dict[tuple[str, int], CellUse]]]:
-        """Who of those that were demoted cannot have their cells beside a gang; the others have them again."""
-        for place in places:
-            self.hold(place.chain, place.leaves, place.use)
-        needed = [(use, uses) for use, uses in reversed(gone) if not self.promote(use.owner, uses)]
-        for place in places:
-            self.release(place.chain, place.leaves, place.use.owner)
-        return needed
+        def enter() -> Entered:
+            nonlocal places
+            places = self._pack(domain, request, allowed)
+            return [(place.chain, place.leaves, place.use) for place in places]
+
+        entered, lost = DemotionSearch(self, self.lower(domain, request.priority), enter).find()
+        if not entered:
+            return None
+        return CellPlan(places, tuple(use.owner for use in lost), tuple(use.owner for use in lost if not use.lazy))
 
     def lower(self, domain: Domain, priority: int) -> list[CellUse]:
         """One use of each owner of a lower class in a domain, the lowest class first."""
@@ -268,8 +256,8 @@ class CellAllocator:
                         found[use.owner] = use
         return sorted(found.values(), key=lambda use: (use.priority, use.owner))
 
-    def _pack(self, domain: Domain, request: CellRequest, allowed: int | None) -> tuple[CellPlace, ...] | None:
-        """Try all tasks on the cells themselves, and take them off again."""
+    def _pack(self, domain: Domain, request: CellRequest, allowed: int | None) -> tuple[CellPlace, ...]:
+        """Hold cells for all tasks, in their order; none, and nothing held, if one has no place."""
         name, taken = domain.chain.spec.name, list[CellPlace]()
         for task in sorted(range(len(request.cards)), key=lambda task: request.cards[task]):
             found = self._unit(domain, request.cards[task], allowed)
@@ -283,11 +271,11 @@ class CellAllocator:
             if not self.hold(name, leaves, use):
                 raise AssertionError(f"cells of {domain.cluster} that are free cannot be held")
             taken.append(CellPlace(task, name, leaves, use))
+        if len(taken) == len(request.cards):
+            return tuple(sorted(taken, key=lambda place: place.task))
         for place in reversed(taken):
             self.release(name, place.leaves, request.owner)
-        if len(taken) < len(request.cards):
-            return None
-        return tuple(sorted(taken, key=lambda place: place.task))
+        return ()
 
     def _unit(self, domain: Domain, cards: int, allowed: int | None) -> tuple[int, tuple[int, ...]] | None:
         """The level of the cell and the cards that one task takes of a domain: of what is bound, else of a new cell."""

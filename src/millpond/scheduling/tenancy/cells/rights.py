@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from millpond.model.errors import InconsistentStateError
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator
 from millpond.scheduling.tenancy.cells.chains import lower_first
+from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
 from millpond.scheduling.tenancy.cells.stakes import class_in_cells
 
@@ -31,20 +31,14 @@ class RightSearch:
 
     def find(self, record: JobRecord, places: Sequence[Place]) -> tuple[list[CellUse], list[str]]:
         """The rights of places that are not entered, one for each or none at all, and who loses cells for them."""
-        uses = self._hold_all(record, places)
-        gone: list[tuple[str, Mapping[tuple[str, int], CellUse]]] = []
-        for use in () if uses else self._lower(record, {chain for chain, _ in places}):
-            gone.append((use.owner, self._allocator.demote(use.owner)))
-            uses = self._hold_all(record, places)
-            if uses:
-                break
-        back = [(owner, had) for owner, had in reversed(gone) if not self._allocator.promote(owner, had)]
-        for (chain, leaves), use in zip(places, uses, strict=False):
-            self._allocator.release(chain, leaves, use.owner)
-        for owner, had in reversed(back):
-            if not self._allocator.promote(owner, had):
-                raise InconsistentStateError(f"the cells of {owner} are not as they were")
-        return uses, [owner for owner, _ in back] if uses else []
+        entered, lost = self._enter(record, places), list[CellUse]()
+        if entered:
+            for chain, leaves, use in entered:
+                self._allocator.release(chain, leaves, use.owner)
+        else:
+            lower = self._lower(record, {chain for chain, _ in places})
+            entered, lost = DemotionSearch(self._allocator, lower, lambda: self._enter(record, places)).find()
+        return [use for _, _, use in entered], [use.owner for use in lost]
 
     def _lower(self, record: JobRecord, chains: Collection[str]) -> list[CellUse]:
         """Who may lose cells of these chains to a job: a use of each, the lowest class first."""
@@ -56,17 +50,17 @@ class RightSearch:
             for use in self._allocator.lower(domain, record.job.priority)
         ]
 
-    def _hold_all(self, record: JobRecord, places: Sequence[Place]) -> list[CellUse]:
-        """Enter all of these places by right; none of them, and an empty list, if one has no right."""
-        uses: list[CellUse] = []
+    def _enter(self, record: JobRecord, places: Sequence[Place]) -> Entered:
+        """Hold all of these places by right; none of them, and nothing is returned, if one has no right."""
+        entered: list[tuple[str, list[int], CellUse]] = []
         for chain, leaves in places:
             use = self._right(record, chain, leaves)
             if use is None or not self._allocator.hold(chain, leaves, use):
-                for (taken, held), earlier in zip(places, uses, strict=False):
+                for taken, held, earlier in entered:
                     self._allocator.release(taken, held, earlier.owner)
                 return []
-            uses.append(use)
-        return uses
+            entered.append((chain, leaves, use))
+        return entered
 
     def _right(self, record: JobRecord, chain: str, leaves: Sequence[int]) -> CellUse | None:
         for cluster in self._owners:
