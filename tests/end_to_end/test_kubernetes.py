@@ -57,15 +57,16 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     cluster.logs[pod] = ["2026-11-24T10:00:01Z epoch 1\n"]
     cluster.run(pod)
     until(lambda: state(pond, job) == "running")
-    inside = pond("exec", job, "--", "ls")
-    assert "kubectl exec" in inside.stderr
-    assert f"{job}-1-" in inside.stderr
+    inside = pond("exec", job, "--", "sh", "-c", "cat; exit 3", given="typed\n")
+    assert (inside.returncode, inside.stdout, inside.stderr) == (3, "typed\n", "")
     pond.kill_server()
     cluster.logs[pod] += ["2026-11-24T10:00:02Z epoch 2\n"]
     cluster.finish(pod)
     assert pond("up", "--detach").returncode == 0
     until(lambda: state(pond, job) == "succeeded")
     assert pond("logs", job).stdout == "epoch 1\nepoch 2\n"
+    over = pond("exec", job, "--", "ls")
+    assert f"task 0 of job {job} is succeeded" in over.stderr
 
 
 def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond) -> None:

@@ -10,6 +10,7 @@ from fresh_databases import fresh_sqlite
 from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
+from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.server.api.app import make_app
 from millpond.server.api.service import Service
@@ -108,7 +109,7 @@ class Api:
             forecaster,
             instruments,
         )
-        self.service = Service(components, identity)
+        self.service = Service(components, identity, LocalTaskAccess(state_dir))
         self.tenants = Tenants(self.security.accounts, self.isolation, self.loop, self.clock)
         app = make_app(self.service, self.security, self.tenants, "testserver", TOKEN)
         self.client = client_of(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)

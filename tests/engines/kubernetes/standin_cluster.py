@@ -20,10 +20,12 @@ from typing import Any
 
 import uvicorn
 import yaml
+from standin_streams import serve_command
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 Plain = dict[str, Any]
 NAMESPACE = "team"
@@ -40,6 +42,10 @@ def refusal(code: int, reason: str, message: str) -> JSONResponse:
         "message": message,
     }
     return JSONResponse(status, code)
+
+
+def _containers(pod: Plain | None) -> list[Plain]:
+    return (pod or {}).get("status", {}).get("containerStatuses") or []
 
 
 @dataclass
@@ -68,7 +74,11 @@ class StandinCluster:
     # ---- the server -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "DELETE"])])
+        routes = [
+            Route("/{path:path}", self._answer, methods=["GET", "POST", "DELETE"]),
+            WebSocketRoute("/{path:path}", self._stream),
+        ]
+        app = Starlette(routes=routes)
         config = uvicorn.Config(app, host="127.0.0.1", port=self.port, log_level="critical", lifespan="off")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
@@ -198,6 +208,21 @@ class StandinCluster:
                 return self._list(kind, request)
         plain = self.get(kind, name, namespace)
         return refusal(404, "NotFound", f'{kind} "{name}" not found') if plain is None else JSONResponse(plain)
+
+    async def _stream(self, client: WebSocket) -> None:
+        """A stream into a container, which has to run."""
+        self.requests.append(f"GET {client.url.path}")
+        *_, pod, _ = client.url.path.split("/")
+        told = self.refuses(self.requests[-1], {})
+        plain = self.get("pods", pod)
+        if told is None and plain is None:
+            told = refusal(404, "NotFound", f'pods "{pod}" not found')
+        if told is None and not any(each["state"].get("running") for each in _containers(plain)):
+            told = refusal(400, "BadRequest", f"container {client.query_params['container']} is not running")
+        if told is not None:
+            await client.send_denial_response(told)
+            return
+        await serve_command(client, client.query_params.getlist("command"), client.query_params["tty"] == "true")
 
     def _create(self, kind: str, namespace: str, plain: Plain) -> Response:
         name = plain["metadata"]["name"]

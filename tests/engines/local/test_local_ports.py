@@ -15,6 +15,8 @@ import httpcore2
 import pytest
 from local_bench import Bench, eventually
 
+from millpond.engines.local.task_access import LocalTaskAccess
+from millpond.engines.task_access import ForeignListenerError
 from millpond.model.confinement import NetworkScope
 from millpond.model.events import Confirmed, Ended
 from millpond.node.host import procfs
@@ -24,7 +26,7 @@ from millpond.node.sandbox.detection import SandboxMode, find_sandbox
 from millpond.node.sessions.task_socket import TASK_SOCKETS
 from millpond.node.task.launch import ListenMode
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
-from millpond.server.sessions.task_sockets import ADDRESS, ForeignListenerError, TaskNetwork, TaskRoute
+from millpond.server.sessions.task_routes import ADDRESS, TaskNetwork, TaskRoute
 
 ON_PORT = """
 import os, socket
@@ -67,6 +69,13 @@ def record_of(bench: Bench, job: str) -> RunRecord:
     return record
 
 
+def way_to(bench: Bench, job: str, port: int = 0) -> TaskRoute:
+    access, task = LocalTaskAccess(bench.state_dir), TaskId(job, 1, 0)
+    place = access.serving(task)
+    assert place is not None
+    return TaskRoute(task, port or place.port or 0, access)
+
+
 def serve(
     bench: Bench, job: str, program: str, identity: MachineAccount | None = None, **settings: object
 ) -> TaskRoute:
@@ -75,7 +84,7 @@ def serve(
     bench.define(job, ("python3", "-c", program), serves=True, identity=identity, **settings)
     bench.start(job)
     assert isinstance(bench.events(1)[0], Confirmed)
-    way = TaskRoute.to(record_of(bench, job), bench.state_dir)
+    way = way_to(bench, job)
     assert eventually(lambda: answer(way) == b"HELLO")
     return way
 
@@ -138,7 +147,7 @@ def test_nothing_listens_behind_a_door_until_the_program_does(bench: Bench) -> N
     bench.define("late", "sleep 1000", serves=True, private_network=True)
     bench.start("late")
     bench.events(1)
-    way = TaskRoute.to(record_of(bench, "late"), bench.state_dir)
+    way = way_to(bench, "late")
     with pytest.raises(ConnectionRefusedError, match="no program listens"):
         connected(way)
 
@@ -171,7 +180,7 @@ def start_deaf(bench: Bench, program: str) -> TaskRoute:
     bench.start("deaf")
     bench.events(1)
     assert eventually(lambda: b"deaf" in bench.log("deaf"))
-    return TaskRoute.to(record_of(bench, "deaf"), bench.state_dir)
+    return way_to(bench, "deaf")
 
 
 @pytest.mark.end_to_end
@@ -184,7 +193,7 @@ def test_a_program_that_takes_no_connections_holds_up_no_thread(bench: Bench) ->
         connections = [asyncio.ensure_future(way.connect(WITHIN_S)) for _ in range(4)]
         await asyncio.sleep(0)
         await asyncio.wait_for(asyncio.to_thread(int), WITHIN_S / 2)
-        pool = httpcore2.AsyncConnectionPool(network_backend=TaskNetwork(bench.state_dir))
+        pool = httpcore2.AsyncConnectionPool(network_backend=TaskNetwork(LocalTaskAccess(bench.state_dir)))
         with pytest.raises(httpcore2.ConnectError):
             await pool.request("GET", way.url, extensions={"timeout": {"connect": 0.1}})
         for connection in connections:
@@ -264,7 +273,7 @@ def test_a_port_that_another_job_took_leads_nowhere_and_that_job_gets_nothing(be
     bench.define("late", "sleep 1000", serves=True)
     bench.start("late")
     bench.events(1)
-    way = TaskRoute.to(record_of(bench, "late"), bench.state_dir)
+    way = way_to(bench, "late")
     bench.start("thief", ("python3", "-c", THIEF, str(way.port)))
     bench.events(1)
     assert eventually(lambda: b"mine" in bench.log("thief"))
@@ -272,7 +281,7 @@ def test_a_port_that_another_job_took_leads_nowhere_and_that_job_gets_nothing(be
         connected(way)
 
     async def ask() -> None:
-        async with httpcore2.AsyncConnectionPool(network_backend=TaskNetwork(bench.state_dir)) as pool:
+        async with httpcore2.AsyncConnectionPool(network_backend=TaskNetwork(LocalTaskAccess(bench.state_dir))) as pool:
             await pool.request("GET", way.url, headers={"Authorization": "Bearer key"})
 
     with pytest.raises(ForeignListenerError, match="not the job's own"):
@@ -288,9 +297,9 @@ def test_every_port_of_a_private_network_is_reached_by_the_task_socket(bench: Be
     bench.define("private", ("python3", "-c", elsewhere), serves=True, private_network=True)
     bench.start("private")
     bench.events(1)
-    way = TaskRoute.to(record_of(bench, "private"), bench.state_dir, 8080)
+    way = way_to(bench, "private", 8080)
     assert eventually(lambda: answer(way) == b"HELLO")
-    assert answer(TaskRoute.to(record_of(bench, "private"), bench.state_dir, 8081)) == b""
+    assert answer(way_to(bench, "private", 8081)) == b""
 
 
 MEETING = """
@@ -340,7 +349,7 @@ def test_a_link_in_place_of_the_socket_leads_nowhere(bench: Bench, tmp_path: Pat
             bench.start("link")
             bench.events(1)
             assert eventually(lambda: b"done" in bench.log("link"))
-            way = TaskRoute.to(record_of(bench, "link"), bench.state_dir)
+            way = way_to(bench, "link")
             with pytest.raises(ConnectionRefusedError):
                 connected(way)
         finally:

@@ -12,6 +12,7 @@ from fresh_databases import fresh_sqlite
 from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
+from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.server.api.app import make_app
 from millpond.server.api.service import Service
@@ -106,7 +107,7 @@ class AuthWorld:
             forecaster,
             instruments,
         )
-        self.service = Service(components, identity)
+        self.service = Service(components, identity, LocalTaskAccess(state_dir))
         self._tokens: dict[str, str] = {}
         self.app = make_app(self.service, self.security, self.tenants, "testserver", OWNER_TOKEN)
 

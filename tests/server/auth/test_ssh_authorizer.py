@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from auth_world import API, AuthWorld, error_of, public_key
 
+from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.task.records import TaskId
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 
 ADDRESS = "192.0.2.7"
+
+
+class Entered(LocalTaskAccess):
+    """Tasks that take commands, of which nothing becomes."""
+
+    def __init__(self, state_dir: Path, connection: Callable[[TaskId], socket.socket]) -> None:
+        super().__init__(state_dir)
+        self._connection = connection
+
+    async def open_session(self, task: TaskId) -> socket.socket:
+        return self._connection(task)
 
 
 class Gate:
@@ -21,13 +35,8 @@ class Gate:
         self.ends: list[socket.socket] = []
         self.entered: list[TaskId] = []
         service = world.service
-        self.keeper = SshAuthorizer(
-            service.state_dir,
-            service.lookup,
-            service.activity,
-            world.security,
-            lambda _state, task: self._connection(task),
-        )
+        access = Entered(service.state_dir, self._connection)
+        self.keeper = SshAuthorizer(access, service.lookup, service.activity, world.security)
         self.world = world
 
     def _connection(self, task: TaskId) -> socket.socket:

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.task.records import TaskId
 from millpond.server.serving import probes
 from millpond.server.serving.probes import Probe
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.serving.proxy.load_balancer import Readiness
-from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
+from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.job.serving import Serve
 
+NOWHERE = LocalTaskAccess(Path("/nowhere"))
 PLACES = [
-    TaskEndpoint(TaskId("web", 1, number), TaskRoute(ADDRESS, 20_000 + number, Path("/nowhere")), "")
+    TaskEndpoint(TaskId("web", 1, number), TaskRoute(TaskId("web", 1, number), 20_000 + number, NOWHERE), "")
     for number in range(5)
 ]
 ASKED = [(place, Serve(ready="/ready")) for place in PLACES]
@@ -26,7 +28,7 @@ ASKED = [(place, Serve(ready="/ready")) for place in PLACES]
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Iterator[Probe]:
-    with closing(Probe(tmp_path)) as made:
+    with closing(Probe(LocalTaskAccess(tmp_path))) as made:
         yield made
 
 

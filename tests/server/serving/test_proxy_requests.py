@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+import socket
 
 import pytest
-from httpcore2 import AnyIOBackend
 from starlette.types import Message, Scope
 
+from millpond.engines.task_access import ServingPlace
+from millpond.node.task.records import TaskId
 from millpond.server.serving.proxy.requests import ProxiedRequest, RequestRelay
-from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
+from millpond.server.sessions.task_routes import ADDRESS, TaskNetwork, TaskRoute
 
 ANSWER = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nX-Own: yes\r\n\r\nok"
 
 
+class Listening:
+    """Tasks whose ports are this machine's."""
+
+    def serving(self, task: TaskId) -> ServingPlace | None:
+        raise NotImplementedError
+
+    async def open_session(self, task: TaskId) -> socket.socket:
+        raise NotImplementedError
+
+    async def connect(self, task: TaskId, port: int, within_s: float | None) -> socket.socket:
+        connection = socket.create_connection((ADDRESS, port))
+        connection.setblocking(False)
+        return connection
+
+
 async def passed_on(
-    state_dir: Path, headers: list[tuple[bytes, bytes]], body: tuple[bytes, ...], ends_with: bytes
+    headers: list[tuple[bytes, bytes]], body: tuple[bytes, ...], ends_with: bytes
 ) -> tuple[bytes, list[Message]]:
     """What a program is sent, and what the client gets of its answer."""
     seen = b""
@@ -42,9 +58,10 @@ async def passed_on(
 
     scope: Scope = {"type": "http", "method": "POST", "headers": headers}
     kept = [(name, value) for name, value in headers if name != b"transfer-encoding"]
-    target = ProxiedRequest(TaskRoute(ADDRESS, port, state_dir), b"/a%2Fb?x", kept, "/proxy/j", False)
+    access = Listening()
+    target = ProxiedRequest(TaskRoute(TaskId("j", 1, 0), port, access), b"/a%2Fb?x", kept, "/proxy/j", False)
     async with listener:
-        await RequestRelay(AnyIOBackend()).relay(scope, receive, send, target)
+        await RequestRelay(TaskNetwork(access)).relay(scope, receive, send, target)
     return seen, got
 
 
@@ -61,10 +78,10 @@ async def passed_on(
     ],
 )
 def test_a_body_arrives_whole_whether_or_not_its_length_was_known(
-    header: tuple[bytes, bytes], sent: bytes, head: bytes, ends_with: bytes, tmp_path: Path
+    header: tuple[bytes, bytes], sent: bytes, head: bytes, ends_with: bytes
 ) -> None:
     headers = [(b"host", b"pool.test"), header]
-    seen, got = asyncio.run(passed_on(tmp_path, headers, (b"he", b"llo"), ends_with))
+    seen, got = asyncio.run(passed_on(headers, (b"he", b"llo"), ends_with))
     above, _, body = seen.partition(b"\r\n\r\n")
     assert above.startswith(b"POST /a%2Fb?x HTTP/1.1\r\n")
     assert b"host: pool.test" in above
@@ -75,6 +92,6 @@ def test_a_body_arrives_whole_whether_or_not_its_length_was_known(
     assert b"".join(message.get("body", b"") for message in got) == b"ok"
 
 
-def test_a_request_whose_host_is_taken_away_gets_one(tmp_path: Path) -> None:
-    seen, _ = asyncio.run(passed_on(tmp_path, [(b"content-length", b"1")], (b"x",), b"\r\n\r\n"))
+def test_a_request_whose_host_is_taken_away_gets_one() -> None:
+    seen, _ = asyncio.run(passed_on([(b"content-length", b"1")], (b"x",), b"\r\n\r\n"))
     assert b"host: 127.0.0.1" in seen

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.task.records import TaskId
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.serving.proxy.load_balancer import READY_FOR_S, SILENT_FOR_S, UNREADY_FOR_S, Readiness
-from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
+from millpond.server.sessions.task_routes import TaskRoute
 
+NOWHERE = LocalTaskAccess(Path("/nowhere"))
 PLACES = [
-    TaskEndpoint(TaskId("web", 1, number), TaskRoute(ADDRESS, 20_000 + number, Path("/nowhere")), "")
+    TaskEndpoint(TaskId("web", 1, number), TaskRoute(TaskId("web", 1, number), 20_000 + number, NOWHERE), "")
     for number in range(2)
 ]
 
@@ -23,7 +25,7 @@ class Asked:
 
     def __init__(self, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        self.readiness = Readiness(state_dir, lambda: self.now)
+        self.readiness = Readiness(LocalTaskAccess(state_dir), lambda: self.now)
         self.say: dict[int, bool | asyncio.Future[bool | None] | None] = {0: True, 1: True}
         monkeypatch.setattr(self.readiness, "ask", self._ask)
 

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from api_world import JOBS, Api
 
+from millpond.engines.task_access import TaskAccess
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.serving import rollouts
 from millpond.server.serving.probes import Probe
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
-from millpond.server.sessions.task_sockets import TaskRoute
+from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job.job_spec import JobSpec, stored_job
@@ -141,10 +142,9 @@ def test_a_revision_that_cannot_be_read_any_more_keeps_no_other_service_waiting(
 
 
 def test_the_replicas_of_all_services_that_change_are_asked_together(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    def places_of(info: JobInfo, state_dir: Path) -> list[TaskEndpoint]:
-        return [
-            TaskEndpoint(TaskId(info.id, 1, each.task), TaskRoute(info.id, 1, state_dir), "") for each in info.tasks
-        ]
+    def places_of(info: JobInfo, access: TaskAccess) -> list[TaskEndpoint]:
+        runs = [TaskId(info.id, 1, each.task) for each in info.tasks]
+        return [TaskEndpoint(run, TaskRoute(run, 1, access), "") for run in runs]
 
     asked: list[set[str]] = []
 

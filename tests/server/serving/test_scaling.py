@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
+from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.task.records import TaskId
 from millpond.server.serving.autoscaler import Autoscaler, Load, ReplicaTarget, desired, wanted_replicas
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.serving.proxy.load_balancer import Balancer
 from millpond.server.serving.proxy.request_meter import ProxyMeter
 from millpond.server.serving.replica_counts import Sizing
-from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
+from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_spec import check_job
 from millpond.specs.job.serving import Scale
@@ -62,9 +63,12 @@ def test_it_goes_up_at_once_down_only_after_a_while_and_never_out_of_bounds(wish
     assert wanted >= min(max(each.replicas for each in wishes if each.at >= now - 30.0), bounds[1])
 
 
+NOWHERE = LocalTaskAccess(Path("/nowhere"))
+
+
 def place(number: int) -> TaskEndpoint:
     """Where one replica would serve."""
-    return TaskEndpoint(TaskId("web", 1, number), TaskRoute(ADDRESS, 20_000 + number, Path("/nowhere")), "")
+    return TaskEndpoint(TaskId("web", 1, number), TaskRoute(TaskId("web", 1, number), 20_000 + number, NOWHERE), "")
 
 
 class Measures:

@@ -13,12 +13,14 @@ from typing import Any, Final, TypeVar
 import httpx2
 
 from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client
+from millpond.engines.kubernetes.channels import PodChannels
 from millpond.engines.kubernetes.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules
 from millpond.engines.kubernetes.cluster_view import ClusterView
 from millpond.engines.kubernetes.live_pods import ClusterAccount
 from millpond.engines.kubernetes.log_copies import LogCopies
 from millpond.engines.kubernetes.objects import PodObject
+from millpond.engines.kubernetes.pod_access import PodAccess
 from millpond.engines.kubernetes.pod_executor import CONFINEMENT, PodExecutor, StartSources
 from millpond.engines.kubernetes.pod_template import PodLaunch, PodRules, TaskMark
 from millpond.engines.outbox import Outbox
@@ -64,6 +66,9 @@ class KubernetesEngine:
         state_dir: where the output of pods is copied to.
         launch_of: how a job's tasks are made into pods; called on threads of the engine.
 
+    Attributes:
+        access: the ways into its tasks.
+
     Raises:
         UnavailableError: the cluster cannot be reached, or refuses to be looked at.
     """
@@ -98,6 +103,8 @@ class KubernetesEngine:
         sources = StartSources(
             self._launch_of, lambda: self._view.resources, lambda name: self._view.pod(self.namespace, name)
         )
+        channels = PodChannels(self._config, self.namespace)
+        self.access = PodAccess(self._loop, channels, sources.find)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._view = ClusterView(
             self._http, self._options.nodes, self._executor, self._outbox, self._options.node_timeout_s

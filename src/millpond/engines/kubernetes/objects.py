@@ -155,12 +155,27 @@ class WatchLine(Struct):
     object: Raw
 
 
+class StatusCause(Struct):
+    """One part of why something failed."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class StatusDetails(Struct):
+    """More about why something failed."""
+
+    causes: list[StatusCause] = []
+
+
 class StatusObject(Struct):
-    """An error, as the API writes it."""
+    """How something went, as the API writes it."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
+    status: str = ""
+    details: StatusDetails = field(default_factory=StatusDetails)
 
 
 class MetaOnly(Struct):

@@ -12,6 +12,7 @@ from typing import Any
 from millpond.engines.local.executor import Executor
 from millpond.engines.local.health import HealthListener, HealthWatch
 from millpond.engines.local.options import EngineOptions
+from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.engines.outbox import Outbox
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device, DeviceHealth
@@ -38,6 +39,9 @@ class LocalEngine:
         launch_of: what a job executes, by job id; called on the engine's thread. Raises a MillpondError when it does
             not know, which refuses the start.
 
+    Attributes:
+        access: the ways into its tasks.
+
     Raises:
         UnavailableError: the kernel is too old.
         OSError: the state directory cannot be made.
@@ -57,6 +61,7 @@ class LocalEngine:
         self._failed_devices = FailedDevices(self._state_dir)
         self._failed_devices.begin()
         self._outbox = Outbox(options.wake)
+        self.access = LocalTaskAccess(self._state_dir)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._failed)
         self._executor = Executor(

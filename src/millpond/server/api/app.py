@@ -69,7 +69,7 @@ def make_app(
     passes = AccessTokens(secret, time.time)
     routes = make_routes(service, security, tenants, passes)
     proxied = ProxyDependencies(
-        service.lookup, service.job_files, service.front, service.activity, service.origins, service.state_dir
+        service.lookup, service.job_files, service.front, service.activity, service.origins, service.access
     )
     proxy = Proxy(proxied, passes, security.accounts, SecurityHeaders(BodyLimits(FastPath(routes))))
     guarded = RequestGuard(proxy, security, bound_to, names, service.origins)

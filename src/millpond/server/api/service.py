@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from threading import Event
 
+from millpond.engines.task_access import TaskAccess
 from millpond.server.auth.queues import QueuePlace, longest_dev
 from millpond.server.jobs.changes import Changes, delete_job
 from millpond.server.jobs.listing import JobListing
@@ -51,7 +52,7 @@ class Service:
 
     Attributes:
         state_dir: where tasks leave their records and logs.
-        in_pods: jobs are pods of a Kubernetes cluster.
+        access: the ways into running tasks.
         ssh: where people come into jobs with SSH.
         origins: where browsers reach what jobs serve.
         instruments: count what happens.
@@ -59,11 +60,15 @@ class Service:
     """
 
     def __init__(
-        self, components: ServerComponents, identity: ServerFacts, prices: Callable[[], PriceList] = PriceList
+        self,
+        components: ServerComponents,
+        identity: ServerFacts,
+        access: TaskAccess,
+        prices: Callable[[], PriceList] = PriceList,
     ) -> None:
         loop, store, state_dir = components.loop, components.store, components.state_dir
         self.state_dir, self.ssh, self.origins = state_dir, identity.ssh, identity.origins
-        self.in_pods = components.pods is not None
+        self.access = access
         self.lookup = components.lookup
         self.isolation, self.vault, self.files = components.isolation, components.vault, components.files
         self.job_files, self.images = components.job_files, components.provisioning.images
@@ -95,8 +100,8 @@ class Service:
         self.delete_job = partial(delete_job, components)
 
         revisions = Revisions(RevisionStore(store.database), time.time)
-        self.rollouts = Rollouts(loop, store.jobs, revisions, self.front, state_dir, time.time)
-        self.services = Services(self.lookup, self.job_files, self.front, revisions, identity.origins, state_dir)
+        self.rollouts = Rollouts(loop, store.jobs, revisions, self.front, access, time.time)
+        self.services = Services(self.lookup, self.job_files, self.front, revisions, identity.origins, access)
         self.updating = Updating(components.accounts, queries, requirements, self.services, self.rollouts)
 
         def longest(place: QueuePlace) -> float | None:

@@ -12,7 +12,7 @@ from millpond.server.jobs.dependency_names import AwaitedJobs
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
-from millpond.server.sessions.task_sockets import require_listening
+from millpond.server.sessions.listening import require_listening
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.provisioning.admission import Settled
 from millpond.specs.job.job_file import JobFile

@@ -24,6 +24,8 @@ RIGHTS: Final = (
     ("delete", "pods", "namespace"),
     ("create", "pods/binding", "namespace"),
     ("get", "pods/log", "namespace"),
+    ("get", "pods/exec", "namespace"),
+    ("create", "pods/exec", "namespace"),
     ("create", "secrets", "namespace"),
     ("delete", "secrets", "namespace"),
     ("create", "services", "namespace"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
+from millpond.engines.task_access import TaskAccess
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.serving.proxy.load_balancer import ANSWER_WITHIN_S, Readiness
 from millpond.specs.job.serving import Serve
@@ -18,8 +18,8 @@ MOST_AT_ONCE: Final = 200
 class Probe:
     """Asks replicas; for one thread, which has no event loop."""
 
-    def __init__(self, state_dir: Path) -> None:
-        self._readiness = Readiness(state_dir)
+    def __init__(self, access: TaskAccess) -> None:
+        self._readiness = Readiness(access)
         self._runner = asyncio.Runner()
 
     def close(self) -> None:

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import MillpondError
 from millpond.model.events import Noted
 from millpond.model.reasons import Reason
@@ -50,7 +50,7 @@ class Rollouts(Periodic):
     Args:
         store: where jobs are known.
         front: whose routes are changed as revisions come and go.
-        state_dir: where tasks leave their records.
+        access: the ways into running tasks.
         clock: seconds since 1970.
     """
 
@@ -60,7 +60,7 @@ class Rollouts(Periodic):
         job_store: JobStore,
         revisions: Revisions,
         front: ServiceFront,
-        state_dir: Path,
+        access: TaskAccess,
         clock: Callable[[], float],
     ) -> None:
         self._loop = loop
@@ -68,9 +68,9 @@ class Rollouts(Periodic):
         self._revisions = revisions
         self._routes = front.routes
         self._sizing = Sizing(loop, front.balancer, clock)
-        self._state_dir = state_dir
+        self._access = access
         self._clock = clock
-        self._probe = Probe(state_dir)
+        self._probe = Probe(access)
         self._ready: Counter[str] = Counter()
         self._progress: dict[str, tuple[int, float]] = {}
         self._troubles: dict[str, str] = {}
@@ -128,7 +128,7 @@ class Rollouts(Periodic):
             if info is not None:
                 # Nothing of it runs now, or its file cannot be read, which its step reports.
                 with suppress(MillpondError):
-                    places = places_of(info, self._state_dir)
+                    places = places_of(info, self._access)
                     serve = stored_job(revision.document).file.serve or Serve()
                     found += [(place, serve) for place in places]
         return found

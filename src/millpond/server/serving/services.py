@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
@@ -42,10 +42,10 @@ class Services:
         front: ServiceFront,
         revisions: Revisions,
         origins: JobOrigins,
-        state_dir: Path,
+        access: TaskAccess,
     ) -> None:
-        self._state_dir = state_dir
-        self._readiness = Readiness(state_dir)
+        self._access = access
+        self._readiness = Readiness(access)
         self._lookup = lookup
         self._job_files = job_files
         self._front = front
@@ -86,7 +86,7 @@ class Services:
             info = await self._lookup.soon(job)
             count += sum(not TaskState(task.state).ended for task in info.tasks)
             try:
-                places = places_of(info, self._state_dir)
+                places = places_of(info, self._access)
             except MillpondError:  # none runs now
                 continue
             serve = (await self._job_files.soon(job)).serve or Serve()

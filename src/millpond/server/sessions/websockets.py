@@ -12,19 +12,18 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from millpond.engines.task_access import ForeignListenerError, TaskAccess
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.states import JobState, TaskState
-from millpond.node.host.files import short_name
 from millpond.node.sessions.session import LARGEST_MESSAGE
-from millpond.node.task.records import TaskFiles, TaskId, read_record
+from millpond.node.task.records import TaskId
 from millpond.server.runtime.active_jobs.array import array_named
 from millpond.server.sessions.relay import until_one_ends
-from millpond.server.sessions.task_sockets import ForeignListenerError, TaskRoute
+from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.api.jobs import JobInfo
 
 _BLOCK: Final = 65_536
@@ -34,22 +33,14 @@ _BROKEN_OFF: Final = (ConnectionError, WebSocketDisconnect)
 """How a connection may end besides being closed."""
 
 
-def running_task(job: JobInfo, number: int, *, in_pod: bool = False) -> TaskId:
+def running_task(job: JobInfo, number: int) -> TaskId:
     """The present run of a job's task.
-
-    Args:
-        in_pod: it is a pod, into which no way leads from here.
 
     Raises:
         NotFoundError: it has no such task.
         ConflictError: that does not run now.
-        InvalidInputError: it is an array, or a pod.
+        InvalidInputError: it is an array.
     """
-    if in_pod:
-        raise InvalidInputError(
-            f"job {job.id} runs as pods, into which no command of Millpond leads yet",
-            f"kubectl exec and port-forward do; its pods begin with {job.id}-{job.attempt}-",
-        )
     task = next((task for task in job.tasks if task.task == number), None)
     if job.array is not None:
         raise array_named(job.id, job.array)
@@ -61,30 +52,6 @@ def running_task(job: JobInfo, number: int, *, in_pod: bool = False) -> TaskId:
             hint = "submit it again with `pond clone`"
         raise ConflictError(f"task {number} of job {job.id} is {task.state}", hint)
     return TaskId(job.id, job.attempt, number)
-
-
-async def connect_supervisor(state_dir: Path, task: TaskId) -> socket.socket:
-    """A connection to the supervisor of a task; as ``connect_supervisor_now``."""
-    return await asyncio.to_thread(connect_supervisor_now, state_dir, task)
-
-
-def connect_supervisor_now(state_dir: Path, task: TaskId) -> socket.socket:
-    """A connection to the supervisor of a task; what is made of it does not block.
-
-    Raises:
-        UnavailableError: it takes none: it has just ended, or was started by an older version.
-    """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(_TAKEN_WITHIN_S)
-    try:
-        with short_name(TaskFiles.of(state_dir, task).socket) as name:
-            connection.connect(name)
-    except OSError as error:
-        connection.close()
-        cause = f"task {task.task} of job {task.job} takes no commands ({error.strerror or error})"
-        raise UnavailableError(cause, "it may have ended just now; start it anew if it runs still") from error
-    connection.setblocking(False)
-    return connection
 
 
 async def relay_command(client: WebSocket, connection: socket.socket, on_input: Callable[[], None]) -> None:
@@ -114,24 +81,23 @@ async def relay_command(client: WebSocket, connection: socket.socket, on_input: 
         await until_one_ends(to_command(), to_client())
 
 
-def way_to_port(state_dir: Path, task: TaskId, port: int) -> TaskRoute:
+def way_to_port(access: TaskAccess, task: TaskId, port: int) -> TaskRoute:
     """How a port of a task is reached, at which its own programs listen; 0 is where it is to serve.
 
     Raises:
-        ConflictError: it was given none, or runs no more, or its network is one of which
-            only that place is reached.
+        ConflictError: it was given none, or runs no more.
+        InvalidInputError: it is none.
     """
-    record = read_record(TaskFiles.of(state_dir, task))
+    place = access.serving(task)
     what = f"task {task.task} of job {task.job}"
-    if record is None:
+    if place is None:
         raise ConflictError(f"{what} runs no more", "start it once more with `pond clone`")
     if not 0 <= port <= _LAST_PORT:
         raise InvalidInputError(f"{port} is no port", f"use 1 to {_LAST_PORT}")
-    if port in (0, record.port) and record.port is not None:
-        return TaskRoute.to(record, state_dir)
-    if port == 0:
+    wanted = port or place.port
+    if wanted is None:
         raise ConflictError(f"{what} has no port of its own", "name one: LOCAL:REMOTE")
-    return TaskRoute.to(record, state_dir, port)
+    return TaskRoute(task, wanted, access)
 
 
 async def relay_port(client: WebSocket, way: TaskRoute, on_input: Callable[[], None]) -> None:

@@ -61,7 +61,7 @@ def attended(options: ServerOptions, current: Current, base: CoreComponents, ser
         for worker in _of_work(current, base, service):
             attend(worker)
         if base.listener is not None:
-            authorizer = SshAuthorizer(service.state_dir, service.lookup, service.activity, base.security)
+            authorizer = SshAuthorizer(service.access, service.lookup, service.activity, base.security)
             uid = base.components.isolation.gateway_uid()
             attend(Gateway(base.listener.listener, base.listener.host_key, authorizer, uid))
         yield

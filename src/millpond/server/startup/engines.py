@@ -9,6 +9,7 @@ from typing import Protocol
 
 from millpond.engines.local.engine import LocalEngine
 from millpond.engines.local.options import EngineOptions
+from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import InvalidInputError
 from millpond.model.telemetry import SliceReading
 from millpond.node.devices.nvidia import NvidiaVendor
@@ -39,6 +40,10 @@ class ServerEngine(AdoptingEngine, Protocol):
     @property
     def running(self) -> Sequence[RunRecord]:
         """The tasks that run on this machine."""
+
+    @property
+    def access(self) -> TaskAccess:
+        """The ways into running tasks."""
 
     def slice_readings(self) -> Iterable[SliceReading]:
         """What tasks make of their parts of devices, as far as that is counted."""

@@ -45,7 +45,7 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         unshared=base.engine.why_nothing_is_shared,
         notes=tuple(notes),
     )
-    return Service(base.components, identity, lambda: current.config.prices)
+    return Service(base.components, identity, base.engine.access, lambda: current.config.prices)
 
 
 def make_http_server(

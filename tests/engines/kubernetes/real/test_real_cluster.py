@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
 import sys
 import time
 import urllib.error
@@ -143,6 +144,61 @@ def test_a_job_goes_on_while_the_api_server_is_away(pond: Pond, plane: ControlPl
     plane.start_api_server()
     until(lambda: pond("logs", job).stdout == "done\n")
     until(lambda: '"succeeded"' in pond("get", job, "-o", "json").stdout)
+
+
+def started(pond: Pond, line: str) -> str:
+    job = str(run(pond, "--detach", "--", line).stdout.strip())
+    until(lambda: '"running"' in pond("get", job, "-o", "json").stdout)
+    return job
+
+
+def processes(pond: Pond, job: str, word: str) -> list[str]:
+    listed = pond("exec", "-n", job, "--", "ps").stdout.splitlines()
+    return [line for line in listed if word in line and "while read" not in line]
+
+
+def test_commands_run_beside_a_program_with_streams_and_exit_codes(pond: Pond) -> None:
+    job = started(pond, "sleep 1000")
+    done = pond("exec", job, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+    fed = pond("exec", job, "--", "cat", given="x" * 300_000)
+    assert (fed.returncode, fed.stdout) == (0, "x" * 300_000)
+    assert pond("exec", job, "--", "sh", "-c", "kill -9 $$").returncode == 137
+    absent = pond("exec", job, "--", "/bin/nosuch")
+    assert absent.returncode == 127
+    assert "/bin/nosuch: not found" in absent.stderr
+    typed = pond("exec", "-t", job, "--", "sh", given="stty size; tty\nexit 4\n")
+    assert typed.returncode == 4
+    assert "/dev/pts/" in typed.stdout
+
+
+@pytest.mark.parametrize("terminal", ["-t", "-T"])
+def test_a_command_whose_client_is_killed_ends(pond: Pond, terminal: str) -> None:
+    job = started(pond, "sleep 1000")
+    client = pond.start("exec", terminal, job, "--", "sh", "-c", "sleep 777; true", stdin=subprocess.PIPE)
+    until(lambda: processes(pond, job, "sleep 777"))
+    client.kill()
+    until(lambda: not processes(pond, job, "sleep 777"))
+    assert processes(pond, job, "sleep 1000")
+
+
+def test_a_command_ends_with_the_server_and_the_next_one_runs_others(pond: Pond) -> None:
+    job = started(pond, "sleep 1000")
+    client = pond.start("exec", job, "--", "sh", "-c", "sleep 778; true", stdin=subprocess.PIPE)
+    until(lambda: processes(pond, job, "sleep 778"))
+    pond.kill_server()
+    client.wait(30)
+    assert pond("up", "--detach").returncode == 0
+    until(lambda: not processes(pond, job, "sleep 778"))
+
+
+def test_a_command_whose_pod_is_deleted_says_so(pond: Pond, plane: ControlPlane) -> None:
+    job = started(pond, "sleep 1000")
+    client = pond.start("exec", job, "--", "sh", "-c", "echo ready; sleep 779; true", stdin=subprocess.PIPE)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "ready\n"
+    call(plane, "DELETE", f"/api/v1/namespaces/millpond/pods/{job}-1-0?gracePeriodSeconds=1")
+    assert client.wait(60) in (137, 255)
 
 
 def test_a_pod_that_somebody_deletes_is_run_again(pond: Pond, plane: ControlPlane) -> None:

@@ -20,7 +20,6 @@ from millpond.server.serving.proxy.access_tokens import LINK_GOOD_FOR_S, AccessT
 from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.websockets import (
     as_message,
-    connect_supervisor,
     relay_command,
     relay_port,
     running_task,
@@ -100,9 +99,8 @@ async def run_command(client: WebSocket, job: str, service: ServiceOf, task: Tas
     """Run a command beside a task; see ``server.sessions.websockets`` for the messages."""
 
     async def relay() -> None:
-        found = running_task(await service.lookup.soon(job), task, in_pod=service.in_pods)
-        connection = await connect_supervisor(service.state_dir, found)
-        await relay_command(client, connection, lambda: service.activity.used(job))
+        found = running_task(await service.lookup.soon(job), task)
+        await relay_command(client, await service.access.open_session(found), lambda: service.activity.used(job))
 
     await _serve(client, service.activity, job, relay)
 
@@ -118,8 +116,8 @@ async def forward(
     """Connect to a port of a task's machine; 0 is the port that the task was given."""
 
     async def relay() -> None:
-        found = running_task(await service.lookup.soon(job), task, in_pod=service.in_pods)
-        await relay_port(client, way_to_port(service.state_dir, found, port), lambda: service.activity.used(job))
+        found = running_task(await service.lookup.soon(job), task)
+        await relay_port(client, way_to_port(service.access, found, port), lambda: service.activity.used(job))
 
     await _serve(client, service.activity, job, relay)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Scope, Send
 
+from millpond.engines.task_access import ForeignListenerError, TaskAccess
 from millpond.model.errors import ConflictError, MillpondError, NotFoundError
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.serving.front import ServiceFront
@@ -23,7 +23,7 @@ from millpond.server.serving.proxy.requests import ProxiedRequest, RequestRelay
 from millpond.server.serving.proxy.sockets import relay_socket
 from millpond.server.serving.routing import Ways
 from millpond.server.sessions.activity import Activity
-from millpond.server.sessions.task_sockets import ForeignListenerError, TaskNetwork
+from millpond.server.sessions.task_routes import TaskNetwork
 from millpond.server.storage.job_files import JobFiles
 from millpond.specs.config.origins import JobOrigins
 from millpond.specs.job.job_ids import service_of
@@ -40,7 +40,7 @@ class ProxyDependencies:
     Attributes:
         activity: is told when a job is used.
         origins: where browsers reach what jobs serve.
-        state_dir: where tasks leave their records.
+        access: the ways into running tasks.
     """
 
     lookup: JobLookup
@@ -48,7 +48,7 @@ class ProxyDependencies:
     front: ServiceFront
     activity: Activity
     origins: JobOrigins
-    state_dir: Path
+    access: TaskAccess
 
 
 class Dispatcher:
@@ -58,9 +58,9 @@ class Dispatcher:
         self._lookup, self._job_files = dependencies.lookup, dependencies.job_files
         self._front = dependencies.front
         self._activity = dependencies.activity
-        self._state_dir = dependencies.state_dir
-        self._requests = RequestRelay(TaskNetwork(dependencies.state_dir))
-        self._readiness = Readiness(dependencies.state_dir)
+        self._access = dependencies.access
+        self._requests = RequestRelay(TaskNetwork(dependencies.access))
+        self._readiness = Readiness(dependencies.access)
 
     async def attempt(
         self, ways: Ways, scope: Scope, client: WaitingClient, send: Send, address: JobAddress
@@ -97,7 +97,7 @@ class Dispatcher:
         obstacles: list[MillpondError] = []
         for job in jobs:
             try:
-                places = places_of(await self._lookup.soon(job), self._state_dir)
+                places = places_of(await self._lookup.soon(job), self._access)
             except _OBSTACLES as error:
                 obstacles.append(error)
                 continue

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.model.states import JobState, TaskState
-from millpond.node.task.records import TaskFiles, TaskId, read_record
-from millpond.server.sessions.task_sockets import TaskRoute
+from millpond.node.task.records import TaskId
+from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.api.jobs import JobInfo, TaskInfo
 from millpond.specs.job.serving import SERVING_KINDS
 
@@ -31,7 +31,7 @@ class NotRunningError(UnavailableError):
     """A job has no program to reach, but may have one later."""
 
 
-def places_of(job: JobInfo, state_dir: Path) -> list[TaskEndpoint]:
+def places_of(job: JobInfo, access: TaskAccess) -> list[TaskEndpoint]:
     """Where the running tasks of a job serve, in the order of their numbers.
 
     Raises:
@@ -42,7 +42,7 @@ def places_of(job: JobInfo, state_dir: Path) -> list[TaskEndpoint]:
         raise ConflictError(f"job {job.id} is of kind {job.kind} and serves nothing", "use kind dev or service")
     if JobState(job.state).ended:
         raise ConflictError(f"job {job.id} has ended ({job.state})", f"see what it wrote with pond logs {job.id}")
-    found = [place for task in job.tasks if (place := _place(job, task, state_dir)) is not None]
+    found = [place for task in job.tasks if (place := _place(job, task, access)) is not None]
     if not found:
         suspended = JobState(job.state) == JobState.SUSPENDED
         hint = f"pond resume {job.id} has it go on" if suspended else f"pond why {job.id} says more"
@@ -50,10 +50,11 @@ def places_of(job: JobInfo, state_dir: Path) -> list[TaskEndpoint]:
     return found
 
 
-def _place(job: JobInfo, task: TaskInfo, state_dir: Path) -> TaskEndpoint | None:
+def _place(job: JobInfo, task: TaskInfo, access: TaskAccess) -> TaskEndpoint | None:
     if task.state != TaskState.RUNNING:
         return None
-    record = read_record(TaskFiles.of(state_dir, TaskId(job.id, job.attempt, task.task)))
-    if record is None or record.port is None or record.over:
+    run = TaskId(job.id, job.attempt, task.task)
+    place = access.serving(run)
+    if place is None or place.port is None:
         return None
-    return TaskEndpoint(record.id, TaskRoute.to(record, state_dir), record.access_key)
+    return TaskEndpoint(run, TaskRoute(run, place.port, access), place.access_key)

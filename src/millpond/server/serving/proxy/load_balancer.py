@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import httpcore2
 
+from millpond.engines.task_access import TaskAccess
 from millpond.node.task.records import TaskId
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
-from millpond.server.sessions.task_sockets import ADDRESS, UNREACHED, TaskNetwork
+from millpond.server.sessions.task_routes import ADDRESS, UNREACHED, TaskNetwork
 
 READY_FOR_S: Final = 5.0
 """So long the last answer of a ready replica counts."""
@@ -106,13 +106,13 @@ class Readiness:
         clock: seconds, from any instant.
     """
 
-    def __init__(self, state_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, access: TaskAccess, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._pool = httpcore2.AsyncConnectionPool(
             max_connections=None,
             max_keepalive_connections=_KEPT_OPEN,
             keepalive_expiry=READY_FOR_S,
-            network_backend=TaskNetwork(state_dir),
+            network_backend=TaskNetwork(access),
         )
         self._answers: dict[TaskId, _Answer] = {}
 

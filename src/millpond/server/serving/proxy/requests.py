@@ -12,10 +12,11 @@ from typing import Final
 import httpcore2
 from starlette.types import Message, Receive, Scope, Send
 
+from millpond.engines.task_access import ForeignListenerError
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.server.serving.proxy.headers import Headers, to_client
 from millpond.server.sessions.relay import until_one_ends
-from millpond.server.sessions.task_sockets import ADDRESS, UNREACHED, ForeignListenerError, TaskRoute
+from millpond.server.sessions.task_routes import ADDRESS, UNREACHED, TaskRoute
 
 log = logging.getLogger(__name__)
 

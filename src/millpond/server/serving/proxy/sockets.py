@@ -9,10 +9,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
+from millpond.engines.task_access import ForeignListenerError
 from millpond.server.http.server import LARGEST_MESSAGE
 from millpond.server.serving.proxy.requests import CONNECT_WITHIN_S, BrokenAnswerError, ProxiedRequest
 from millpond.server.sessions.relay import until_one_ends
-from millpond.server.sessions.task_sockets import ADDRESS, ForeignListenerError
+from millpond.server.sessions.task_routes import ADDRESS
 
 _NORMAL, _GOING_AWAY, _NO_CODE, _NOT_ALLOWED = 1000, 1001, 1005, 1008
 _SAYABLE = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014))

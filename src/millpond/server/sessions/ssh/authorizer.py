@@ -11,24 +11,22 @@ import itertools
 import logging
 import re
 import socket
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.engines.task_access import ForeignListenerError, TaskAccess
 from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError, UnavailableError
-from millpond.node.task.records import TaskId
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand, job_target
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.ssh.messages import GatewayRequest
-from millpond.server.sessions.task_sockets import ForeignListenerError, TaskRoute
-from millpond.server.sessions.websockets import connect_supervisor_now, running_task, way_to_port
+from millpond.server.sessions.task_routes import TaskRoute
+from millpond.server.sessions.websockets import running_task, way_to_port
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.ssh import PublicKey
 
@@ -44,24 +42,21 @@ class SshAuthorizer:
     """Judges for one gateway process.
 
     Args:
-        state_dir: where tasks leave their records.
+        access: the ways into running tasks.
         activity: is told when a job is used.
-        connect: opens a connection to a task's supervisor.
     """
 
     def __init__(
         self,
-        state_dir: Path,
+        access: TaskAccess,
         lookup: JobLookup,
         activity: Activity,
         security: Security,
-        connect: Callable[[Path, TaskId], socket.socket] = connect_supervisor_now,
     ) -> None:
-        self._state_dir = state_dir
+        self._access = access
         self._lookup = lookup
         self._activity = activity
         self._security = security
-        self._connect = connect
         self._sessions: dict[int, tuple[str, ExitStack]] = {}
         self._numbers = itertools.count(1)
 
@@ -94,11 +89,11 @@ class SshAuthorizer:
                 self._write_down(question, None, "", _TURNED_AWAY)
             case GatewayRequest.SESSION:
                 info, number = self._let_in(question)
-                connection = self._connect(self._state_dir, running_task(info, number))
+                connection = asyncio.run(self._access.open_session(running_task(info, number)))
                 return {"session": self._begin(info.id)}, connection
             case GatewayRequest.FORWARD:
                 info, number = self._let_in(question)
-                way = way_to_port(self._state_dir, running_task(info, number), question["port"])
+                way = way_to_port(self._access, running_task(info, number), question["port"])
                 through = _through(way)
                 return {"session": self._begin(info.id)}, through
             case GatewayRequest.USED:
