@@ -3,7 +3,8 @@
 Each world draws a tree of queues with guarantees, an ordering, whether it preempts, whether its pool suspends and lets
 equals take turns. In every other one the tree has a floor more, CPUs are scarce, and queues are guaranteed some of
 them. In every third one the tree has any shape, up to four floors, with limits, weights, queues that may not borrow,
-guarantees of CPUs and memory, and work that is not preemptible, or not for some time. In every fifth, some of the work
+guarantees of CPUs and memory, and work that is not preemptible, or not for some time; in every second of these,
+guarantees and limits are of single models of cards. In every fifth, some of the work
 is background work. A step is one outside event: jobs come that run until they are ended, or one ends; then time passes.
 Between two of them
 
@@ -37,11 +38,12 @@ from worlds import World, asks, elastic, gang, machine, queue
 from millpond.model.decisions import Decision, Stop, Suspend
 from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
+from millpond.model.resources import TaskRequest
 from millpond.model.tenants import DEFAULT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Suspendable
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.settings import PreemptionCost, Settings
-from random_trees import leaves_of, random_tree
+from random_trees import MODELS, leaves_of, of_model, of_some_models, random_tree_on
 from reporting import Table, command_line, emit, note, program
 
 LEAVES = ("red", "blue", "guest", "free", "default")
@@ -64,13 +66,13 @@ class Walk:
         wrong: what should not be, in words.
     """
 
-    def __init__(self, seed: int, *, any_tree: bool = False) -> None:
+    def __init__(self, seed: int, *, any_tree: bool = False, with_models: bool = False) -> None:
         self.draws = random.Random(seed)
         self.found: Counter[str] = Counter()
         self.wrong: list[str] = []
         self._jobs = 0
         self._event_at = 0.0
-        self.is_deep, self._any_tree = seed % 2 == 1, any_tree
+        self.is_deep, self._any_tree, self._with_models = seed % 2 == 1, any_tree, with_models
         self._classes = WITH_BACKGROUND if seed % 5 == 4 else CLASSES
         draws = self.draws
         self.preempts, self.turns = draws.random() < 0.5, draws.random() < 0.2
@@ -84,9 +86,11 @@ class Walk:
             machine(f"n{number}", draws.choice((1, 2, 4, 8)), swap_mib=draws.choice((0, 64_000)))
             for number in range(draws.randint(1, 4))
         ]
+        if with_models:
+            nodes = [of_model(node, MODELS[number % 2]) for number, node in enumerate(nodes)]
         if self.is_deep:
             nodes = [replace(node, cpu_milli=draws.choice((4_000, 8_000, 64_000))) for node in nodes]
-        queues = random_tree(draws, sum(len(node.devices) for node in nodes)) if any_tree else self._tree()
+        queues = random_tree_on(draws, nodes, with_models=with_models) if any_tree else self._tree()
         self._queues = (*leaves_of(queues), DEFAULT_QUEUE) if any_tree else LEAVES
         self.world = World(*nodes, settings=settings, queues=queues, pools=(pool,))
         self.world.core.use_kernels(compiled())
@@ -127,12 +131,17 @@ class Walk:
         match draws.choice(("single", "single", "single", "gang", "elastic")):
             case "single":
                 gpus = draws.choice((0, 0.5, 1, 1, 2, 4))
-                return gang(name, 1, asks(gpus, cpus=draws.choice((1, 2, 4)) if self.is_deep else 1), **fields)
+                request = asks(gpus, cpus=draws.choice((1, 2, 4)) if self.is_deep else 1)
+                return gang(name, 1, self._of_some_models(request), **fields)
             case "gang":
-                return gang(name, draws.choice((2, 3)), asks(draws.choice((1, 2))), **fields)
+                return gang(name, draws.choice((2, 3)), self._of_some_models(asks(draws.choice((1, 2)))), **fields)
             case _:
                 least = draws.choice((1, 2))
-                return elastic(name, (least, least + draws.choice((0, 1, 2)), least + 3), asks(1), **fields)
+                sizes = (least, least + draws.choice((0, 1, 2)), least + 3)
+                return elastic(name, sizes, self._of_some_models(asks(1)), **fields)
+
+    def _of_some_models(self, request: TaskRequest) -> TaskRequest:
+        return of_some_models(self.draws, request) if self._with_models else request
 
     def step(self) -> None:
         """One outside event, and the wait behind it."""
@@ -205,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wrong: list[dict[str, object]] = []
     seed = options.first
     while found["steps"] < options.steps:
-        walk = Walk(seed, any_tree=seed % 3 == 0)
+        walk = Walk(seed, any_tree=seed % 3 == 0, with_models=seed % 6 == 0)
         for _ in range(walk.draws.randint(3, 14)):
             found["steps"] += 1
             try:

@@ -13,6 +13,9 @@ at once, and what should be true is computed anew from the jobs and their places
 - *The verdict*: a job of which it is said at submission that it can never run does not run.
 - *The books*: what each queue is said to hold is what its jobs hold.
 
+Where guarantees name models of cards (``with_models``), a job that takes several has a choice for each of them, and all
+of this holds for each.
+
 Strict orderings are left out: under them a job without room keeps out all behind it in its pool, guaranteed or not.
 """
 
@@ -34,14 +37,14 @@ from millpond.model.decisions import Decision, Start, Stop, Suspend
 from millpond.model.devices import DeviceHealth
 from millpond.model.events import DeviceHealthChanged, NodeJoined, NodeLost
 from millpond.model.nodes import Pool
-from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.resources import CARD_MILLI, Amount, TaskRequest
 from millpond.model.states import JobState
 from millpond.model.tenants import DEFAULT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
 from millpond.scheduling.placement.kernels import compiled
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.settings import Settings
-from random_trees import leaves_of, random_tree
+from random_trees import MODELS, leaves_of, of_model, of_some_models, random_tree_on
 
 CLASSES = (Priority.LOW, Priority.NORMAL, Priority.NORMAL, Priority.NORMAL, Priority.HIGH)
 WAITS_S = (1.0, 30.0, 120.0, 900.0, 7_200.0)
@@ -83,20 +86,24 @@ class GuaranteeWalk:
         wrong: what should not be, in words.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, with_models: bool = False) -> None:
         self.draws = draws = random.Random(seed)
+        self._with_models = with_models
         self.found: Counter[str] = Counter()
         self.wrong: list[str] = []
         self._jobs = 0
         self.nodes = {f"n{number}": draws.choice((1, 2, 4, 8)) for number in range(draws.randint(1, 4))}
         self._machines = {
-            name: replace(machine(name, cards), cpu_milli=draws.choice((cards * 2_000, 64_000)))
-            for name, cards in self.nodes.items()
+            name: replace(
+                of_model(machine(name, cards), MODELS[number % 2 if with_models else 0]),
+                cpu_milli=draws.choice((cards * 2_000, 64_000)),
+            )
+            for number, (name, cards) in enumerate(self.nodes.items())
         }
         self._is_lost: set[str] = set()
         self._faulty: set[str] = set()
         self._refused: set[str] = set()
-        queues = random_tree(draws, sum(self.nodes.values()))
+        queues = random_tree_on(draws, self._machines.values(), with_models=with_models)
         self._leaves = [*leaves_of(queues), DEFAULT_QUEUE]
         self.queues = (*queues, Queue(DEFAULT_QUEUE))
         self._empty = CountedTree(self.queues, ())
@@ -104,6 +111,9 @@ class GuaranteeWalk:
         pool = Pool(suspends=draws.random() < 0.3, turn_s=0.0)
         self.world = WatchedWorld(*self._machines.values(), settings=settings, queues=queues, pools=(pool,))
         self.world.core.use_kernels(compiled())
+
+    def _model_of(self, node: str) -> str:
+        return self._machines[node].devices[0].model
 
     # ---- what happens -------------------------------------------------------------------------------------------
 
@@ -143,12 +153,18 @@ class GuaranteeWalk:
         }
         match draws.choice(("single", "single", "single", "gang", "elastic")):
             case "single":
-                return gang(name, 1, asks(draws.choice((0, 0.5, 1, 1, 2, 4, 8)), cpus=draws.choice((1, 2))), **fields)
+                request = asks(draws.choice((0, 0.5, 1, 1, 2, 4, 8)), cpus=draws.choice((1, 2)))
+                return gang(name, 1, self._of_some_models(request), **fields)
             case "gang":
-                return gang(name, draws.choice((2, 3)), asks(draws.choice((1, 2, 4))), **fields)
+                tasks = draws.choice((2, 3))
+                return gang(name, tasks, self._of_some_models(asks(draws.choice((1, 2, 4)))), **fields)
             case _:
                 least = draws.choice((1, 2))
-                return elastic(name, (least, least + draws.choice((0, 1, 2)), least + 3), asks(1), **fields)
+                sizes = (least, least + draws.choice((0, 1, 2)), least + 3)
+                return elastic(name, sizes, self._of_some_models(asks(1)), **fields)
+
+    def _of_some_models(self, request: TaskRequest) -> TaskRequest:
+        return of_some_models(self.draws, request) if self._with_models else request
 
     def _fail_or_mend(self) -> None:
         """A card or a node fails, or comes back."""
@@ -177,7 +193,11 @@ class GuaranteeWalk:
         for status in core.queue_statuses():
             name, share = status.queue.name, status.share
             held, booked = tree.held[name], core._state.queues.by_name[name].held
-            if booked != held or share.used != held.gpu_milli or share.used != share.within + share.borrowed:
+            if (
+                self._counted(booked) != self._counted(held)
+                or share.used != held.gpu_milli
+                or share.used != share.within + share.borrowed
+            ):
                 self.wrong.append(f"{name} holds {held}; booked are {booked}, and shown {share}")
         for job, cycles in self.world.asked.items():
             self.found["taken back"] += job in self.world.started
@@ -194,8 +214,41 @@ class GuaranteeWalk:
                 self._judge_waiting(record, holding, tree)
 
     def _tree_of(self, holding: Iterable[JobRecord]) -> CountedTree:
-        held = ((each.queue, each.held_by([task for task in each.tasks if task.holding])) for each in holding)
-        return CountedTree(self.queues, held)
+        return CountedTree(self.queues, ((each.queue, self._held(each)) for each in holding))
+
+    def _counted(self, amount: Amount) -> Amount:
+        """The same without models, where the core counts none."""
+        counts = self.world.core._state.queues.counts_models
+        return amount if counts else replace(amount, models=())
+
+    def _held(self, record: JobRecord) -> Amount:
+        """What a job holds, by models of its cards."""
+        tasks = [task for task in record.tasks if task.holding]
+        return self._on_models(record, record.held_by(tasks), tasks)
+
+    def _least(self, record: JobRecord) -> Amount:
+        """The least size of a running job, by models of its cards."""
+        tasks = [task for task in record.tasks if task.holding][: record.job.roles[0].minimum]
+        return self._on_models(record, record.demand.least_amount, tasks)
+
+    def _on_models(self, record: JobRecord, amount: Amount, tasks: Iterable[TaskRecord]) -> Amount:
+        models, milli = Counter[str](), record.job.roles[0].request.gpu_milli
+        for task in tasks if amount.gpu_milli and self._with_models else ():
+            assert task.placement is not None
+            models[self._model_of(task.placement.node)] += milli
+        return replace(amount, models=tuple(sorted(models.items())))
+
+    def _choices(self, record: JobRecord) -> list[Amount]:
+        """With how much a waiting job could start, by models of cards."""
+        least, taken = record.demand.least_amount, record.job.roles[0].request.models
+        if not self._with_models or not least.gpu_milli:
+            return [least]
+        present = {self._model_of(name) for name in self.nodes if name not in self._is_lost}
+        return [
+            replace(least, models=((model, least.gpu_milli),))
+            for model in sorted(present)
+            if model in (taken or MODELS)
+        ]
 
     def _judge_unpreemptible(self, record: JobRecord, holding: Collection[JobRecord]) -> None:
         """What is not preemptible has started: with that of its kind it fits in what its queues are guaranteed."""
@@ -204,32 +257,39 @@ class GuaranteeWalk:
         self.found["not preemptible"] += 1
         if not record.gpu_milli or not any(each.guarantee != Amount() for each in self.queues):
             return
-        none = CountedTree(self.queues, ())
-        for name in tree.path(record.queue):
-            fits = none.covers(name, tree.held[name])
-            if fits and tree.keeps_promises(name, record.amount):
-                return
+        held = self._held(record)
+        by_model = [replace(held, gpu_milli=milli, models=((model, milli),)) for model, milli in held.models] or [held]
+        if all(
+            any(tree.is_within(name, each) and tree.keeps_promises(name, each) for name in tree.path(record.queue))
+            for each in by_model
+        ):
+            return
         self.wrong.append(f"{record.id} is not preemptible, and runs in {record.queue} on no guarantee")
 
     def _judge_waiting(self, record: JobRecord, holding: Collection[JobRecord], tree: CountedTree) -> None:
         """A job waits: either no guarantee covers it, or it has no room even beside those who need not leave alone."""
-        amount = record.demand.least_amount
-        guarantor = tree.guarantor(record.queue, amount)
-        if guarantor is None:
-            return
+        for amount in self._choices(record):
+            guarantor = tree.guarantor(record.queue, amount)
+            if guarantor is not None:
+                self._judge_guaranteed(record, amount, guarantor, holding)
+
+    def _judge_guaranteed(
+        self, record: JobRecord, amount: Amount, guarantor: str, holding: Collection[JobRecord]
+    ) -> None:
+        tree = self._tree_of(holding)
         self.found["guaranteed and waiting"] += 1
-        if not record.job.preemptible and not self._keeps_promises(record, tree):
+        if not record.job.preemptible and not self._keeps_promises(record, amount, tree):
             return
         lent = [each for each in holding if self._is_lent(each, guarantor, holding)]
         rest = [each for each in holding if each not in lent]
         kept = self._kept_for_others(record, tree)
+        kept.update(name for name in self.nodes if amount.models and self._model_of(name) != amount.models[0][0])
         if self._tree_of(rest).admits(record.queue, amount) and self._fits(record, rest, kept):
             names = ", ".join(each.id for each in lent)
             self.wrong.append(f"{record.id} waits in {record.queue} within the guarantee of {guarantor}; lent: {names}")
 
-    def _keeps_promises(self, record: JobRecord, tree: CountedTree) -> bool:
+    def _keeps_promises(self, record: JobRecord, amount: Amount, tree: CountedTree) -> bool:
         """Whether a job that will not give its place back leaves what the queues beside it are promised."""
-        amount = record.demand.least_amount
         with_it = CountedTree(self.queues, ())
         with_it.held = dict(tree.held)
         with_it.add(record.queue, amount)
@@ -258,9 +318,9 @@ class GuaranteeWalk:
                 below.update(*self._owed(each.name, there))
         there.sort(key=lambda each: (not each.took_back, each.id not in below, -each.job.priority, each.placed_by))
         for each in there:
-            if tree.covers(name, each.demand.least_amount, filled):
+            if tree.covers(name, self._least(each), filled):
                 owed.add(each.id)
-                filled += each.demand.least_amount
+                filled += self._least(each)
         return owed, below
 
     def _kept_for_others(self, record: JobRecord, tree: CountedTree) -> set[str]:
@@ -268,7 +328,8 @@ class GuaranteeWalk:
         core, kept = self.world.core, set()
         for reservation in core._claims.reservations.values():
             holder = core.jobs[reservation.job]
-            if holder is not record and tree.guarantor(holder.queue, holder.demand.least_amount) is not None:
+            is_covered = any(tree.guarantor(holder.queue, each) is not None for each in self._choices(holder))
+            if holder is not record and is_covered:
                 kept.update(core._state.cluster.node_name(node) for node in reservation.nodes)
         self.found["kept for others"] += bool(kept)
         return kept

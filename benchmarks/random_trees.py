@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.nodes import Node
+from millpond.model.resources import CARD_MILLI, Amount, TaskRequest
 from millpond.model.tenants import ROOT_QUEUE, Queue
 
 MOST_QUEUES = 9
 DEEPEST = 4
+MODELS = ("A100", "V100")
+
+
+def random_tree_on(draws: random.Random, nodes: Iterable[Node], *, with_models: bool) -> tuple[Queue, ...]:
+    """Queues that are guaranteed no more than nodes have; ``with_models``: of single models of cards."""
+    cards = Counter(device.model for node in nodes for device in node.devices)
+    return random_tree_of_models(draws, cards) if with_models else random_tree(draws, cards.total())
+
+
+def of_model(node: Node, model: str) -> Node:
+    """The same node with cards of another model."""
+    return replace(node, devices=tuple(replace(device, model=model) for device in node.devices))
+
+
+def of_some_models(draws: random.Random, request: TaskRequest) -> TaskRequest:
+    """The same request, which may take cards of one model alone."""
+    taken = ((), (), *((model,) for model in MODELS), MODELS)
+    return replace(request, models=draws.choice(taken)) if request.devices else request
 
 
 def random_tree(draws: random.Random, cards: int) -> tuple[Queue, ...]:
@@ -35,6 +56,33 @@ def random_tree(draws: random.Random, cards: int) -> tuple[Queue, ...]:
         if given and draws.random() < 0.1:
             guarantee = replace(guarantee, memory_mib=given * 1_000)
         limit = None if draws.random() < 0.8 else Amount((given + draws.randint(0, 4)) * CARD_MILLI)
+        weight = draws.choice((1.0, 1.0, 2.0, 5.0))
+        found.append(Queue(name, parent, guarantee, limit, weight, borrows=draws.random() < 0.8))
+    return tuple(found)
+
+
+def random_tree_of_models(draws: random.Random, cards: Mapping[str, int]) -> tuple[Queue, ...]:
+    """The same where guarantees name models of cards; in some trees those of one model go unnamed.
+
+    Args:
+        cards: what all are guaranteed together at most, of each model.
+    """
+    found: list[Queue] = []
+    unnamed = draws.choice((*cards, "", ""))
+    left, depth = {ROOT_QUEUE: dict(cards)}, {ROOT_QUEUE: 0}
+    for number in range(draws.randint(2, MOST_QUEUES)):
+        name = f"q{number}"
+        parent = draws.choice([each for each, floor in depth.items() if floor < DEEPEST])
+        given = {model: draws.randint(0, n) if draws.random() < 0.6 else 0 for model, n in left[parent].items()}
+        left[name] = {model: given[model] or n for model, n in left[parent].items()}
+        left[parent] = {model: n - given[model] for model, n in left[parent].items()}
+        depth[name] = depth[parent] + 1
+        models = tuple((model, n * CARD_MILLI) for model, n in sorted(given.items()) if n and model != unnamed)
+        guarantee = Amount(sum(given.values()) * CARD_MILLI, models=models)
+        limit = None
+        if draws.random() < 0.2:
+            most = {model: n + draws.randint(0, 4) for model, n in given.items() if draws.random() < 0.5}
+            limit = Amount(2**50, models=tuple((model, n * CARD_MILLI) for model, n in sorted(most.items())))
         weight = draws.choice((1.0, 1.0, 2.0, 5.0))
         found.append(Queue(name, parent, guarantee, limit, weight, borrows=draws.random() < 0.8))
     return tuple(found)

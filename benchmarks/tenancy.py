@@ -1,7 +1,8 @@
 """Whether queues get what they are guaranteed, and how long that takes.
 
 - *guarantee*: random worlds (``guarantee_walk.py``), one step for each thing that happens: how many jobs waited that a
-  guarantee covers and were judged, how many started on room that was taken back, and what was found wrong.
+  guarantee covers and were judged, how many started on room that was taken back, and what was found wrong. In every
+  third one guarantees are of single models of cards.
 - *reclaim*: a cluster of eight cards a node is full of jobs of one card, some of them borrowed; then the owner asks for
   its part. CPU time of the submission and of the cycle that finds and asks those who leave, with one lender beside
   the owner and with 49 on three floors, all at their guarantees but for what they have borrowed; and the most memory
@@ -62,7 +63,7 @@ def guarantees(steps: int, first: int, wrong: list[str]) -> Iterator[Figure]:
     found: Counter[str] = Counter()
     seed = first
     while found["steps"] < steps:
-        walk = GuaranteeWalk(seed)
+        walk = GuaranteeWalk(seed, with_models=seed % 3 == 0)
         for _ in range(walk.draws.randint(FEWEST_STEPS, MOST_STEPS)):
             try:
                 walk.step()

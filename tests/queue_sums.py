@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from millpond.model.states import JobState
 from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 
 
@@ -14,6 +16,7 @@ def check_queue_sums(core: Scheduler) -> None:
     statuses = core.queue_statuses()
     by_name = {status.queue.name: status for status in statuses}
     _check_work(core, by_name)
+    _check_models(core, statuses)
     background = by_name["root"].work.background_milli
     idle = sum(core._state.cluster.idle_milli().values()) + background  # it leaves for any other work
     for status in statuses:
@@ -27,8 +30,34 @@ def check_queue_sums(core: Scheduler) -> None:
     assert root.used == sum(share.used for share in leaves)
     assert sum(share.lent for share in leaves) <= sum(share.borrowed for share in leaves), "lent to no one"
     assert root.lent <= root.borrowed
-    away = max(root.guaranteed - root.within - root.borrowed - idle, 0)
+    away = sum(_away(core, by_name["root"]))
     assert root.lent + root.free + away >= root.guaranteed - root.within, "unused, and not accounted for"
+
+
+def _away(core: Scheduler, root: QueueStatus) -> Iterator[int]:
+    """Of each model, how much of what is guaranteed is neither used, nor lent, nor idle."""
+    idle = Counter(core._state.cluster.idle_by_model())
+    others = sum(milli for model, milli in idle.items() if model not in root.shares)
+    for model, share in root.shares.items():
+        there = others if model == OTHER_MODELS else idle[model]
+        there += root.work.background_milli if len(root.shares) == 1 else 0
+        yield max(share.guaranteed - share.within - share.borrowed - there, 0)
+
+
+def _check_models(core: Scheduler, statuses: Sequence[QueueStatus]) -> None:
+    """Of each model, what queues are said to hold is what their jobs hold, and the parts are as of the whole."""
+    idle = core._state.cluster.idle_by_model()
+    assert sum(idle.values()) == sum(core._state.cluster.idle_milli().values())
+    for status in statuses:
+        held, counted = dict(status.work.held.models), core._state.queues.by_name[status.queue.name].models
+        named = set(status.shares) - {OTHER_MODELS}
+        assert {model: status.shares[model].used for model in named} == {model: held.get(model, 0) for model in named}
+        if core._state.queues.counts_models:
+            assert {model: milli for model, milli in counted.items() if milli} == held, status.queue.name
+        for share in status.shares.values():
+            assert share.within + share.borrowed == share.used, status.queue.name
+            assert min(share.within, share.borrowed, share.lent, share.free) >= 0, status.queue.name
+            assert share.lent + share.free <= share.guaranteed, status.queue.name
 
 
 def _check_work(core: Scheduler, by_name: dict[str, QueueStatus]) -> None:

@@ -120,7 +120,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_the_sums_come_out_at_every_step_in_any_tree(steps: list[tuple[str, int, int, int]]) -> None:
-    world = World(machine("n0", 8), machine("n1", 8))
+    world = World(machine("n0", 8), machine("n1", 8, model="V100"))
     check_queue_sums(world.core)
     for number, step in enumerate(steps):
         _take(world, number, *step)
@@ -167,7 +167,8 @@ def _take(world: World, number: int, what: str, pick: int, some: int, cards: int
         case "node":
             name = f"n{pick % 2}"
             there = world.core._state.cluster.node_named(name) is not None
-            world.tell(NodeLost(world.now, name) if there else NodeJoined(world.now, machine(name, 8)))
+            joined = machine(name, 8, model="V100" if name == "n1" else "A100")
+            world.tell(NodeLost(world.now, name) if there else NodeJoined(world.now, joined))
 
 
 def _change_queue(world: World, name: str, parent: str, cards: int) -> None:
@@ -181,7 +182,10 @@ def _change_queue(world: World, name: str, parent: str, cards: int) -> None:
     if above.queue.guarantee.gpu_milli:
         milli = min(milli, max(above.queue.guarantee.gpu_milli - others, 0))
     defined = queue(name, parent=above.queue.name, borrows=cards % 4 > 0, weight=1.0 + cards)
-    _try(world, QueueChanged(world.now, replace(defined, guarantee=Amount(milli))))
+    models = (("V100", milli // 2),) if cards % 3 == 0 and milli else ()
+    if above.queue.guarantee.gpu_milli and not above.queue.guarantee.models:
+        models = ()  # what the queue above is guaranteed of no model by name covers none of these
+    _try(world, QueueChanged(world.now, replace(defined, guarantee=Amount(milli, models=models))))
 
 
 def _try(world: World, event: QueueChanged | QueueRemoved) -> None:

@@ -122,3 +122,11 @@ def test_evictions_end_in_trees_of_any_shape(seed: int) -> None:
     for _ in range(12):
         walk.step()
     assert walk.wrong == []
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_evictions_end_where_guarantees_are_of_single_models(seed: int) -> None:
+    walk = Walk(seed, any_tree=True, with_models=True)
+    for _ in range(12):
+        walk.step()
+    assert walk.wrong == []

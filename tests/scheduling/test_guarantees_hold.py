@@ -66,3 +66,11 @@ def test_in_random_worlds_a_guarantee_is_met_after_one_round_and_nothing_is_borr
     for _ in range(50):
         walk.step()
         assert walk.wrong == []
+
+
+@pytest.mark.parametrize("seed", [8, 21, 22, 53, *range(60, 72)])
+def test_in_random_worlds_guarantees_of_single_models_are_met_as_well(seed: int) -> None:
+    walk = GuaranteeWalk(seed, with_models=True)
+    for _ in range(50):
+        walk.step()
+        assert walk.wrong == []

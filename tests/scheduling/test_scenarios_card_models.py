@@ -11,7 +11,7 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Stop
-from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.model.errors import ConflictError
 from millpond.model.events import MigrateRequested, QueueChanged, SuspendRequested
 from millpond.model.nodes import Node, Pool
 from millpond.model.reasons import Cause
@@ -175,8 +175,3 @@ def test_counts_are_the_same_in_a_restored_scheduler_and_in_a_fork() -> None:
     for core in (restored, world.core.fork()):
         check_everything(core)
         assert core.explain("j5", world.now).summary == world.why("j5").summary
-
-
-def test_a_guarantee_counts_cards_of_any_model() -> None:
-    with pytest.raises(InvalidInputError, match="guaranteed cards of one model"):
-        world_of(Queue("lab", guarantee=Amount(1000, models=(("H100", 1000),))))

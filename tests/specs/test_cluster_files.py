@@ -228,6 +228,41 @@ def test_a_limit_of_a_model_that_no_machine_of_the_file_has_is_named_with_its_li
     assert len(caught.value.problems) == 1
 
 
-def test_a_guarantee_of_a_model_is_refused_with_its_line() -> None:
-    with pytest.raises(SpecError, match=r"3:15: queues.0.guarantee.models"):
-        read_cluster("queues:\n- name: a\n  guarantee: {models: {V100: 1}}\n")
+def test_a_guarantee_of_models_is_read_with_what_it_gives_of_others() -> None:
+    config = read_cluster(
+        "queues:\n- {name: a, guarantee: {models: {V100: 2, H100: 1}}}\n"
+        "- {name: b, guarantee: {gpus: 4, models: {V100: 1}}}\n"
+    )
+    assert [queue.guarantee.gpu_milli for queue in config.queues] == [3_000, 4_000]
+    assert config.queues[0].guarantee.models == (("H100", 1_000), ("V100", 2_000))
+
+
+@pytest.mark.parametrize(
+    ("queues", "wrong"),
+    [
+        (
+            ["{name: a, guarantee: {models: {V10: 1}}}"],
+            r"3:39: queues.0.guarantee.models.V10: unknown model 'V10'; did you mean 'V100'",
+        ),
+        (
+            ["{name: a, guarantee: {gpus: 1, models: {V100: 2}}}"],
+            r"3:24: queues.0.guarantee: 1 GPUs, but 2 of single models",
+        ),
+        (
+            ["{name: a, guarantee: {models: {V100: 2}}, limit: {models: {V100: 1}}}"],
+            r"3:52: queues.0.limit: at most 1 GPUs of model V100, but it is guaranteed 2 GPUs of model V100",
+        ),
+        (
+            ["{name: a, guarantee: {models: {V100: 2}}}", "{name: b, parent: a, guarantee: {models: {V100: 3}}}"],
+            r"3:24: queues.0.guarantee: 2 GPUs of model V100, but the queues below a are guaranteed 3 GPUs",
+        ),
+        (
+            ["{name: a, guarantee: {models: {V100: 1}}, limit: 2}", "{name: b, parent: a, guarantee: 2}"],
+            r"3:52: queues.0.limit: at most 2 GPUs, but the queues below a are guaranteed 3 GPUs",
+        ),
+    ],
+)
+def test_a_guarantee_of_models_that_cannot_hold_is_named_with_its_line(queues: list[str], wrong: str) -> None:
+    text = "nodes: [{name: n, devices: 2, model: V100}]\nqueues:\n" + "".join(f"- {queue}\n" for queue in queues)
+    with pytest.raises(SpecError, match=wrong):
+        read_cluster(text)

@@ -307,10 +307,11 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "output": _queue("output: [/results/vision]"),
         "images": _queue("images: [registry.example.org/vision]"),
     },
-    "AmountFile": {
+    "GuaranteeFile": {
         "gpus": _queue("guarantee: {gpus: 6}"),
         "cpus": _queue("guarantee: {gpus: 6, cpus: 40}"),
-        "memory": _queue("limit: {memory: 512GiB}"),
+        "memory": _queue("guarantee: {gpus: 6, memory: 512GiB}"),
+        "models": _queue("guarantee: {models: {A100: 8, V100: 16}}"),
     },
     "LimitFile": {
         "gpus": _queue("limit: {gpus: 12}"),

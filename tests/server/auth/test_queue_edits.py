@@ -323,7 +323,20 @@ def test_a_limit_of_a_model_that_no_machine_has_is_refused(world: AuthWorld) -> 
     assert settings(world, "vision")[0].get("limit") is None
 
 
-def test_a_guarantee_names_no_models(world: AuthWorld) -> None:
-    answer = change(world, "vision", guarantee={"models": {"V100": 1}})
+def test_a_guarantee_of_a_model_is_shown_by_model_and_a_shortage_of_it_is_named(world: AuthWorld) -> None:
+    world.submit("max", gpus=2)
+    world.settled()
+    [model] = world.client("amy").get(f"{QUEUES}/vision").json()["queue"]["models"]
+    answer = change(world, "vision", guarantee={"models": {"Z9000": 1}})
     assert answer.status_code == 422
-    assert "vision.guarantee.models" in answer.text
+    assert error_of(answer).cause == "vision.guarantee.models: no machine has cards of model 'Z9000'"
+    answer = change(world, "vision", guarantee={"models": {model: 1}})
+    assert answer.status_code == 200, answer.text
+    assert any("are borrowed now" in each or "is borrowed now" in each for each in answer.json()["effects"])
+    shown = world.client("amy").get(f"{QUEUES}/vision").json()["queue"]
+    assert (shown["guarantee_gpu_milli"], shown["guarantee_models"]) == (1_000, {model: 1_000})
+    [of_model, others] = shown["model_shares"]
+    assert (of_model["model"], of_model["gpu_milli"], of_model["within_gpu_milli"]) == (model, 2_000, 1_000)
+    assert (others["model"], others["gpu_milli"]) == ("", 0)
+    answer = change(world, "vision", guarantee={"models": {model: 1_000}})
+    assert f"of 1000 GPUs of model {model} that are guaranteed are on no machine" in " ".join(answer.json()["effects"])

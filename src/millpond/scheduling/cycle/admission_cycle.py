@@ -280,8 +280,9 @@ class AdmissionCycle:
                 return AdmissionVerdict.KEPT_OUT
             if self._is_kept_off_as_much(record):
                 return AdmissionVerdict.KEPT_OUT
-            # 5. Place, off the nodes that are claimed or reserved for others or close too soon.
-            placed = self._place(record, tasks)
+            # 5. Place, off the nodes that are claimed or reserved for others or close too soon; where guarantees name
+            # models of cards, on those that one covers first.
+            placed = self._place_on_guaranteed(record, tasks) or self._place(record, tasks)
         # 6. Make room, by the least disruptive rule that allows it.
         if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._room_maker.might(record):
             plan = self._room_maker.plan(record)
@@ -318,6 +319,16 @@ class AdmissionCycle:
             return None
         self._state.journal.commit()
         return plan
+
+    def _place_on_guaranteed(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
+        """The same on cards of those models of which a guarantee covers the job."""
+        for choice in self._state.guaranteed_choices(record):
+            with self._state.on_choice(record, choice):
+                some = tasks if tasks is None else admitted_tasks(self._state, record)
+                placed = None if some == [] else self._place(record, some)
+            if placed is not None:
+                return placed
+        return None
 
     def _place(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
         """Take holdings for a job, unless its like has found no room in this walk, and was kept off no more nodes."""

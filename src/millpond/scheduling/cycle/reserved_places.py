@@ -34,7 +34,7 @@ class ReservedPlaces:
     def __init__(self, state: State) -> None:
         self._state = state
         self._unused: dict[str, dict[str, int]] = {}
-        self._charged: dict[str, int] = {}
+        self._charged: dict[str, Amount] = {}
         self._held_by_others: dict[int, int] | None = None
         """By index of the node, how many cards those hold who have not reserved them; found when it is asked for."""
         self.is_used = False
@@ -58,10 +58,11 @@ class ReservedPlaces:
 
     def _count(self, room: ReservedRoom, sign: int) -> None:
         name = room.wanted.name
-        milli = sum(self._unused[name].values()) if sign > 0 else self._charged.pop(name)
         if sign > 0:
-            self._charged[name] = milli
-        self._state.queues.charge(room.wanted.queue, Amount(milli), sign)
+            amount = self._charged[name] = self._state.reserved_on(room, self._unused[name])
+        else:
+            amount = self._charged.pop(name)
+        self._state.queues.charge(room.wanted.queue, amount, sign)
 
     # ---- those who have reserved --------------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class ReservedPlaces:
         until = stays_until(record, state.ordering.time_left, state.now)
         for room in () if record.job.preemptible else state.reserved.by_name.values():
             if state.now < room.wanted.begin < until:
-                state.queues.charge(room.wanted.queue, Amount(room.wanted.gpu_milli), sign)
+                state.queues.charge(room.wanted.queue, state.reserved_amount(room.wanted), sign)
 
 
 def charge_reserved(state: State, record: JobRecord) -> None:

@@ -14,8 +14,9 @@ from millpond.scheduling.explaining.wording import cards_text, cpus_text, gpus_t
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_held_for_good, limit_in_the_way
+from millpond.scheduling.tenancy.bounds import Beyond
 from millpond.scheduling.tenancy.limits import AccountUsage
-from millpond.scheduling.tenancy.queues import Beyond, QueueNode
+from millpond.scheduling.tenancy.queues import QueueNode
 from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
 
 
@@ -66,7 +67,7 @@ def _beyond_the_hours(state: State, record: JobRecord, end: float) -> Reason:
 
 def _not_for_good(state: State, record: JobRecord) -> Reason:
     amount = record.demand.least_amount
-    guarantor = state.queues.guarantor(record.queue, amount)
+    guarantor = state.guarantor(record, amount)
     exceeded = f"exceed the guarantee of queue {record.queue}"
     if guarantor is not None:
         exceeded = (
@@ -80,18 +81,19 @@ def _not_for_good(state: State, record: JobRecord) -> Reason:
 
 
 def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Reason:
-    amount, given = record.demand.least_amount, confining.queue.guarantee
+    amount = record.demand.least_amount
     path = state.queues.by_name[record.queue].path
     who = next(
         node.queue.name
         for node in path
         if not node.queue.borrows and (node is confining or node.queue.guarantee == Amount())
     )
-    beyond = confining.first_beyond(given, amount)
+    found = [confining.first_beyond(confining.guarantee, each) for each in state.choices(record, amount)]
+    beyond = max(filter(None, found), key=lambda each: each.most, default=None)
     guarantee = "no guarantee stands behind it"
     if beyond is not None and beyond.most:
         whose = "its guarantee" if confining.queue.name == who else f"the guarantee of queue {confining.queue.name}"
-        guarantee = f"{_TEXTS[beyond.field](beyond.asked)} more would exceed {whose}"
+        guarantee = f"{_TEXTS[beyond.field](beyond.asked)}{beyond.of_model} more would exceed {whose}"
     return Reason(
         Cause.GUARANTEE_OF_OTHERS,
         f"queue {who} may not borrow, and {guarantee}",
@@ -110,12 +112,12 @@ def closed_models(state: State, record: JobRecord) -> list[str]:
 
 
 def _of_model(beyond: Beyond) -> str:
-    return f"{gpus_text(beyond.held)} of model {beyond.model}, of at most {gpus_text(beyond.most)}"
+    return f"{gpus_text(beyond.held)}{beyond.of_model}, of at most {gpus_text(beyond.most)}"
 
 
 def _queue_limit(state: State, claims: Claims, node: QueueNode, record: JobRecord) -> Reason:
     """A queue is at its limit, of cards or else of CPUs or of memory, or of cards of each model that would do."""
-    limit, asked = node.queue.limit, record.demand.least_amount
+    limit, asked = node.limit, record.demand.least_amount
     assert limit is not None, "a queue without a limit limits nothing"
     about = " (with what is claimed for jobs that are about to start)" if _counts_claims(state, claims, node) else ""
     beyond = node.first_beyond(limit, asked)

@@ -19,7 +19,6 @@ from millpond.scheduling.feasibility.single_tasks import device_memory_mib, hold
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.card_models import choices_of
 from millpond.scheduling.tenancy.promises import keeps_promises
-from millpond.scheduling.tenancy.queues import QueueNode
 
 MOST_TRIALS = 32
 """Smaller gangs that are tried in search of one that would be possible."""
@@ -183,8 +182,7 @@ def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
         sum(role.minimum * role.request.memory_mib for role in job.roles),
     )
     for node in state.queues.by_name[job.charged_queue].path:
-        limit = node.queue.limit
-        beyond = None if limit is None else QueueNode(node.queue, None).first_beyond(limit, asked)
+        beyond = None if node.limit is None else node.unused().first_beyond(node.limit, asked)
         if beyond is not None:
             return _beyond(f"queue {node.queue.name!r}", beyond.field, beyond.asked, beyond.most, _UNITS[beyond.field])
     return (
@@ -201,7 +199,8 @@ def _model_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility
     path = [node.unused() for node in state.queues.by_name[job.charged_queue].path]
     beyond = []
     for choice in choices_of(state.cluster, RequestClass(job), asked):
-        found = next(((node, each) for node in path if (each := node.model_beyond(choice)) is not None), None)
+        bounds = ((node, node.limit) for node in path if node.limit is not None)
+        found = next(((node, each) for node, limit in bounds if (each := node.model_beyond(limit, choice))), None)
         if found is None:
             return None
         beyond.append(found)
@@ -220,35 +219,52 @@ def _model_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility
 
 def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
     """A queue that may not borrow, and lives on a guarantee of less than the job asks for."""
+    found = [_beyond_guarantee(state, job, each) for each in _choices(state, job, asked)]
+    if None not in found:
+        return max((each for each in found if each is not None), key=lambda each: dict(each.numbers)["limit"])
+    return None if job.preemptible else _unguaranteed(state, job, asked)
+
+
+def _choices(state: State, job: Job, asked: Amount) -> tuple[Amount, ...]:
+    """The ways in which a job may hold what it asks for, where a limit or a guarantee names models of cards."""
+    counts = state.queues.counts_models and asked.gpu_milli
+    return choices_of(state.cluster, RequestClass(job), asked) if counts else (asked,)
+
+
+def _beyond_guarantee(state: State, job: Job, asked: Amount) -> Infeasibility | None:
     leaf = state.queues.by_name[job.charged_queue]
     bounds = leaf.confined_to
     if leaf.is_confined and not any(node.unused().within_guarantee(asked) for node in leaf.guarantors):
         bounds = (*bounds, max(leaf.path, key=lambda node: node.queue.guarantee.gpu_milli))
     for node in bounds:
-        given = node.queue.guarantee
-        beyond = QueueNode(node.queue, None).first_beyond(given, asked) if asked.gpu_milli or given.cpu_milli else None
+        counts = asked.gpu_milli or node.queue.guarantee.cpu_milli
+        beyond = node.unused().first_beyond(node.guarantee, asked) if counts else None
         if beyond is None:
             continue
         field, wanted, most = beyond.field, beyond.asked, beyond.most
         unit, words = _UNITS[field], _WORDS[field]
         return Infeasibility(
-            f"the job asks for {words(wanted)}; queue {job.queue!r} may not borrow, and is guaranteed {words(most)}",
+            f"the job asks for {words(wanted)}{beyond.of_model}; queue {job.queue!r} may not borrow, and is guaranteed "
+            f"{words(most)}{' of these' if beyond.model else ''}",
             f"ask for at most {words(most)}, or use another queue" if most else "use another queue",
             field if most else "queue",
             _written(field, most) if most else "",
             (("asked", wanted // unit), ("limit", most // unit)),
         )
-    return None if job.preemptible else _unguaranteed(state, job, asked)
+    return None
 
 
 def _unguaranteed(state: State, job: Job, asked: Amount) -> Infeasibility | None:
     """A job that is not preemptible, so that it may not borrow, of more than the guarantees it could live on."""
     queues, leaf = state.queues, state.queues.by_name[job.queue]
     counts = (asked.gpu_milli and queues.has_guarantees) or (asked.cpu_milli and queues.guarantees_cpus)
-    if not counts or any(keeps_promises(queues, node, leaf, asked, empty=True) for node in leaf.guarantors):
+    choices = _choices(state, job, asked)
+    if not counts or any(
+        keeps_promises(queues, node, leaf, each, empty=True) for node in leaf.guarantors for each in choices
+    ):
         return None
     most = max(node.queue.guarantee.gpu_milli for node in leaf.path)
-    beside = any(node.unused().within_guarantee(asked) for node in leaf.guarantors)
+    beside = any(node.unused().within_guarantee(each) for node in leaf.guarantors for each in choices)
     return Infeasibility(
         f"the job is not preemptible, so it borrows nothing, and asks for {gpus_text(asked.gpu_milli)} and "
         f"{cpus_text(asked.cpu_milli)}; no guarantee of queue {job.queue!r} or above it covers that (the largest is of "

@@ -138,6 +138,17 @@ class Cluster:
                 idle[pool] -= int(shut[number]) if number < len(shut) else 0
         return idle
 
+    def idle_by_model(self) -> dict[str, int]:
+        """The same by the name of the model."""
+        arrays, nodes, devices = self.arrays, self.arrays.node_count, self.arrays.device_count
+        owner = np.repeat(np.arange(nodes), arrays.device_total[:nodes])
+        is_there = np.zeros(nodes, dtype=np.int64)
+        is_there[list(self.node_index.values())] = 1
+        free = arrays.compute_free_milli[:devices] * (is_there & arrays.node_usable[:nodes])[owner]
+        free = free * arrays.device_usable[:devices]
+        by_number = np.bincount(arrays.device_model[:devices], weights=free)
+        return {self.words.models.names[number]: int(by_number[number]) for number in np.flatnonzero(by_number)}
+
     def node_name(self, index: int) -> str:
         """Name of the node at ``index``; empty when it is gone."""
         node = self.nodes[index]

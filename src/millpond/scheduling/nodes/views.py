@@ -121,6 +121,6 @@ def queue_view(state: State, name: str) -> QueueView:
     unpromised = None
     if state.queues.has_guarantees:
         guarantors = path[0].guarantors or path[:1]
-        unpromised = min(node.gpu_milli - node.queue.guarantee.gpu_milli for node in guarantors)
+        unpromised = min(-sum(node.cards_left_of_each) for node in guarantors)
     limits = [node.queue.limit.gpu_milli for node in path[:1] if node.queue.limit is not None]
     return QueueView(path[0].gpu_milli, unpromised, limits[0] if limits else None)

@@ -91,7 +91,20 @@ class Planner:
     # ---- who may be asked ---------------------------------------------------------------------------------------
 
     def by_guarantee(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
-        """Take back borrowed room for a queue that is within its guarantee."""
+        """Take back borrowed room for a queue that is within its guarantee.
+
+        Where guarantees name models of cards, of one of those models that it covers.
+        """
+        if not self.state.queues.guaranteed_models:
+            return self._of_borrowed(record, mask)
+        for choice in self.state.guaranteed_choices(record):
+            with self.state.on_choice(record, choice):
+                plan = self._of_borrowed(record, mask)
+            if plan is not None:
+                return plan
+        return None
+
+    def _of_borrowed(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         state = self.state
         slots = state.roster.live
         is_open, still = self._entitled(record, Entitlement.GUARANTEE)

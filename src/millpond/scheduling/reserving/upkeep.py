@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.reservations import AdvanceReservation
-from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Job
 from millpond.scheduling import runs
@@ -268,7 +268,7 @@ def _is_whole(state: State, room: ReservedRoom, index: int) -> bool:
 
 def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, list[TaskRecord]]]:
     """The youngest work that holds what its limits do not leave to the queue beside the reservation."""
-    amount, queues = Amount(_unused_milli(state, room)), state.queues
+    amount, queues = state.unused_of(room), state.queues
     if not queues.has_bounds or not amount.gpu_milli:
         return []
     found: list[tuple[JobRecord, list[TaskRecord]]] = []
@@ -289,7 +289,3 @@ def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, li
         found.append((last, holders))
     state.journal.rollback(mark)
     return found
-
-
-def _unused_milli(state: State, room: ReservedRoom) -> int:
-    return sum(state.reserved.unused(room, state.running, state.cluster).values())

@@ -24,7 +24,7 @@ def is_admitted(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) ->
 def is_guaranteed(state: State, record: JobRecord) -> bool:
     """Whether a waiting job, in its least size, stays within what its queue is guaranteed."""
     queues = state.queues
-    return queues.has_guarantees and not queues.borrows(record.queue, record.demand.least_amount)
+    return queues.has_guarantees and not state.borrows(record, record.demand.least_amount)
 
 
 def limit_in_the_way(state: State, record: JobRecord) -> QueueNode | None:
@@ -39,7 +39,7 @@ def is_limited_by_user(state: State, record: JobRecord) -> bool:
 
 def is_held_for_good(state: State, record: JobRecord) -> bool:
     """Whether a waiting job would never give back what others are guaranteed: it is not preemptible."""
-    return not record.job.preemptible and state.queues.blocks_guarantees(record.queue, record.demand.least_amount)
+    return not record.job.preemptible and state.blocks_guarantees(record, record.demand.least_amount)
 
 
 def room_under_limits(state: State, queue: str, user: str) -> tuple[float, float]:
@@ -65,6 +65,14 @@ def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
 
 def is_covered_alike(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
     """Whether the guarantee that covers the least size of a waiting job, if one does, covers these of its tasks too."""
-    queues = state.queues
-    guarantor = queues.guarantor(record.queue, record.demand.least_amount)
-    return guarantor is None or guarantor.within_guarantee(record.amount_of(tasks))
+    by_choice = zip(
+        state.choices(record, record.demand.least_amount),
+        state.choices(record, record.amount_of(tasks)),
+        strict=True,
+    )
+    covered = [
+        guarantor.within_guarantee(amount)
+        for least, amount in by_choice
+        if (guarantor := state.queues.guarantor(record.queue, least)) is not None
+    ]
+    return not covered or any(covered)

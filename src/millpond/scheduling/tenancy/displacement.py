@@ -41,7 +41,7 @@ the price (``ordering.default``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from itertools import takewhile
 
@@ -75,14 +75,15 @@ class ReservedWork:
         self._state = state
         self.users = state.reserved.users if state.reserved.by_name else frozenset()
 
-    def unused_milli(self, guarantor: QueueNode) -> int:
+    def unused(self, guarantor: QueueNode) -> Amount:
         """How much of the reserved cards of the queues on a guarantee nobody has taken."""
         state = self._state
-        return sum(
-            sum(state.reserved.unused(room, state.running, state.cluster).values())
+        rooms = (
+            room
             for room in state.reserved.by_name.values()
             if room.wanted.covers(state.now) and guarantor in state.queues.by_name[room.wanted.queue].guarantors
         )
+        return sum(map(state.unused_of, rooms), Amount())
 
 
 class GuaranteeHolders:
@@ -100,16 +101,17 @@ class GuaranteeHolders:
         reserved, in_cells = ReservedWork(state), {job.id for job in jobs if state.cluster.cells.is_in_cells(job)}
         self.owed: set[str] = set()
         self.least = [Amount()] * len(Priority)
-        self._present = {job.id for job in jobs if job.id not in owed_below} - in_cells
-        filled = QueueNode(guarantor.queue, None)
-        filled.add(Amount(reserved.unused_milli(guarantor)), 1)
+        amounts = {job.id: state.least_held(job) for job in jobs}
+        self._present = {job: amounts[job] for job in amounts if job not in owed_below and job not in in_cells}
+        filled = guarantor.unused()
+        filled.add(reserved.unused(guarantor), 1)
 
         def turn(job: JobRecord) -> tuple[object, ...]:
             is_reserved = job.id in reserved.users
             return job.id not in in_cells, not is_reserved, not job.took_back, job.id in self._present, *_place(job)
 
         for job in sorted(jobs, key=turn):
-            amount = job.demand.least_amount
+            amount = amounts[job.id]
             if job.id in self._present:
                 self.least[job.job.priority] += amount
             if job.id in in_cells or filled.within_guarantee(amount):
@@ -118,9 +120,8 @@ class GuaranteeHolders:
 
     def leave(self, record: JobRecord) -> None:
         """A job has been asked to leave."""
-        if record.id in self._present:
-            self._present.remove(record.id)
-            self.least[record.job.priority] -= record.demand.least_amount
+        if (amount := self._present.pop(record.id, None)) is not None:
+            self.least[record.job.priority] -= amount
 
 
 class Displacement:
@@ -175,8 +176,11 @@ class Displacement:
     def _is_below(self, record: JobRecord, victim: JobRecord, by: Entitlement) -> bool:
         """Whether running work comes after a job, all guarantees but that of the job left aside."""
         if by is Entitlement.GUARANTEE:
-            amount, with_cards = record.demand.least_amount, victim.gpu_milli > 0
-            return self._state.queues.may_take_back(record.queue, amount, victim.queue, with_cards=with_cards)
+            queues, with_cards = self._state.queues, victim.gpu_milli > 0
+            return any(
+                queues.may_take_back(record.queue, each, victim.queue, with_cards=with_cards)
+                for each in self._choices(record)
+            )
         if by is Entitlement.OUTSIDE_QUOTAS:
             return victim.job.is_background and not record.job.is_background
         newcomer, holder = record.job.priority, victim.job.priority
@@ -239,22 +243,46 @@ class Displacement:
             return False
         return by is Entitlement.GUARANTEE or self._would_be_owed(record, victim, guarantor)
 
+    def _asked(self, record: JobRecord, victim: JobRecord) -> Sequence[Amount]:
+        """With how much a job may start in the place of running work, by models of cards."""
+        choices = self._choices(record)
+        if len(choices) == 1:
+            return choices
+        held = {model for model, _ in self._held(victim).models}
+        return [each for each in choices if each.models[0][0] in held] or choices
+
     def _stays_borrowed(self, record: JobRecord, victim: JobRecord, beside: Sequence[JobRecord]) -> bool:
         """Rule 5: for guarantees of the side of running work, and for common ones of those that left for others."""
-        queues, amount = self._state.queues, record.demand.least_amount
+        return all(self._stays_borrowed_for(record, each, victim, beside) for each in self._asked(record, victim))
+
+    def _stays_borrowed_for(
+        self, record: JobRecord, amount: Amount, victim: JobRecord, beside: Sequence[JobRecord]
+    ) -> bool:
+        queues = self._state.queues
         path, covers = queues.by_name[record.queue].path, queues.guarantor(record.queue, amount)
         borrows = covers is None or covers in queues.by_name[victim.queue].path
-        held = _held(victim)
+        held = self._held(victim)
         for node in self._guarantors(victim):
             without, is_common = node.less(held), node in path
             if is_common:
                 without.add(amount, 1)
             left = self._leaving if is_common else (victim, *beside, *self._leaving)
-            if any(without.within_guarantee(job.demand.least_amount) for job in left if node in self._guarantors(job)):
+            returning = [self._choices(job) for job in left if node in self._guarantors(job)]
+            if any(self._would_cover(without, each, amount) for each in returning):
                 return False
-            if borrows and not is_common and any(map(without.within_guarantee, self._waiting_on(node))):
+            if borrows and not is_common and self._would_cover(without, self._waiting_on(node), amount):
                 return False
         return True
+
+    def _would_cover(self, guarantor: QueueNode, returning: Iterable[Amount], newcomer: Amount) -> bool:
+        """Whether a guarantee covers one of those that would start then, on cards such as the newcomer takes."""
+        if self._state.queues.guaranteed_models and newcomer.models:
+            models = {model for model, _ in newcomer.models}
+            returning = (each for each in returning if not models.isdisjoint(model for model, _ in each.models))
+        return any(map(guarantor.within_guarantee, returning))
+
+    def _choices(self, record: JobRecord) -> Sequence[Amount]:
+        return self._state.choices(record, record.demand.least_amount)
 
     def _would_be_owed(self, record: JobRecord, victim: JobRecord, guarantor: QueueNode) -> bool:
         """Whether a job fits in a guarantee beside all that is not of a lower class, nor the work it displaces."""
@@ -263,8 +291,11 @@ class Displacement:
             below = sum(self._holders(guarantor).least[: record.job.priority], Amount())
             ahead = self._ahead[record.id, guarantor] = guarantor.less(below)
         if victim.job.priority == record.job.priority:
-            ahead = ahead.less(_held(victim))
-        return ahead.within_guarantee(record.demand.least_amount)
+            ahead = ahead.less(self._held(victim))
+        return all(map(ahead.within_guarantee, self._asked(record, victim)))
+
+    def _held(self, record: JobRecord) -> Amount:
+        return self._state.held(record, [task for task in record.tasks if task.holding is not None])
 
     def _guarantors(self, record: JobRecord) -> tuple[QueueNode, ...]:
         return self._state.queues.by_name[record.queue].guarantors
@@ -296,13 +327,9 @@ class Displacement:
         found = self._waiting.get(guarantor)
         if found is None:
             heads = (line[0][2] for line in self._state.waiting.lines.values())
-            amounts = {head.demand.least_amount for head in heads if guarantor in self._guarantors(head)}
-            found = self._waiting[guarantor] = amounts
+            there = [head for head in heads if guarantor in self._guarantors(head)]
+            found = self._waiting[guarantor] = {each for head in there for each in self._choices(head)}
         return found
-
-
-def _held(record: JobRecord) -> Amount:
-    return record.held_by([task for task in record.tasks if task.holding is not None])
 
 
 def _place(record: JobRecord) -> tuple[int, int, int]:

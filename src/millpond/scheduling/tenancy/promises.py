@@ -6,6 +6,7 @@ not use is lent to the others; it comes back by reclaim. From work that is not p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millpond.model.resources import Amount
@@ -38,9 +39,19 @@ def _spoken_for(tree: QueueTree, node: QueueNode, leaf: QueueNode, amount: Amoun
     if node in leaf.path:
         held += amount
     below = [_spoken_for(tree, tree.by_name[name], leaf, amount, empty=empty) for name in node.children]
-    parts = (held, node.queue.guarantee, sum(below, Amount()))
+    return _largest((held, node.queue.guarantee, sum(below, Amount())), tree.guaranteed_models)
+
+
+def _largest(parts: Sequence[Amount], named: Sequence[str]) -> Amount:
+    """The most of each resource: of cards, of each model that guarantees name, and of all others together."""
+    by_model = [dict(part.models) for part in parts] if named else []
+    models = tuple((model, max(each.get(model, 0) for each in by_model)) for model in named)
+    others = [part.gpu_milli for part in parts]
+    for index, each in enumerate(by_model):
+        others[index] -= sum(each.get(model, 0) for model in named)
     return Amount(
-        max(part.gpu_milli for part in parts),
+        max(others) + sum(milli for _, milli in models),
         max(part.cpu_milli for part in parts),
         max(part.memory_mib for part in parts),
+        tuple(row for row in models if row[1]),
     )

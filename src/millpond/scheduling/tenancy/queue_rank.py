@@ -32,6 +32,7 @@ from millpond.scheduling.ordering.line_table import (
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State, user_account
+from millpond.scheduling.tenancy.card_models import choices_of
 from millpond.scheduling.tenancy.queues import QueueNode
 
 LOOKAHEAD_S = 3600.0
@@ -90,7 +91,7 @@ class QueueRank:
     def place_of(self, record: JobRecord) -> tuple[Rank, int]:
         """The rank of a job, and when it came, which decides among equals; the lower, the earlier."""
         self._count_placed()
-        tier = self._tier(record.queue, record.demand.least_amount)
+        tier = self._tier(record, record.demand.least_amount)
         (key, arrival), priority, user = self._turns.of(record), -float(record.job.priority), record.job.user
         if not self.by_share:
             return (tier, priority, key), arrival
@@ -129,8 +130,8 @@ class QueueRank:
             keys[grouped], arrivals[grouped] = turns.T
         return keys, arrivals, grouped
 
-    def _tier(self, queue: str, amount: Amount) -> float:
-        return float(not self._has_guarantees or self._state.queues.borrows(queue, amount))
+    def _tier(self, record: JobRecord, amount: Amount) -> float:
+        return float(not self._has_guarantees or self._state.borrows(record, amount))
 
     def covered(self, table: LineTable) -> BoolArray:
         """(lines,) whether a guarantee covers the first of each line."""
@@ -140,14 +141,39 @@ class QueueRank:
         by_name, milli, of_lines = self._state.queues.by_name, table.figure(LEAST_MILLI), table.number(QUEUE)
         guarantors = [() if name is None else by_name[name].guarantors for name in table.queues.items]
         others = self._cpu_and_memory(table) if self._state.queues.guarantees_cpus else ()
+        takes, mixed = self._takes(table)
+        no_cards = [-1] * len(takes)
         for level in range(max(map(len, guarantors), default=0)):
-            left = np.array([_left(each[level]) if level < len(each) else _NO_GUARANTEE for each in guarantors])
-            with_cards, without, *left_of_others = left.T[:, of_lines]
-            covered = np.where(milli > 0, milli <= with_cards, without > 0)
+            nodes = [each[level] if level < len(each) else None for each in guarantors]
+            left = np.array([_NO_GUARANTEE if node is None else _left(node) for node in nodes])
+            without, *left_of_others = left.T[:, of_lines]
+            cards = np.array([no_cards if node is None else node.cards_left_of_each for node in nodes]).T[:, of_lines]
+            covered = np.where(milli > 0, (takes & (milli <= cards)).any(axis=0), without > 0)
             for asked, room in zip(others, left_of_others, strict=False):
                 covered &= (asked <= room) | (asked == 0)
             found |= covered
+        lines, of_rows = self._state.waiting.lines, table.keys
+        for row in mixed.tolist():
+            first = lines[of_rows[row]][0][2]
+            found[row] = not self._state.borrows(first, first.demand.least_amount)
         return found
+
+    def _takes(self, table: LineTable) -> tuple[BoolArray, Int64Array]:
+        """(models, lines) which models that guarantees name, or others, the first of each line has a choice of.
+
+        And the lines of jobs whose only choice is of several models.
+        """
+        state, demands = self._state, table.requests.items
+        named = {model: number for number, model in enumerate(state.queues.guaranteed_models)}
+        if not named:
+            return np.ones((1, len(table)), dtype=np.bool_), _NONE
+        takes, is_mixed = np.zeros((len(named) + 1, len(demands)), dtype=np.bool_), np.zeros(len(demands), np.bool_)
+        for number, demand in enumerate(demands):
+            for choice in () if demand is None else choices_of(state.cluster, demand, demand.least_amount):
+                is_mixed[number] = len(choice.models) > 1
+                takes[[named.get(model, len(named)) for model, _ in choice.models] or [len(named)], number] = True
+        of_lines = table.number(REQUEST)
+        return takes[:, of_lines], np.flatnonzero(is_mixed[of_lines])
 
     def _cpu_and_memory(self, table: LineTable) -> tuple[FloatArray, FloatArray]:
         """(lines,) the CPU (milli) and the memory (MiB) of the least size of the first of each line."""
@@ -158,7 +184,7 @@ class QueueRank:
 
     def rank_of_growth(self, record: JobRecord) -> Rank:
         """The beginning of the rank of a running gang when one of its missing tasks joins it: the key is left out."""
-        tier = self._tier(record.queue, record.amount_of(record.queued()[:1]))
+        tier = self._tier(record, record.amount_of(record.queued()[:1]))
         rank = (tier, -float(record.job.priority))
         return (*rank, *self.standing(record.queue, record.job.user)) if self.by_share else rank
 
@@ -256,13 +282,12 @@ _ALL = "(all)"
 """In place of a user: whose jobs follow an ordering of their own count as if all who use the queue were one."""
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
 _NOTHING = (0.0, 0.0, 0.0)
-_NO_GUARANTEE = (-1.0, 0.0, -1.0, -1.0)
+_NO_GUARANTEE = (0.0, -1.0, -1.0)
 
 
-def _left(node: QueueNode) -> tuple[float, float, float, float]:
-    """What a guarantee leaves: of compute; whether there are CPUs for work without cards; of CPU, and of memory."""
-    given, (milli, cpu, memory) = node.queue.guarantee, node.guarantee_left
-    return milli if given.gpu_milli else -1.0, float(given.cpu_milli > 0), cpu, memory
+def _left(node: QueueNode) -> tuple[float, float, float]:
+    """Whether a guarantee has CPUs for work without cards; what it leaves of CPU and of memory."""
+    return float(node.queue.guarantee.cpu_milli > 0), *node.others_left
 
 
 def _has_accounts(state: State) -> bool:

@@ -6,16 +6,20 @@ From the root down, what a guarantee leaves beyond those of the queues below it 
 of them holds beyond its own. So a group can be within its guarantee as a whole while one of its queues holds what
 another one of the group is guaranteed: that is borrowed, and lent, inside the group.
 
+Where guarantees name models of cards, each model is judged by itself, and so are all others together; a queue's shares
+are the sums.
+
 Cards carry no names. What a queue does not use of its guarantee is free as far as cards are idle, and lent as far as
 others hold beyond theirs; where machines are away, the rest is neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millpond.model.tenants import ROOT_QUEUE
+from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
 
 
@@ -39,6 +43,16 @@ class QueueShare:
     lent: int
     free: int
 
+    def __add__(self, other: QueueShare) -> QueueShare:
+        return QueueShare(
+            self.used + other.used,
+            self.guaranteed + other.guaranteed,
+            self.within + other.within,
+            self.borrowed + other.borrowed,
+            self.lent + other.lent,
+            self.free + other.free,
+        )
+
 
 class _Owed:
     """What follows from guarantees for one queue, in milli.
@@ -52,9 +66,10 @@ class _Owed:
 
     __slots__ = ("below", "covered", "free", "guarantee", "missing", "promised", "used", "within")
 
-    def __init__(self, node: QueueNode, below: Sequence[_Owed]) -> None:
+    def __init__(self, node: QueueNode, model: str, below: Sequence[_Owed]) -> None:
         self.below = below
-        self.used, self.guarantee = node.gpu_milli, node.queue.guarantee.gpu_milli
+        self.guarantee = node.cards_guaranteed(model)
+        self.used = self.guarantee - node.cards_left(model)
         self.promised: int = max(self.guarantee, sum(each.promised for each in below))
         self.covered: int = max(min(self.used, self.guarantee), sum(each.covered for each in below))
         self.within = self.free = self.missing = 0
@@ -89,15 +104,26 @@ class _Owed:
         return QueueShare(self.used, self.promised, self.within, self.used - self.within, lent, self.free)
 
 
-def queue_shares(tree: QueueTree, idle_milli: int) -> dict[str, QueueShare]:
-    """The shares of all queues, by name.
+def queue_shares(tree: QueueTree, idle_milli: Mapping[str, int]) -> dict[str, dict[str, QueueShare]]:
+    """The shares of all queues, by name, of each model that guarantees name and of ``OTHER_MODELS``.
 
     Args:
-        idle_milli: compute of all cards that is free and may be handed out now.
+        idle_milli: by model, compute of all cards that is free and may be handed out now.
     """
+    found: dict[str, dict[str, QueueShare]] = {name: {} for name in tree.by_name}
+    idle = dict.fromkeys((*tree.guaranteed_models, OTHER_MODELS), 0)
+    for model, milli in idle_milli.items():
+        idle[model if model in idle else OTHER_MODELS] += milli
+    for model, milli in idle.items():
+        for name, share in _shares_of(tree, model, milli).items():
+            found[name][model] = share
+    return found
+
+
+def _shares_of(tree: QueueTree, model: str, idle_milli: int) -> dict[str, QueueShare]:
     owed: dict[str, _Owed] = {}
     for node in reversed(tree.by_name.values()):  # each of them before its parent
-        owed[node.queue.name] = _Owed(node, [owed[child] for child in node.children])
+        owed[node.queue.name] = _Owed(node, model, [owed[child] for child in node.children])
     root = owed[ROOT_QUEUE]
     root.within, root.free = root.covered, min(root.unused, idle_milli)
     root.missing = max(root.unused - root.free - (root.used - root.within), 0)

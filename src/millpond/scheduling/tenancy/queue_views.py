@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from millpond.model.cells import CellUsage
@@ -54,16 +55,22 @@ class QueueStatus:
 
     Attributes:
         takes_jobs: it has none below it.
+        shares: of each model of cards that guarantees name, and of ``OTHER_MODELS``; ``share`` is their sum.
         has_guarantee: cards are guaranteed to some queue of the tree; else there is nothing to borrow or to lend.
         minimum_run_s: how long its work runs before it may be asked to leave, by its own word or that of one above.
     """
 
     queue: Queue
     takes_jobs: bool
-    share: QueueShare
+    shares: Mapping[str, QueueShare]
     has_guarantee: bool
     work: QueueWork
     minimum_run_s: float
+
+    @property
+    def share(self) -> QueueShare:
+        """Of all cards together."""
+        return _sum(self.shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +134,10 @@ def queue_detail(state: State, name: str) -> QueueDetail:
 def _borrowers(state: State, lender: str) -> tuple[tuple[str, int], ...]:
     tree = state.queues
     shares = queue_shares(tree, _idle_milli(state))
-    if not shares[lender].lent:
-        return ()
-    found = [
-        (node.queue.name, shares[node.queue.name].borrowed)
-        for node in tree.leaves()
-        if shares[node.queue.name].borrowed and not tree.is_below(node.queue.name, lender)
-    ]
+    lent = [model for model, share in shares[lender].items() if share.lent]
+    others = [node.queue.name for node in tree.leaves() if not tree.is_below(node.queue.name, lender)]
+    borrowed = ((name, sum(shares[name][model].borrowed for model in lent)) for name in others)
+    found = [each for each in borrowed if each[1]]
     return tuple(sorted(found, key=lambda each: (-each[1], each[0])))
 
 
@@ -150,10 +154,25 @@ def _changed_tree(state: State, changed: Sequence[Queue]) -> QueueTree:
     tree = QueueTree(Journal())
     tree.copy_from(state.queues)
     tree.set_queues(changed)
+    if tree.counts_models and not state.queues.counts_models:
+        tree.count_models(
+            (record.queue, state.held_by_model(record, [task for task in record.tasks if task.holding is not None]))
+            for record in state.running.values()
+        )
     require_room(state.cluster, state.queues.queues(), tree.queues())
     return tree
 
 
-def _idle_milli(state: State) -> int:
-    """What is free for the queues: background work leaves for any of them."""
-    return sum(state.cluster.idle_milli().values()) + state.queues.background.gpu_milli
+def _sum(shares: Mapping[str, QueueShare]) -> QueueShare:
+    first, *others = shares.values()
+    return sum(others, first)
+
+
+def _idle_milli(state: State) -> Mapping[str, int]:
+    """By model, what is free for the queues: background work leaves for any of them."""
+    idle = Counter(state.cluster.idle_by_model())
+    for record in state.running.values() if state.queues.background.gpu_milli else ():
+        if record.job.is_background:
+            held = state.held_by_model(record, [task for task in record.tasks if task.holding is not None])
+            idle.update(dict(held.models))
+    return idle

@@ -8,38 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from millpond.model.errors import ConflictError, InconsistentStateError, InvalidInputError, NotFoundError
 from millpond.model.policies import own_orderings_of, own_placements_of
 from millpond.model.resources import Amount
 from millpond.model.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
+from millpond.scheduling.tenancy.bounds import OTHER_MODELS, Beyond, Bound
 from millpond.scheduling.tenancy.promises import keeps_promises
 
 UNBOUNDED = (math.inf, math.inf)
-
-
-class Beyond(NamedTuple):
-    """A resource, by its field of a job file, of which too much is asked for (in milli, memory in MiB).
-
-    Attributes:
-        model: of which model the cards are, where the bound is one on these alone.
-    """
-
-    field: str
-    asked: int
-    held: int
-    most: int
-    model: str = ""
 
 
 class QueueNode:
     """One queue with its present usage (guaranteed GPU milli, CPU milli, memory MiB of what it holds)."""
 
     __slots__ = (
-        "accounts", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantors", "is_confined", "memory_mib",
-        "minimum_run_s", "models", "parent", "path", "queue", "weights",
+        "accounts", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantee", "guarantors", "is_confined",
+        "limit", "memory_mib", "minimum_run_s", "models", "parent", "path", "queue", "weights",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
@@ -52,7 +38,10 @@ class QueueNode:
         self.cpu_milli = 0
         self.memory_mib = 0
         self.models: dict[str, int] = {}
-        """How much of ``gpu_milli`` is of each model of cards; kept where any queue has a limit of one."""
+        """How much of ``gpu_milli`` is of each model of cards; kept where any limit or guarantee names one."""
+        self.limit: Bound | None = None
+        self.guarantee = Bound(Amount())
+        self.bind(())
         self.path: tuple[QueueNode, ...] = (self,) if parent is None else (self, *parent.path)
         """From this queue up to the root."""
         self.accounts = tuple(node.queue.name for node in self.path[:-1])
@@ -72,83 +61,16 @@ class QueueNode:
         weights = 0.0 if self.parent is None else self.parent.weights
         return max(self.queue.weight / weights, 1e-9) if weights > 0 else 1.0
 
+    def bind(self, named: Sequence[str]) -> None:
+        """Judge by what the queue says now, in a tree in which guarantees name these models."""
+        self.limit = None if self.queue.limit is None else Bound(self.queue.limit)
+        self.guarantee = Bound.of_guarantee(self.queue.guarantee, named)
+
+    # ---- what bounds say of so much more ------------------------------------------------------------------------
+
     def exceeds_limit(self, amount: Amount) -> bool:
         """Whether ``amount`` more would go beyond this queue's own limit; nothing more of a resource never does."""
-        limit = self.queue.limit
-        if limit is None:
-            return False
-        return self._exceeds(limit, amount) or (bool(amount.models) and self.model_beyond(amount) is not None)
-
-    def model_beyond(self, amount: Amount) -> Beyond | None:
-        """The first model of cards of which ``amount`` more goes beyond this queue's own limit."""
-        most = {} if self.queue.limit is None else dict(self.queue.limit.models)
-        rows = (
-            Beyond("gpus", milli, self.models.get(model, 0), most[model], model)
-            for model, milli in amount.models
-            if model in most
-        )
-        return next((row for row in rows if row.asked and row.held + row.asked > row.most), None)
-
-    def _exceeds(self, bound: Amount, amount: Amount) -> bool:
-        """Whether ``amount`` more goes beyond a bound; of CPU and memory only where that names them."""
-        return (
-            (amount.gpu_milli > 0 and self.gpu_milli + amount.gpu_milli > bound.gpu_milli)
-            or (0 < bound.cpu_milli < self.cpu_milli + amount.cpu_milli and amount.cpu_milli > 0)
-            or (0 < bound.memory_mib < self.memory_mib + amount.memory_mib and amount.memory_mib > 0)
-        )
-
-    def first_beyond(self, bound: Amount, amount: Amount) -> Beyond | None:
-        """The first of cards, CPUs and memory of which ``amount`` more goes beyond a bound."""
-        rows = (
-            Beyond("gpus", amount.gpu_milli, self.gpu_milli, bound.gpu_milli),
-            Beyond("cpus", amount.cpu_milli, self.cpu_milli, bound.cpu_milli),
-            Beyond("memory", amount.memory_mib, self.memory_mib, bound.memory_mib),
-        )
-        named = (row for row in rows if row.field == "gpus" or row.most)
-        return next((row for row in named if row.asked and row.held + row.asked > row.most), None)
-
-    @property
-    def room(self) -> tuple[float, float]:
-        """How much more compute and CPU, in milli, this queue's own limit allows; infinite where it bounds nothing."""
-        limit = self.queue.limit
-        if limit is None:
-            return UNBOUNDED
-        cpu = max(limit.cpu_milli - self.cpu_milli, 0) if limit.cpu_milli > 0 else math.inf
-        return max(limit.gpu_milli - self.gpu_milli, 0), cpu
-
-    def add(self, amount: Amount, sign: int) -> None:
-        """Hold ``amount`` more (``sign`` -1: less)."""
-        self.gpu_milli += sign * amount.gpu_milli
-        self.cpu_milli += sign * amount.cpu_milli
-        self.memory_mib += sign * amount.memory_mib
-
-    def add_models(self, amount: Amount, sign: int) -> None:
-        """Hold so much more (``sign`` -1: less) of cards of each model."""
-        for model, milli in amount.models:
-            self.models[model] = self.models.get(model, 0) + sign * milli
-
-    @property
-    def held(self) -> Amount:
-        """What it holds, with all below it."""
-        return Amount(self.gpu_milli, self.cpu_milli, self.memory_mib)
-
-    def unused(self) -> QueueNode:
-        """The same queue by itself, as if it held nothing."""
-        return QueueNode(self.queue, None)
-
-    def less(self, amount: Amount) -> QueueNode:
-        """The same queue by itself, as if it held ``amount`` less."""
-        twin = QueueNode(self.queue, None)
-        twin.gpu_milli, twin.cpu_milli, twin.memory_mib = self.gpu_milli, self.cpu_milli, self.memory_mib
-        twin.add(amount, -1)
-        return twin
-
-    def covers_all(self, *, with_cards: bool) -> bool:
-        """Whether this queue's own guarantee covers all that it holds with cards, or all without."""
-        given, (milli, cpu, memory) = self.queue.guarantee, self.guarantee_left
-        if with_cards:
-            return given.gpu_milli > 0 and min(milli, cpu, memory) >= 0
-        return given.cpu_milli > 0 and min(cpu, memory) >= 0
+        return self.limit is not None and self._exceeds(self.limit, amount)
 
     def within_guarantee(self, amount: Amount) -> bool:
         """Whether this queue's own guarantee covers ``amount`` more.
@@ -159,7 +81,7 @@ class QueueNode:
         given = self.queue.guarantee
         if not (given.gpu_milli if amount.gpu_milli else given.cpu_milli):
             return False
-        return not self._exceeds(given, amount)
+        return not self._exceeds(self.guarantee, amount)
 
     def keeps_out(self, amount: Amount) -> bool:
         """Whether work that may not exceed this queue's guarantee may not hold ``amount`` more.
@@ -168,24 +90,132 @@ class QueueNode:
         """
         return bool(amount.gpu_milli or self.queue.guarantee.cpu_milli) and not self.within_guarantee(amount)
 
-    @property
-    def guarantee_left(self) -> tuple[float, float, float]:
-        """What this queue's guarantee leaves of compute, CPU (milli) and memory (MiB).
-
-        Below 0 where the queue holds more; infinite where the guarantee does not name it.
-        """
-        given = self.queue.guarantee
-        return (
-            given.gpu_milli - self.gpu_milli if given.gpu_milli else math.inf,
-            given.cpu_milli - self.cpu_milli if given.cpu_milli else math.inf,
-            given.memory_mib - self.memory_mib if given.memory_mib else math.inf,
+    def first_beyond(self, bound: Bound, amount: Amount) -> Beyond | None:
+        """The first of cards, CPUs, memory and cards of single models of which ``amount`` more goes beyond a bound."""
+        rows = (
+            Beyond("gpus", amount.gpu_milli, self.gpu_milli, bound.gpu_milli),
+            Beyond("cpus", amount.cpu_milli, self.cpu_milli, bound.cpu_milli),
+            Beyond("memory", amount.memory_mib, self.memory_mib, bound.memory_mib),
         )
+        found = next((row for row in rows if row.asked and row.held + row.asked > row.most), None)
+        return found or self.model_beyond(bound, amount)
+
+    def model_beyond(self, bound: Bound, amount: Amount) -> Beyond | None:
+        """The first model of cards of which ``amount`` more goes beyond a bound."""
+        if not bound.models:
+            return None
+        others = amount.gpu_milli
+        for model, milli in amount.models:
+            most = bound.models.get(model)
+            if most is not None:
+                others -= milli
+                held = self.models.get(model, 0)
+                if milli > 0 and held + milli > most:
+                    return Beyond("gpus", milli, held, most, model)
+        if bound.other_milli is not None and others > 0:
+            held = self._others_milli(bound)
+            if held + others > bound.other_milli:
+                return Beyond("gpus", others, held, bound.other_milli, OTHER_MODELS)
+        return None
+
+    def _exceeds(self, bound: Bound, amount: Amount) -> bool:
+        """Whether ``amount`` more goes beyond a bound."""
+        return (
+            (amount.gpu_milli > 0 and self.gpu_milli + amount.gpu_milli > bound.gpu_milli)
+            or (amount.cpu_milli > 0 and self.cpu_milli + amount.cpu_milli > bound.cpu_milli)
+            or (amount.memory_mib > 0 and self.memory_mib + amount.memory_mib > bound.memory_mib)
+            or (bool(bound.models) and amount.gpu_milli > 0 and self.model_beyond(bound, amount) is not None)
+        )
+
+    def _others_milli(self, bound: Bound) -> int:
+        """What it holds of cards of models that a bound does not name."""
+        return self.gpu_milli - sum(self.models.get(model, 0) for model in bound.models)
+
+    # ---- what bounds leave --------------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> tuple[float, float]:
+        """How much more compute and CPU, in milli, this queue's own limit allows; infinite where it bounds nothing."""
+        limit = self.queue.limit
+        if limit is None:
+            return UNBOUNDED
+        cpu = max(limit.cpu_milli - self.cpu_milli, 0) if limit.cpu_milli > 0 else math.inf
+        return max(limit.gpu_milli - self.gpu_milli, 0), cpu
+
+    def cards_guaranteed(self, model: str) -> int:
+        """How much compute of cards of a model this queue is guaranteed, in milli: of one, or of ``OTHER_MODELS``."""
+        bound = self.guarantee
+        return bound.gpu_milli if bound.other_milli is None else bound.models.get(model, bound.other_milli)
+
+    def cards_left(self, model: str) -> int:
+        """What of these is left; below 0 where the queue holds more."""
+        bound = self.guarantee
+        if bound.other_milli is None:
+            return bound.gpu_milli - self.gpu_milli
+        held = self.models.get(model, 0) if model in bound.models else self._others_milli(bound)
+        return self.cards_guaranteed(model) - held
+
+    @property
+    def cards_left_of_each(self) -> list[int]:
+        """The same of each model that any guarantee names, and of all others together."""
+        return [self.cards_left(model) for model in (*self.guarantee.models, OTHER_MODELS)]
+
+    @property
+    def others_left(self) -> tuple[float, float]:
+        """What this queue's guarantee leaves of CPU (milli) and memory (MiB); huge where it does not name them."""
+        return self.guarantee.cpu_milli - self.cpu_milli, self.guarantee.memory_mib - self.memory_mib
 
     @property
     def confined_room(self) -> tuple[float, float]:
         """As ``room``, for work that may not exceed this queue's guarantee."""
-        milli, cpu, _ = self.guarantee_left
-        return max(milli, 0) if self.queue.guarantee.gpu_milli else 0, max(cpu, 0)
+        cpu, _ = self.others_left
+        milli = sum(max(left, 0) for left in self.cards_left_of_each) if self.queue.guarantee.gpu_milli else 0
+        return milli, max(cpu, 0) if self.queue.guarantee.cpu_milli else math.inf
+
+    def covers_all(self, *, with_cards: bool) -> bool:
+        """Whether this queue's own guarantee covers all that it holds with cards, or all without."""
+        given, (cpu, memory) = self.queue.guarantee, self.others_left
+        if not (given.gpu_milli if with_cards else given.cpu_milli) or min(cpu, memory) < 0:
+            return False
+        if not with_cards:
+            return True
+        bound = self.guarantee
+        return self.gpu_milli <= bound.gpu_milli and (not bound.models or min(self.cards_left_of_each) >= 0)
+
+    # ---- what it holds ------------------------------------------------------------------------------------------
+
+    def add(self, amount: Amount, sign: int) -> None:
+        """Hold ``amount`` more (``sign`` -1: less)."""
+        self.gpu_milli += sign * amount.gpu_milli
+        self.cpu_milli += sign * amount.cpu_milli
+        self.memory_mib += sign * amount.memory_mib
+        if amount.models:
+            self.add_models(amount, sign)
+
+    def add_models(self, amount: Amount, sign: int) -> None:
+        """Hold so much more (``sign`` -1: less) of cards of each model."""
+        for model, milli in amount.models:
+            self.models[model] = self.models.get(model, 0) + sign * milli
+
+    @property
+    def held(self) -> Amount:
+        """What it holds, with all below it."""
+        models = tuple(sorted((model, milli) for model, milli in self.models.items() if milli)) if self.models else ()
+        return Amount(self.gpu_milli, self.cpu_milli, self.memory_mib, models)
+
+    def unused(self) -> QueueNode:
+        """The same queue by itself, as if it held nothing."""
+        twin = QueueNode(self.queue, None)
+        twin.guarantee = self.guarantee
+        return twin
+
+    def less(self, amount: Amount) -> QueueNode:
+        """The same queue by itself, as if it held ``amount`` less."""
+        twin = self.unused()
+        twin.gpu_milli, twin.cpu_milli, twin.memory_mib = self.gpu_milli, self.cpu_milli, self.memory_mib
+        twin.models = dict(self.models)
+        twin.add(amount, -1)
+        return twin
 
 
 def _require_sound(queue: Queue) -> None:
@@ -202,9 +232,10 @@ def _require_sound(queue: Queue) -> None:
     for each in (queue.guarantee, limit):
         if min(each.gpu_milli, each.cpu_milli, each.memory_mib, *(milli for _, milli in each.models)) < 0:
             raise InvalidInputError(f"queue {queue.name!r} is given less than nothing ({each})", "use zero or more")
-    if queue.guarantee.models:
+    if sum(milli for _, milli in queue.guarantee.models) > queue.guarantee.gpu_milli:
         raise InvalidInputError(
-            f"queue {queue.name!r} is guaranteed cards of one model", "a guarantee counts cards of any model"
+            f"queue {queue.name!r} is guaranteed more cards of single models than cards ({queue.guarantee})",
+            "cards of single models are among all that it is guaranteed",
         )
     if queue.limit is not None and QueueNode(queue, None).exceeds_limit(queue.guarantee):
         raise InvalidInputError(
@@ -229,7 +260,9 @@ class QueueTree:
         self.has_bounds = False
         """Whether any queue has a limit or may not borrow."""
         self.counts_models = False
-        """Whether any queue has a limit of cards of one model."""
+        """Whether a limit or a guarantee of any queue names models of cards."""
+        self.guaranteed_models: tuple[str, ...] = ()
+        """The models that guarantees name, sorted."""
         self.depth = 0
         """Queues from the deepest one up to the root, without that."""
         self.set_queue(Queue(ROOT_QUEUE, parent=""))
@@ -331,8 +364,11 @@ class QueueTree:
         self.has_guarantees = any(each != Amount() for each in given)
         self.guarantees_cpus = any(each.cpu_milli or each.memory_mib for each in given)
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
-        limits = [node.queue.limit for node in self.by_name.values()]
-        self.counts_models = any(limit is not None and limit.models for limit in limits)
+        self.guaranteed_models = tuple(sorted({model for each in given for model, _ in each.models}))
+        for node in self.by_name.values():
+            node.bind(self.guaranteed_models)
+        limited = any(node.limit is not None and node.limit.models for node in self.by_name.values())
+        self.counts_models = limited or bool(self.guaranteed_models)
 
     def _define(self, queue: Queue) -> None:
         existing = self.by_name.get(queue.name)
@@ -447,7 +483,7 @@ class QueueTree:
     def model_limit(self, name: str, amount: Amount) -> tuple[str, Beyond] | None:
         """The first queue on the way up whose limit of a model of cards ``amount`` would break, and that limit."""
         for node in self.by_name[name].path if amount.models else ():
-            if (beyond := node.model_beyond(amount)) is not None:
+            if node.limit is not None and (beyond := node.model_beyond(node.limit, amount)) is not None:
                 return node.queue.name, beyond
         return None
 

@@ -117,7 +117,7 @@ def outlasts_lending(state: State, record: JobRecord, end: float) -> bool:
     The rule is that of planned cordons (``nodes.cordon.stays_until``), but for what can be swapped.
     """
     job, least = record.job, record.demand.least_amount
-    if not least.gpu_milli or not state.queues.borrows(record.queue, least):
+    if not least.gpu_milli or not state.borrows(record, least):
         return False
     if state.cluster.pools[job.pool].suspends and job.may_swap and not record.suspend_refused:
         return False

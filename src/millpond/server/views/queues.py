@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Priority
+from millpond.scheduling.tenancy.bounds import OTHER_MODELS
+from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, QueueWork
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb, absent
@@ -21,6 +23,7 @@ from millpond.specs.api.queues import (
     QueueCells,
     QueueDetailInfo,
     QueueInfo,
+    QueueModelShare,
     QueueUserInfo,
     QueueWaitingJob,
 )
@@ -124,6 +127,7 @@ class Queues:
             guarantee_gpu_milli=queue.guarantee.gpu_milli,
             guarantee_cpu_milli=queue.guarantee.cpu_milli,
             guarantee_memory_mib=queue.guarantee.memory_mib,
+            guarantee_models=dict(queue.guarantee.models),
             promised_gpu_milli=share.guaranteed,
             limit_gpu_milli=_least(None if own is None else _bound(own.gpu_milli), limit.gpu_milli),
             limit_cpu_milli=_least(None if own is None else _bound(own.cpu_milli) or None, limit.cpu_milli),
@@ -137,6 +141,7 @@ class Queues:
             cpu_milli=work.held.cpu_milli,
             memory_mib=work.held.memory_mib,
             models=dict(work.held.models),
+            model_shares=_by_model(status.shares),
             within_gpu_milli=share.within if status.has_guarantee else None,
             borrowed_gpu_milli=share.borrowed if status.has_guarantee else None,
             lent_gpu_milli=share.lent if status.has_guarantee else None,
@@ -151,6 +156,22 @@ class Queues:
 def _statuses(core: Core) -> list[tuple[QueueStatus, Limit]]:
     scheduler = core.scheduler
     return [(each, scheduler.limit_of("", each.queue.name)) for each in scheduler.queue_statuses()]
+
+
+def _by_model(shares: Mapping[str, QueueShare]) -> list[QueueModelShare]:
+    """The shares of each model, where guarantees name any."""
+    return [
+        QueueModelShare(
+            model="" if model == OTHER_MODELS else model,
+            promised_gpu_milli=share.guaranteed,
+            gpu_milli=share.used,
+            within_gpu_milli=share.within,
+            borrowed_gpu_milli=share.borrowed,
+            lent_gpu_milli=share.lent,
+            free_gpu_milli=share.free,
+        )
+        for model, share in (shares.items() if len(shares) > 1 else ())
+    ]
 
 
 def _user_info(user: str, work: QueueWork) -> QueueUserInfo:

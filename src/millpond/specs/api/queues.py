@@ -7,6 +7,23 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueModelShare:
+    """What a queue is guaranteed and holds of cards of one model; numbers as those of the whole queue.
+
+    Attributes:
+        model: empty for all others than those that any guarantee names.
+    """
+
+    model: str
+    promised_gpu_milli: int = 0
+    gpu_milli: int = 0
+    within_gpu_milli: int = 0
+    borrowed_gpu_milli: int = 0
+    lent_gpu_milli: int = 0
+    free_gpu_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
     """A queue: what it is guaranteed, what it may not exceed, what it holds now, and whose that is.
 
@@ -19,6 +36,7 @@ class QueueInfo:
         ordering, placement: who of its jobs, or of those of some kinds, is next, and where they go; empty: as in the
             queue above.
         guarantee_gpu_milli, guarantee_cpu_milli, guarantee_memory_mib: what it gets whenever it asks.
+        guarantee_models: how much of ``guarantee_gpu_milli`` is of cards of single models.
         promised_gpu_milli: its guarantee or, if that is less, those of the queues below it together.
         limit_gpu_milli, limit_cpu_milli, limit_memory_mib, limit_jobs: the most that it may hold; null without a limit.
         priorities: classes that its jobs may have, by what it says itself; empty where it says nothing.
@@ -27,6 +45,7 @@ class QueueInfo:
         limit_models: the most that it may hold of cards of each model that its own limit names, in milli.
         gpu_milli, cpu_milli, memory_mib: what it holds.
         models: the same of ``gpu_milli`` by models of cards.
+        model_shares: whose the cards of each model are, where any guarantee names one; they add up to the next numbers.
         within_gpu_milli: what guarantees cover of the cards that it holds; null, as the next three, where no queue is
             guaranteed any card.
         borrowed_gpu_milli: the other cards that it holds.
@@ -49,6 +68,7 @@ class QueueInfo:
     guarantee_gpu_milli: int = 0
     guarantee_cpu_milli: int = 0
     guarantee_memory_mib: int = 0
+    guarantee_models: dict[str, int] = field(default_factory=dict)
     promised_gpu_milli: int = 0
     limit_gpu_milli: int | None = None
     limit_cpu_milli: int | None = None
@@ -62,6 +82,7 @@ class QueueInfo:
     cpu_milli: int = 0
     memory_mib: int = 0
     models: dict[str, int] = field(default_factory=dict)
+    model_shares: list[QueueModelShare] = field(default_factory=list)
     within_gpu_milli: int | None = None
     borrowed_gpu_milli: int | None = None
     lent_gpu_milli: int | None = None

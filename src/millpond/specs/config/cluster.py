@@ -300,12 +300,13 @@ def _unknown_names(file: ClusterFile, located: Located) -> list[Problem]:
 
 
 def _unknown_models(file: ClusterFile, located: Located) -> list[Problem]:
-    """Limits of models that no machine has, where the file itself says what there is."""
+    """Guarantees and limits of models that no machine has, where the file itself says what there is."""
     known = sorted({node.model for node in file.nodes if node.devices})
     return [
-        located.problem(("queues", index, "limit", "models", model), f"unknown model {model!r}", suggest(model, known))
+        located.problem(("queues", index, field, "models", model), f"unknown model {model!r}", suggest(model, known))
         for index, queue in enumerate(file.queues)
-        for model in (queue.limit.models if queue.limit is not None and known else ())
+        for field, amount in (("guarantee", queue.guarantee), ("limit", queue.limit))
+        for model in (amount.models if amount is not None and known else ())
         if model not in known
     ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -85,6 +87,25 @@ class AmountFile(Shortened):
         )
 
 
+class GuaranteeFile(AmountFile):
+    """What of each resource it gets whenever it asks; what is left out is not guaranteed.
+
+    Attributes:
+        models: cards of single models among these, such as ``{A100: 8}``; ``gpus`` left out: these alone. As soon as
+            any guarantee names a model, cards of it are within no guarantee that does not: what others give of no
+            model by name, they give of models that no guarantee names.
+    """
+
+    models: dict[DeviceModel, Annotated[float, Field(ge=0, le=1_000_000)]] = Field(default={})
+
+    def amount(self, unwritten: int) -> Amount:
+        """The model's form."""
+        models = _models(self.models)
+        together = sum(milli for _, milli in models)
+        amount = super().amount(unwritten)
+        return replace(amount, gpu_milli=together if self.gpus is None else amount.gpu_milli, models=models)
+
+
 class LimitFile(AmountFile):
     """The most of each resource; what is left out is not bounded.
 
@@ -97,8 +118,11 @@ class LimitFile(AmountFile):
 
     def amount(self, unwritten: int) -> Amount:
         """The model's form."""
-        models = tuple(sorted((model, round(gpus * 1000)) for model, gpus in self.models.items()))
-        return replace(super().amount(unwritten), models=models)
+        return replace(super().amount(unwritten), models=_models(self.models))
+
+
+def _models(written: dict[str, float]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((model, round(gpus * 1000)) for model, gpus in written.items()))
 
 
 class QueueFile(Strict):
@@ -107,9 +131,10 @@ class QueueFile(Strict):
     Attributes:
         name: jobs name it as ``queue``.
         parent: the queue above.
-        guarantee: what it gets whenever it asks; a number is GPUs. What it leaves beyond the guarantees of the queues
-            below it, these may have; CPUs and memory count where it names them. It is at most its limit and, if it
-            names a resource, at least what those below are guaranteed of it together.
+        guarantee: what it gets whenever it asks; a number is GPUs, and cards of one model are ``models``. What it
+            leaves beyond the guarantees of the queues below it, these may have; CPUs and memory count where it names
+            them. It is at most its limit and, if it names a resource, at least what those below are guaranteed of it
+            together.
         limit: the most it ever holds; a number is GPUs; left out: no bound. That of each model of cards: ``models``.
         weight: its share of what is left over, compared with its siblings.
         borrows: whether it may use what others leave idle beyond its guarantee.
@@ -134,7 +159,7 @@ class QueueFile(Strict):
 
     name: Name
     parent: Name = ROOT_QUEUE
-    guarantee: AmountFile = AmountFile()
+    guarantee: GuaranteeFile = GuaranteeFile()
     limit: LimitFile | None = None
     weight: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
     borrows: bool = True
@@ -191,11 +216,40 @@ def _paths(written: list[str] | None) -> tuple[Path, ...] | None:
     return None if written is None else tuple(map(Path, written))
 
 
-_PARTS: tuple[tuple[str, Callable[[int], str]], ...] = (
-    ("gpu_milli", lambda milli: f"{milli_text(milli)} GPUs"),
-    ("cpu_milli", lambda milli: f"{milli_text(milli)} CPUs"),
-    ("memory_mib", lambda mib: f"{memory_text(mib)} of memory"),
-)
+class _Promise(NamedTuple):
+    """A resource of which guarantees have to add up."""
+
+    is_cards: bool
+    guaranteed: Callable[[Amount], int]
+    most: Callable[[Amount], int]
+    text: Callable[[int], str]
+
+
+def _promises(queues: Sequence[Queue]) -> Iterator[_Promise]:
+    """Cards, of each model that any guarantee names and of all others; CPUs; and memory."""
+    named = sorted({model for queue in queues for model, _ in queue.guarantee.models})
+    for model in named:
+        of_model = partial(_of_model, model)
+        yield _Promise(
+            True, of_model, partial(_of_model, model, unnamed=UNLIMITED), partial(_gpus, f" of model {model}")
+        )
+    yield _Promise(True, _of_others, lambda limit: UNLIMITED, partial(_gpus, " of other models" if named else ""))
+    yield _Promise(False, lambda each: each.cpu_milli, lambda each: each.cpu_milli, lambda n: f"{milli_text(n)} CPUs")
+    yield _Promise(
+        False, lambda each: each.memory_mib, lambda each: each.memory_mib, lambda n: f"{memory_text(n)} of memory"
+    )
+
+
+def _of_model(model: str, amount: Amount, unnamed: int = 0) -> int:
+    return dict(amount.models).get(model, unnamed)
+
+
+def _of_others(guarantee: Amount) -> int:
+    return guarantee.gpu_milli - sum(milli for _, milli in guarantee.models)
+
+
+def _gpus(of_model: str, milli: int) -> str:
+    return f"{milli_text(milli)} GPUs{of_model}"
 
 
 def broken_promises(queues: Sequence[Queue]) -> Iterator[tuple[str, str, str, str]]:
@@ -215,20 +269,44 @@ def broken_promises(queues: Sequence[Queue]) -> Iterator[tuple[str, str, str, st
             yield queue.name, "cells" if queue.cells else "pinned", message, "let its guarantee cover its cells"
     for name, (message, remedy) in pinned_twice(queues).items():
         yield name, "pinned", message, remedy
-    for part, text in _PARTS:
-        owed: dict[str, int] = {}
-        for queue in reversed(queues):
-            below, own = owed.get(queue.name, 0), getattr(queue.guarantee, part)
+    cards: Counter[str] = Counter()
+    for part in _promises(queues):
+        for queue, below, own in _summed(queues, part.guaranteed):
             promised = max(below, own)
-            owed[queue.parent] = owed.get(queue.parent, 0) + promised
-            most = UNLIMITED if queue.limit is None else getattr(queue.limit, part)
+            most = UNLIMITED if queue.limit is None else part.most(queue.limit)
+            cards[queue.name] += promised if part.is_cards else 0
+            if own < 0:
+                single = milli_text(sum(milli for _, milli in queue.guarantee.models))
+                message = f"{milli_text(queue.guarantee.gpu_milli)} GPUs, but {single} of single models"
+                yield queue.name, "guarantee", message, "let gpus count these too, or leave it out"
             if 0 < own < below:
-                message = f"{text(own)}, but the queues below {queue.name} are guaranteed {text(below)} together"
-                yield queue.name, "guarantee", message, f"raise it to {text(below)}, or lower theirs"
+                message = (
+                    f"{part.text(own)}, but the queues below {queue.name} are guaranteed {part.text(below)} together"
+                )
+                yield queue.name, "guarantee", message, f"raise it to {part.text(below)}, or lower theirs"
             if most < promised:
-                whom = "it is" if promised == own else f"the queues below {queue.name} are"
-                message = f"at most {text(most)}, but {whom} guaranteed {text(promised)}"
-                yield queue.name, "limit", message, f"raise it to {text(promised)}, or lower the guarantee"
+                yield _beyond_limit(queue.name, part.text, most, promised, own)
+    for queue in queues:
+        if queue.limit is not None and queue.limit.gpu_milli < cards[queue.name]:
+            text = partial(_gpus, "")
+            yield _beyond_limit(queue.name, text, queue.limit.gpu_milli, cards[queue.name], queue.guarantee.gpu_milli)
+
+
+def _summed(queues: Sequence[Queue], guaranteed: Callable[[Amount], int]) -> Iterator[tuple[Queue, int, int]]:
+    """Each queue, what those below it are guaranteed of a resource together, and what it is itself."""
+    owed: Counter[str] = Counter()
+    for queue in reversed(queues):
+        below, own = owed[queue.name], guaranteed(queue.guarantee)
+        owed[queue.parent] += max(below, own)
+        yield queue, below, own
+
+
+def _beyond_limit(
+    name: str, text: Callable[[int], str], most: int, promised: int, own: int
+) -> tuple[str, str, str, str]:
+    whom = "it is" if promised == own else f"the queues below {name} are"
+    message = f"at most {text(most)}, but {whom} guaranteed {text(promised)}"
+    return name, "limit", message, f"raise it to {text(promised)}, or lower the guarantee"
 
 
 def parents_first(queues: list[Queue]) -> list[Queue]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from millpond.model.amounts import memory_text, milli_text
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.scheduling.explaining.wording import cpus_text, gpus_text
+from millpond.scheduling.tenancy.bounds import of_model
+from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 
 
@@ -37,14 +39,19 @@ def effects_of(before: Sequence[QueueStatus], after: Sequence[QueueStatus]) -> I
 
 def shortage_of(statuses: Sequence[QueueStatus]) -> str:
     """That more cards are guaranteed than machines have, in a sentence; empty where they have them."""
-    share = statuses[0].share  # the root's, which all others are below
-    missing = share.guaranteed - share.within - share.lent - share.free
-    if missing <= 0:
-        return ""
-    verb = "is" if missing == CARD_MILLI else "are"
-    return (
-        f"{milli_text(missing)} of {gpus_text(share.guaranteed)} that are guaranteed {verb} on no machine that is open"
+    shares = statuses[0].shares  # the root's, which all others are below
+    return "; ".join(
+        _shortage(share, "" if len(shares) == 1 else of_model(model))
+        for model, share in shares.items()
+        if share.guaranteed - share.within - share.lent - share.free > 0
     )
+
+
+def _shortage(share: QueueShare, of_models: str) -> str:
+    missing = share.guaranteed - share.within - share.lent - share.free
+    verb = "is" if missing == CARD_MILLI else "are"
+    guaranteed = f"{gpus_text(share.guaranteed)}{of_models}"
+    return f"{milli_text(missing)} of {guaranteed} that are guaranteed {verb} on no machine that is open"
 
 
 def _beyond(limit: Amount, held: Amount) -> Iterator[str]:

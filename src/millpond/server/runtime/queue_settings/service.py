@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
@@ -308,15 +309,16 @@ class QueueSettings:
         return QueueFacts(known, jobs, owners, {each.queue: each.name for each in agreed})
 
     def _require_known_models(self, rows: Sequence[QueueRow]) -> None:
-        """Refuse limits of models of which no machine has a card, once any has one."""
+        """Refuse guarantees and limits of models of which no machine has a card, once any has one."""
         known = self._ask(lambda core: core.scheduler.card_models())
-        for row in rows if known else ():
-            limit = (row.document or {}).get("limit")
-            models = limit.get("models") if isinstance(limit, Mapping) else None
+        fields = product(rows if known else (), ("guarantee", "limit"))
+        for row, field in fields:
+            amount = (row.document or {}).get(field)
+            models = amount.get("models") if isinstance(amount, Mapping) else None
             for model in models if isinstance(models, Mapping) else ():
                 if model not in known:
                     hint = suggest(str(model), sorted(known)) or f"there are {', '.join(sorted(known))}"
-                    raise InvalidInputError(f"{row.name}.limit.models: no machine has cards of model {model!r}", hint)
+                    raise InvalidInputError(f"{row.name}.{field}.models: no machine has cards of model {model!r}", hint)
 
     def _changes(self, core: Core, book: QueueBook, facts: QueueFacts) -> list[Event]:
         """What leads from the queues of the scheduler to those of a book, tried on a copy of its tree."""

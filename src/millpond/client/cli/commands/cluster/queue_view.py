@@ -10,7 +10,14 @@ import click
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.model.amounts import memory_text, milli_text, seconds_text
-from millpond.specs.api.queues import QueueBorrower, QueueCells, QueueDetailInfo, QueueInfo, QueueUserInfo
+from millpond.specs.api.queues import (
+    QueueBorrower,
+    QueueCells,
+    QueueDetailInfo,
+    QueueInfo,
+    QueueModelShare,
+    QueueUserInfo,
+)
 
 _WIDTH = 80
 _LABEL = 11
@@ -135,12 +142,25 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
 
 
 def _models(queue: QueueInfo) -> Iterator[tuple[str, str]]:
-    """Cards by their models, where there are several or one is limited."""
+    """Cards by their models, where there are several or one is limited or guaranteed."""
+    if queue.model_shares:
+        yield from (("by model", _share(queue, each)) for each in queue.model_shares if _concerns(queue, each))
+        return
     names = sorted({*queue.models, *queue.limit_models})
     if len(names) > 1 or queue.limit_models:
         uses = (f"{name} {_use(milli_text, queue.models.get(name, 0), 0, queue.limit_models.get(name))}"
                 for name in names)  # fmt: skip
         yield "by model", "; ".join(uses)
+
+
+def _concerns(queue: QueueInfo, share: QueueModelShare) -> bool:
+    return bool(share.gpu_milli or share.promised_gpu_milli or share.model in queue.limit_models)
+
+
+def _share(queue: QueueInfo, share: QueueModelShare) -> str:
+    limit = queue.limit_models.get(share.model)
+    use = _use(milli_text, share.gpu_milli, share.promised_gpu_milli, limit)
+    return f"{share.model or 'others'} {use}; {_whose(share)}"
 
 
 def _rules(queue: QueueInfo) -> Iterator[str]:
@@ -164,13 +184,17 @@ def _cards(queue: QueueInfo) -> str:
         text += f", {milli_text(queue.background_gpu_milli)} by background work"
     if queue.within_gpu_milli is None:
         return text
+    return f"{text}; {_whose(queue)}"
+
+
+def _whose(shown: QueueInfo | QueueModelShare) -> str:
     parts = (
-        f"{milli_text(queue.within_gpu_milli)} within guarantees",
-        f"{milli_text(queue.borrowed_gpu_milli or 0)} borrowed",
-        f"{milli_text(queue.lent_gpu_milli or 0)} lent",
-        f"{milli_text(queue.free_gpu_milli or 0)} free",
+        f"{milli_text(shown.within_gpu_milli or 0)} within guarantees",
+        f"{milli_text(shown.borrowed_gpu_milli or 0)} borrowed",
+        f"{milli_text(shown.lent_gpu_milli or 0)} lent",
+        f"{milli_text(shown.free_gpu_milli or 0)} free",
     )
-    return f"{text}; {', '.join(parts)}"
+    return ", ".join(parts)
 
 
 def _use(write: Callable[[int], str], used: int, guaranteed: int, limit: int | None) -> str:
