@@ -124,6 +124,24 @@ def test_a_gang_that_shrank_has_failed_if_a_task_failed_for_good_although_the_ot
     assert world.state("g") is FAILED
 
 
+@pytest.mark.parametrize("outcome", [Outcome.USER_ERROR, Outcome.NODE_LOST])
+def test_tasks_that_end_apart_are_neither_missed_nor_started_again(outcome: Outcome) -> None:
+    world = broken_gang(GangRule.APART, outcome, retries=3)
+    assert (world.state("g"), len(world.nodes_of("g"))) == (RUNNING, 2)
+    assert not world.of_kind(Stop)
+    world.end("g", Outcome.SUCCESS)
+    assert world.state("g") is FAILED
+
+
+def test_tasks_that_end_apart_start_together_and_run_again_after_a_preemption() -> None:
+    world = World(machine("n", 2))
+    world.submit(gang("g", 2, asks(1), priority=Priority.LOW, gang_rule=GangRule.APART))
+    world.submit(single("high", 1, priority=Priority.HIGH), lasting=10)
+    assert (world.state("g"), world.nodes_of("g")) == (QUEUED, [])
+    world.go_to(20)
+    assert (world.core.jobs["g"].attempt, len(world.nodes_of("g"))) == (2, 2)
+
+
 def test_a_task_that_had_failed_for_good_runs_again_when_its_gang_runs_anew() -> None:
     world = broken_gang(GangRule.SHRINK, Outcome.USER_ERROR, minimum=2)
     world.end("g", Outcome.NODE_LOST)

@@ -109,6 +109,7 @@ class Api:
             forecaster,
             instruments,
         )
+        self.components = components
         self.service = Service(components, identity, LocalTaskAccess(state_dir))
         self.tenants = Tenants(self.security.accounts, self.isolation, self.loop, self.clock)
         app = make_app(self.service, self.security, self.tenants, "testserver", TOKEN)

@@ -22,6 +22,7 @@ from millpond.model.events import (
     NodeLost,
     Noted,
     Refused,
+    StopRequested,
     SuspendRequested,
 )
 from millpond.model.nodes import Node
@@ -74,6 +75,10 @@ class Outbox:
     def ask_to_suspend(self, job: str) -> None:
         """A job should leave its devices until it is resumed on request."""
         self._put(lambda at: SuspendRequested(at, job, by="the rule for escapes from slices"))
+
+    def ask_to_stop(self, job: str, why: str) -> None:
+        """A job should end, as what it stands for was ended by somebody else."""
+        self._put(lambda at: StopRequested(at, job, by="Kubernetes", reason=why))
 
     def health(self, node: str, device: Device) -> None:
         """A device became usable or unusable."""

@@ -49,6 +49,8 @@ class GangRule(StrEnum):
     ALL = "all"
     RESTART_TASK = "restart-task"
     SHRINK = "shrink"
+    APART = "apart"
+    """The others go on, and it is not started again: of pods that somebody else made, who makes another if need be."""
 
 
 class CheckpointMode(StrEnum):

@@ -22,7 +22,7 @@ from millpond.specs.job.job_file import JobFile
 from millpond.specs.reference_examples import EXAMPLES
 from millpond.specs.validation import Strict, unit_in
 
-OF_THE_SERVER: Final = frozenset({"payload", "pinned"})
+OF_THE_SERVER: Final = frozenset({"payload", "pinned", "adopted"})
 """Fields of a job file that programs fill in."""
 _ATTRIBUTE: Final = re.compile(r"    (\w+(?:, \w+)*): (.*)")
 _PLAIN: Final = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}

@@ -216,6 +216,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "service_account": _kubernetes("service_account: jobs"),
         "pull_secrets": _kubernetes("pull_secrets: [registry]"),
         "volumes": _kubernetes("volumes: {imagenet: {claim: imagenet, path: /datasets/imagenet, read_only: true}}"),
+        "adopt": _kubernetes("adopt: {namespaces: {team-a: vision}}"),
         "node_timeout": _kubernetes("node_timeout: 2m"),
     },
     "VolumeFile": {
@@ -223,6 +224,14 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "claim": _kubernetes("volumes: {results: {claim: results-s3, path: /results}}"),
         "host_path": _kubernetes("volumes: {scratch: {host_path: /scratch}}"),
         "read_only": _kubernetes("volumes: {words: {claim: words, path: /datasets/words, read_only: true}}"),
+    },
+    "AdoptFile": {
+        "namespaces": _kubernetes("adopt: {namespaces: {team-a: [vision, urgent], '*': default}}"),
+        "priorities": _kubernetes("adopt: {namespaces: {team-a: vision}, priorities: {training: high}}"),
+    },
+    "AdoptedNamespace": {
+        "queues": _kubernetes("adopt: {namespaces: {team-a: {queues: [vision, urgent]}}}"),
+        "user": _kubernetes("adopt: {namespaces: {team-a: {queues: [vision], user: alice}}}"),
     },
     "ClusterFile": {
         "kubernetes": "kubernetes: {namespace: millpond}",

@@ -29,7 +29,7 @@ from starlette.websockets import WebSocket
 
 Plain = dict[str, Any]
 NAMESPACE = "team"
-_KINDS = {"pods": "Pod", "nodes": "Node", "secrets": "Secret", "services": "Service"}
+_KINDS = {"pods": "Pod", "nodes": "Node", "secrets": "Secret", "services": "Service", "events": "Event"}
 
 
 def refusal(code: int, reason: str, message: str) -> JSONResponse:
@@ -48,6 +48,28 @@ def _containers(pod: Plain | None) -> list[Plain]:
     return (pod or {}).get("status", {}).get("containerStatuses") or []
 
 
+def selected(plain: Plain, request: Request) -> bool:
+    """Whether an object is asked for: by the name of its scheduler, and by a label that it must not have."""
+    scheduler = request.query_params.get("fieldSelector", "").removeprefix("spec.schedulerName=")
+    label = request.query_params.get("labelSelector", "").removeprefix("!")
+    is_of = not scheduler or plain["spec"].get("schedulerName") == scheduler
+    return is_of and (not label or label not in plain["metadata"].get("labels", {}))
+
+
+def merged(plain: Any, patch: Any) -> Any:
+    """What a patch makes of an object."""
+    if not isinstance(plain, dict) or not isinstance(patch, dict):
+        return patch
+    result = {name: value for name, value in plain.items() if patch.get(name, "") is not None}
+    for name, value in patch.items():
+        if name == "conditions":
+            changed = {each["type"] for each in value}
+            result[name] = [each for each in plain.get(name, []) if each["type"] not in changed] + value
+        elif value is not None:
+            result[name] = merged(plain.get(name, {}), value)
+    return result
+
+
 @dataclass
 class StandinCluster:
     """The state of a cluster, and its server.
@@ -56,11 +78,15 @@ class StandinCluster:
         requests: what was asked, as ``METHOD path``.
         refuses: called with each request; an answer stands for the server's own.
         logs: of pods, by name: lines with their times.
+        policies: versions of the API that take evictions.
+        guarded: pods that a disruption budget protects.
     """
 
     requests: list[str] = field(default_factory=list)
     refuses: Callable[[str, Plain], JSONResponse | None] = lambda _request, _body: None
     logs: dict[str, list[str]] = field(default_factory=dict)
+    policies: set[str] = field(default_factory=lambda: {"policy/v1"})
+    guarded: set[str] = field(default_factory=set)
     _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
     _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
     _oldest: int = 0
@@ -75,7 +101,7 @@ class StandinCluster:
 
     def start(self) -> None:
         routes = [
-            Route("/{path:path}", self._answer, methods=["GET", "POST", "DELETE"]),
+            Route("/{path:path}", self._answer, methods=["GET", "POST", "DELETE", "PATCH"]),
             WebSocketRoute("/{path:path}", self._stream),
         ]
         app = Starlette(routes=routes)
@@ -165,7 +191,7 @@ class StandinCluster:
             plain = self._objects["pods", NAMESPACE, pod]
             statuses = [{"name": "task", "state": state}] if state else []
             status = {"phase": phase, "reason": reason, "message": message, "containerStatuses": statuses}
-            self._store(("pods", NAMESPACE, pod), {**plain, "status": status}, False)
+            self._store(("pods", NAMESPACE, pod), {**plain, "status": {**plain.get("status", {}), **status}}, False)
 
     def run(self, pod: str) -> None:
         self.set_state(pod, "Running", {"running": {"startedAt": "2026-11-24T10:00:00Z"}})
@@ -180,26 +206,33 @@ class StandinCluster:
         path = request.url.path
         self.requests.append(f"{request.method} {path}")
         raw = await request.body()
-        body = json.loads(raw) if raw and request.method == "POST" else {}
+        body = json.loads(raw) if raw and request.method in ("POST", "PATCH") else {}
         told = self.refuses(self.requests[-1], body)
         if told is not None:
             return told
         if path == "/version":
             return JSONResponse({"gitVersion": "v1.20-standin"})
         words = path.removeprefix("/api/v1/").split("/")
-        namespace = ""
+        namespace = group = ""
+        if words[:2] == ["", "apis"]:
+            group, words = f".{words[2]}", words[4:]
         if words[0] == "namespaces":
             namespace, words = words[1], words[2:]
         kind, name, part = (*words, "", "")[:3]
-        if kind not in _KINDS:
+        kind += group
+        if kind not in _KINDS and not group:
             return refusal(404, "NotFound", f"no {kind}")
         if part == "binding":
-            return self._bind(name, body)
+            return self._bind(namespace, name, body)
+        if part == "eviction":
+            return self._evict((kind, namespace, name), body)
         if part == "log":
             return self._log(name, request)
         match request.method, name:
             case "POST", "":
                 return self._create(kind, namespace, body)
+            case "PATCH", _:
+                return self._patch((kind, namespace, name), body)
             case "DELETE", _:
                 return self._delete((kind, namespace, name), int(request.query_params.get("gracePeriodSeconds", 30)))
             case "GET", "" if request.query_params.get("watch"):
@@ -225,23 +258,42 @@ class StandinCluster:
         await serve_command(client, client.query_params.getlist("command"), client.query_params["tty"] == "true")
 
     def _create(self, kind: str, namespace: str, plain: Plain) -> Response:
-        name = plain["metadata"]["name"]
+        name = plain["metadata"].get("name") or f"{plain['metadata']['generateName']}{next(self._versions)}"
         with self._lock:
             if (kind, namespace, name) in self._objects:
                 return refusal(409, "AlreadyExists", f'{kind} "{name}" already exists')
             self.put(kind, name, {"status": {"phase": "Pending"}, **plain}, namespace)
             return JSONResponse(self._objects[kind, namespace, name], 201)
 
-    def _bind(self, name: str, body: Plain) -> Response:
+    def _bind(self, namespace: str, name: str, body: Plain) -> Response:
         with self._lock:
-            plain = self._objects.get(("pods", NAMESPACE, name))
+            plain = self._objects.get(("pods", namespace, name))
             if plain is None:
                 return refusal(404, "NotFound", f'pods "{name}" not found')
             if plain["spec"].get("nodeName"):
                 return refusal(409, "Conflict", f"pod {name} is already assigned to node {plain['spec']['nodeName']}")
-            spec = {**plain["spec"], "nodeName": body["target"]["name"]}
-            self._store(("pods", NAMESPACE, name), {**plain, "spec": spec}, False)
+            spec, meta = {**plain["spec"], "nodeName": body["target"]["name"]}, plain["metadata"]
+            added = {**meta.get("annotations", {}), **body["metadata"].get("annotations", {})}
+            bound = {**plain, "spec": spec, "metadata": {**meta, "annotations": added}}
+            self._store(("pods", namespace, name), bound, False)
         return JSONResponse({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}, 201)
+
+    def _patch(self, key: tuple[str, str, str], body: Plain) -> Response:
+        """A merge; conditions are merged by their types, as a strategic one does."""
+        with self._lock:
+            plain = self._objects.get(key)
+            if plain is None:
+                return refusal(404, "NotFound", f'{key[0]} "{key[2]}" not found')
+            patched = merged(plain, body)
+            self._store(key, patched, False)
+            return JSONResponse(patched)
+
+    def _evict(self, key: tuple[str, str, str], body: Plain) -> Response:
+        if body["apiVersion"] not in self.policies:
+            return refusal(400, "BadRequest", f"no kind Eviction in {body['apiVersion']}")
+        if key[2] in self.guarded:
+            return refusal(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+        return self._delete(key, body["deleteOptions"]["gracePeriodSeconds"])
 
     def _delete(self, key: tuple[str, str, str], grace: int) -> Response:
         with self._lock:
@@ -262,7 +314,8 @@ class StandinCluster:
 
     def _list(self, kind: str, request: Request) -> Response:
         with self._lock:
-            found = [plain for (each, _, _), plain in self._objects.items() if each == kind]
+            objects = self._objects.items()
+            found = [plain for (each, _, _), plain in objects if each == kind and selected(plain, request)]
             begin, most = int(request.query_params.get("continue", 0)), int(request.query_params.get("limit", 500))
             page = found[begin : begin + most]
             meta = {"resourceVersion": str(next(self._versions))}
@@ -274,13 +327,14 @@ class StandinCluster:
         since = int(request.query_params["resourceVersion"])
         if since < self._oldest:
             return refusal(410, "Expired", "too old resource version")
-        return StreamingResponse(self._changes(kind, since), media_type="application/json")
+        return StreamingResponse(self._changes(kind, since, request), media_type="application/json")
 
-    async def _changes(self, kind: str, since: int) -> AsyncIterator[bytes]:
+    async def _changes(self, kind: str, since: int, request: Request) -> AsyncIterator[bytes]:
         cut, sent = self._cut, 0
         while self._cut == cut:
             with self._lock:
                 news = [each for each in self._history[sent:] if each[0] > since and each[2] == kind]
+                news = [each for each in news if selected(each[3], request)]
                 sent = len(self._history)
             for _, change, _, plain in news:
                 yield json.dumps({"type": change, "object": plain}).encode() + b"\n"

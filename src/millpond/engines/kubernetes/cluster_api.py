@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import httpx2
@@ -27,8 +28,9 @@ MOST_AT_ONCE: Final = 32
 LOOK_EVERY_S: Final = 0.5
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
 _PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
-_NOT_FOUND, _CONFLICT, _FORBIDDEN = 404, 409, 403
+_NOT_FOUND, _CONFLICT, _FORBIDDEN, _TOO_MANY = 404, 409, 403, 429
 _JSON: Final = {"Content-Type": "application/json"}
+_NONE: Final[Mapping[str, str]] = {}
 
 Shared: TypeAlias = "Secret | Service"
 
@@ -142,23 +144,39 @@ class ClusterApi:
         Raises:
             StatusError: it is a refusal that time does not mend.
         """
-        url, content = (
-            f"/api/v1/namespaces/{self._namespace}/{path}",
-            b"" if item is None else msgspec.json.encode(item),
-        )
+        return await self.ask(method, f"/api/v1/namespaces/{self._namespace}/{path}", item, params=params)
+
+    async def ask(
+        self, method: str, url: str, item: Any = None, *, params: Mapping[str, str] = _NONE, patch: str = ""
+    ) -> bytes:
+        """The answer of the cluster to any request, once there is one.
+
+        Args:
+            patch: how the item changes what is there: ``merge`` or ``strategic-merge``.
+
+        Raises:
+            StatusError: it is a refusal that time does not mend, or one of an eviction, which somebody wants to know.
+        """
+        content = b"" if item is None else msgspec.json.encode(item)
+        headers = {"Content-Type": f"application/{patch}-patch+json"} if patch else _JSON
         wait_s = _FIRST_WAIT_S
         while True:
             try:
                 async with self._at_once:
-                    answer = await self._client.request(method, url, content=content, params=params, headers=_JSON)
+                    answer = await self._client.request(method, url, content=content, params=params, headers=headers)
                 if answer.is_success:
                     return answer.content
-                if answer.status_code not in _PASSING:
+                if answer.status_code not in _PASSING or _is_budget(url, answer):
                     raise StatusError(_status_of(answer))
             except httpx2.HTTPError:
                 pass  # not reached: the reflectors say so in the log
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def _is_budget(url: str, answer: httpx2.Response) -> bool:
+    """Whether it may be a disruption budget that says no, which is told before it is asked again."""
+    return url.endswith("/eviction") and answer.status_code == _TOO_MANY
 
 
 def _status_of(answer: httpx2.Response) -> StatusObject:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
 
+from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
 from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules, describe_node, is_ready, resource_of
 from millpond.engines.kubernetes.objects import NodeObject, PodObject
 from millpond.engines.kubernetes.pod_executor import PodExecutor
+from millpond.engines.kubernetes.pod_template import TaskMark
 from millpond.engines.kubernetes.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.resource_amounts import NOTHING, asked_by
 from millpond.engines.outbox import Outbox
@@ -26,11 +28,49 @@ NODES = ObjectKind("/api/v1/nodes", NodeObject)
 PODS = ObjectKind("/api/v1/pods", PodObject)
 
 
+@dataclass(frozen=True, slots=True)
+class OurPods:
+    """Which pods the core knows as tasks: those that the server made, and those of others that it has bound."""
+
+    made: PodExecutor
+    adopted: AdoptedExecutor | None
+
+    def has(self, pod: PodObject) -> bool:
+        """Whether a pod is one of them."""
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        return self.made.pods.has(pod) or (self.adopted is not None and self.adopted.is_taken(key))
+
+    def may_become(self, pod: PodObject) -> bool:
+        """Whether a pod will be one of them, for all that it says, when this server goes on with its tasks."""
+        if self.made.pods.is_own(pod):
+            return TaskMark.of(pod.metadata.annotations) is not None
+        return self.adopted is not None and self.adopted.has_bound(pod.metadata.annotations)
+
+    def devices_on(self, node: str) -> set[str]:
+        """UUIDs of what they were given on a node."""
+        return {uuid for mark in self._marks_on(node) for uuid in mark.devices}
+
+    def run_on(self, node: str) -> bool:
+        """Whether there is one on a node."""
+        return any(True for _ in self._marks_on(node))
+
+    def node_lost(self, node: str) -> None:
+        """The core counts what ran there as ended."""
+        self.made.node_lost(node)
+        if self.adopted is not None:
+            self.adopted.node_lost(node)
+
+    def _marks_on(self, node: str) -> Iterator[TaskMark]:
+        yield from (each.mark for each in self.made.pods.by_name.values() if each.node == node)
+        if self.adopted is not None:
+            yield from (each.mark for each in self.adopted.on_node(node))
+
+
 class ClusterView:
     """Follows nodes and pods, and reports nodes that come, change and go. Lives on the engine's loop.
 
     Args:
-        executor: is told what happens to the pods that are its own.
+        ours: what made pods is told what happens to them.
         node_timeout_s: a node that has not been ready for so long is lost.
     """
 
@@ -38,12 +78,12 @@ class ClusterView:
         self,
         client: httpx2.AsyncClient,
         rules: NodeRules,
-        executor: PodExecutor,
+        ours: OurPods,
         outbox: Outbox,
         node_timeout_s: float,
     ) -> None:
         self._rules = rules
-        self._executor = executor
+        self._ours, self._executor = ours, ours.made
         self._outbox = outbox
         self._node_timeout_s = node_timeout_s
         self._nodes = Reflector(client, NODES, self._node_changed, self._node_deleted)
@@ -52,6 +92,7 @@ class ClusterView:
         self._reported: dict[str, Node] = {}
         self._silent_since: dict[str, float] = {}
         self._is_listing = True
+        self._is_settled = False
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -82,6 +123,16 @@ class ClusterView:
         await self._nodes.list_once()
         self._is_listing = False
 
+    def settle(self) -> None:
+        """The core's tasks are known from now on."""
+        self._is_settled = True
+        for name in list(self._reported):
+            self.recount(name)
+
+    def has_node(self, name: str) -> bool:
+        """Whether there is a node of that name in the cluster."""
+        return f"/{name}" in self._nodes.objects
+
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
         return [self._nodes.run(), self._pods.run(), self._look_for_silence()]
@@ -93,12 +144,10 @@ class ClusterView:
         if node is None or not pool or self._is_lost(node):
             self._lose(name)
             return
-        others = [pod for pod in self._on_node[name].values() if not self._executor.pods.has(pod)]
+        is_ours = self._ours.has if self._is_settled else self._ours.may_become
+        others = [pod for pod in self._on_node[name].values() if not is_ours(pod)]
         foreign = sum((asked_by(pod.spec) for pod in others if not pod.is_over), NOTHING)
-        held = {
-            uuid for each in self._executor.pods.by_name.values() if each.node == name for uuid in each.mark.devices
-        }
-        described = describe_node(node, pool, foreign, held)
+        described = describe_node(node, pool, foreign, self._ours.devices_on(name))
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
         if self._reported.get(name) != described:
@@ -108,8 +157,7 @@ class ClusterView:
 
     def _pool_until_empty(self, name: str) -> str:
         """The pool of a node whose label was taken away, for as long as something of ours runs there."""
-        runs = any(each.node == name for each in self._executor.pods.by_name.values())
-        return self._reported[name].pool if runs and name in self._reported else ""
+        return self._reported[name].pool if name in self._reported and self._ours.run_on(name) else ""
 
     def _is_lost(self, node: NodeObject) -> bool:
         name = node.metadata.name
@@ -121,7 +169,7 @@ class ClusterView:
 
     def _lose(self, name: str) -> None:
         if self._reported.pop(name, None) is not None and not self._is_listing:
-            self._executor.node_lost(name)
+            self._ours.node_lost(name)
             self._outbox.lost(name)
 
     async def _look_for_silence(self) -> None:

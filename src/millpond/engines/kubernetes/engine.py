@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -13,10 +13,12 @@ from typing import Any, Final, TypeVar
 import httpx2
 
 from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client
+from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, ClusterParts, ForeignPods
+from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.channels import PodChannels
 from millpond.engines.kubernetes.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules
-from millpond.engines.kubernetes.cluster_view import ClusterView
+from millpond.engines.kubernetes.cluster_view import ClusterView, OurPods
 from millpond.engines.kubernetes.live_pods import ClusterAccount
 from millpond.engines.kubernetes.log_copies import LogCopies
 from millpond.engines.kubernetes.objects import PodObject
@@ -46,6 +48,7 @@ class KubernetesOptions:
         node_timeout_s: a node whose kubelet has been silent for so long is lost, with what ran on it.
         servers: identities of the servers whose pods are its own; what it starts carries the first.
         service_account, pull_secrets: of all pods.
+        adopts: which pods of others are adopted; None: none are.
     """
 
     wake: Callable[[], None] = field(default=lambda: None)
@@ -54,6 +57,7 @@ class KubernetesOptions:
     servers: Sequence[str] = ("",)
     service_account: str = ""
     pull_secrets: tuple[str, ...] = ()
+    adopts: AdoptionRules | None = None
 
 
 class KubernetesEngine:
@@ -106,19 +110,45 @@ class KubernetesEngine:
         channels = PodChannels(self._config, self.namespace)
         self.access = PodAccess(self._loop, channels, sources.find)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
+        self._foreign = self._foreign_pods(api)
         self._view = ClusterView(
-            self._http, self._options.nodes, self._executor, self._outbox, self._options.node_timeout_s
+            self._http,
+            self._options.nodes,
+            OurPods(self._executor, None if self._foreign is None else self._foreign.adopted),
+            self._outbox,
+            self._options.node_timeout_s,
         )
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
+                if self._foreign is not None:
+                    await self._foreign.list_all()
                 await self._view.list_all()
         except (httpx2.HTTPError, OSError, TimeoutError) as error:
             raise _unreachable(self.address, error) from error
 
+    def _foreign_pods(self, api: ClusterApi) -> ForeignPods | None:
+        if self._options.adopts is None:
+            return None
+        around = ClusterParts(
+            self._http, api, self._outbox, lambda name: self._view.has_node(name), lambda node: self._view.recount(node)
+        )
+        return ForeignPods(around, self._options.adopts, self._options.servers)
+
     def apply(self, decisions: Sequence[Decision]) -> None:
         """Take decisions on, in the order of their ids. Returns at once; one that was applied before is let be."""
         for decision in decisions:
-            self._loop.call_soon_threadsafe(self._executor.carry_out, decision)
+            self._loop.call_soon_threadsafe(self._carry_out, decision)
+
+    def _carry_out(self, decision: Decision) -> None:
+        if self._is_foreign(decision.job):
+            assert self._foreign is not None
+            self._foreign.adopted.carry_out(decision)
+        else:
+            self._executor.carry_out(decision)
+
+    def _is_foreign(self, job: str) -> bool:
+        """Whether a job stands for pods of others."""
+        return self._foreign is not None and self._foreign.adopted.owns(job)
 
     def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision]) -> None:
         """Go on where an earlier engine stopped. To be called once, before the first ``apply``. Returns at once.
@@ -131,8 +161,15 @@ class KubernetesEngine:
         self._loop.call_soon_threadsafe(self._adopt, frozenset(expected), tuple(unanswered))
 
     def _adopt(self, expected: frozenset[TaskId], unanswered: tuple[Decision, ...]) -> None:
-        self._executor.adopt(expected, unanswered, self._own_pods())
-        self._tasks = [self._loop.create_task(work) for work in self._view.work()]
+        own = frozenset(task for task in expected if not self._is_foreign(task.job))
+        self._executor.adopt(own, [each for each in unanswered if not self._is_foreign(each.job)], self._own_pods())
+        work = self._view.work()
+        if self._foreign is not None:
+            others = [each for each in unanswered if self._is_foreign(each.job)]
+            self._foreign.adopted.adopt(expected - own, others, self._foreign.pods)
+            work += self._foreign.work()
+        self._view.settle()
+        self._tasks = [self._loop.create_task(each) for each in work]
 
     def events(self) -> list[Event]:
         """Everything that happened since the last call, oldest first. Does not block.
@@ -159,6 +196,40 @@ class KubernetesEngine:
 
     def _own_pods(self) -> list[PodObject]:
         return [pod for pod in self._view.pods if self._executor.pods.is_own(pod)]
+
+    # ---- pods of others (``adoption.gangs.Adoption``) -------------------------------------------------------------
+
+    @property
+    def adopts(self) -> bool:
+        """Whether there is anything to be asked of the following."""
+        return self._foreign is not None
+
+    def when_found(self, call: Callable[[], None]) -> None:
+        """Have a function called when there is a gang to be lined up; it must return at once."""
+        self._with_foreign(lambda foreign: foreign.when_found(call))
+
+    def gangs(self) -> Sequence[FoundGang]:
+        """All gangs of which pods wait to be bound and that no run of a job has taken."""
+        return self._ask(self._find_gangs())
+
+    async def _find_gangs(self) -> Sequence[FoundGang]:
+        return () if self._foreign is None else self._foreign.gangs
+
+    def entrust(self, jobs: Mapping[str, GangKey]) -> None:
+        """From now on these jobs stand for these gangs; said before the scheduler has them."""
+        self._with_foreign(lambda foreign: foreign.adopted.entrust(jobs))
+
+    def withdraw(self, job: str) -> None:
+        """A job stands for nothing any more."""
+        self._with_foreign(lambda foreign: foreign.adopted.withdraw(job))
+
+    def answer(self, key: GangKey, text: str) -> None:
+        """Why the pods of a gang wait."""
+        self._with_foreign(lambda foreign: foreign.answer(key, text))
+
+    def _with_foreign(self, act: Callable[[ForeignPods], None]) -> None:
+        if self._foreign is not None:
+            self._loop.call_soon_threadsafe(act, self._foreign)
 
     @property
     def running(self) -> tuple[RunRecord, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from millpond.engines.kubernetes.cluster_api import ClusterApi
 from millpond.engines.kubernetes.log_copies import LogCopies
+from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.objects import PodObject
 from millpond.engines.kubernetes.pod_states import PodPhase, StopNotice, phase_of, start_trouble, verdict_on
 from millpond.engines.kubernetes.pod_template import SERVER_LABEL, PodRules, TaskMark, run_name
@@ -77,7 +78,7 @@ class LivePods:
         self._outbox = outbox
         self._changed = changed
         self._live: dict[str, LivePod] = {}
-        self._work: set[asyncio.Task[None]] = set()
+        self._work = LoopWork(outbox)
 
     @property
     def by_name(self) -> Mapping[str, LivePod]:
@@ -156,14 +157,7 @@ class LivePods:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside everything else; a defect of it is the engine's."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._outbox.fail(error)
+        self._work.begin(work)
 
     async def _report(self, live: LivePod) -> None:
         if live.copying is not None:

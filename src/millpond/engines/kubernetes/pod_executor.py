@@ -8,14 +8,15 @@ the job ends the start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from lightkube.models.core_v1 import Pod
 
 from millpond.engines.kubernetes.cluster_api import ClusterRefusedError
 from millpond.engines.kubernetes.live_pods import ClusterAccount, LivePod, LivePods
+from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.objects import PodObject
 from millpond.engines.kubernetes.pod_states import PodPhase, pull_trouble, start_trouble
 from millpond.engines.kubernetes.pod_template import PodLaunch, RunObjects, TaskMark, pod_name, run_objects
@@ -152,10 +153,10 @@ class PodExecutor:
             launch = await asyncio.to_thread(self._sources.launch_of, decision.job)
             made = self._objects(decision, launch)
             if pending.refusal is None:
-                await _all(api.make_shared(item) for item in made.shared)
-                await _all(api.make_pod(pod, _mark_of(pod)) for pod in made.pods)
+                await all_of(api.make_shared(item) for item in made.shared)
+                await all_of(api.make_pod(pod, _mark_of(pod)) for pod in made.pods)
             if pending.refusal is None:
-                await _all(
+                await all_of(
                     api.bind(name, placed.node) for name, placed in zip(pending.names, decision.placements, strict=True)
                 )
         except ClusterRefusedError as error:
@@ -195,7 +196,7 @@ class PodExecutor:
                 self.pods.spawn(self._undo(pending))
 
     async def _undo(self, pending: GangStart) -> None:
-        await _all(self._account.api.delete_and_wait(name) for name in pending.names)
+        await all_of(self._account.api.delete_and_wait(name) for name in pending.names)
         for name in pending.names:
             self.pods.drop(name)
         self._answer(pending, ())
@@ -284,11 +285,3 @@ def _mark_of(pod: Pod) -> TaskMark:
     mark = TaskMark.of((pod.metadata.annotations if pod.metadata else None) or {})
     assert mark is not None, "every pod that is made has one"
     return mark
-
-
-async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it to its end, and only then say what went wrong first."""
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result

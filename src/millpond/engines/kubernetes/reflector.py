@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import httpx2
@@ -31,7 +31,9 @@ _GONE = 410
 class WatchedObject(Protocol):
     """What has a name and a version."""
 
-    metadata: ObjectMeta
+    @property
+    def metadata(self) -> ObjectMeta:
+        """These."""
 
 
 T = TypeVar("T", bound=WatchedObject)
@@ -44,10 +46,12 @@ class ObjectKind(Generic[T]):
     Attributes:
         path: of the list, such as ``/api/v1/pods``.
         model: what its objects are decoded to.
+        selectors: which of them, as parameters of the request.
     """
 
     path: str
     model: type[T]
+    selectors: Mapping[str, str] = field(default_factory=dict)
 
 
 class ListPage(msgspec.Struct, Generic[T]):
@@ -89,7 +93,7 @@ class Reflector(Generic[T]):
         self.ready = asyncio.Event()
         self.trouble = ""
         self._client = client
-        self._path = kind.path
+        self._path, self._selectors = kind.path, kind.selectors
         self._object = msgspec.json.Decoder(kind.model)
         self._page = msgspec.json.Decoder(ListPage[kind.model])  # type: ignore[name-defined]
         self._line = msgspec.json.Decoder(WatchLine)
@@ -126,9 +130,8 @@ class Reflector(Generic[T]):
         found: dict[str, T] = {}
         go_on, version = "", ""
         while True:
-            answer = await self._client.get(
-                self._path, params={"limit": str(PAGE), **({"continue": go_on} if go_on else {})}
-            )
+            more = {"continue": go_on} if go_on else {}
+            answer = await self._client.get(self._path, params={"limit": str(PAGE), **self._selectors, **more})
             answer.raise_for_status()
             page = self._page.decode(answer.content)
             found |= {_key(item.metadata): item for item in page.items}
@@ -154,6 +157,7 @@ class Reflector(Generic[T]):
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
             "timeoutSeconds": str(random.randint(*WATCH_S)),
+            **self._selectors,
         }
         timeout = httpx2.Timeout(10.0, read=WATCH_S[1] + 30.0)
         async with self._client.stream("GET", self._path, params=params, timeout=timeout) as answer:

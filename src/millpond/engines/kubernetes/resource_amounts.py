@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Protocol
 
 from lightkube.utils.quantity import parse_quantity
 
-from millpond.engines.kubernetes.objects import ContainerSpec, PodSpec
+from millpond.engines.kubernetes.objects import ContainerSpec
 
 _MIB = 2**20
 
@@ -59,7 +60,15 @@ def amounts_in(quantities: Mapping[str, str], *, round_up: bool) -> ResourceAmou
     )
 
 
-def asked_by(spec: PodSpec) -> ResourceAmounts:
+class AskingSpec(Protocol):
+    """What is wanted of a pod, as far as amounts go."""
+
+    containers: list[ContainerSpec]
+    init_containers: list[ContainerSpec]
+    overhead: dict[str, str]
+
+
+def asked_by(spec: AskingSpec) -> ResourceAmounts:
     """What a pod takes of its node: all containers together, or one of those that run before them if that is more."""
     running = _sum(spec.containers) + amounts_in(spec.overhead, round_up=True)
     for container in spec.init_containers:

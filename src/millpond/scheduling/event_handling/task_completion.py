@@ -201,7 +201,7 @@ class TaskCompletion:
         if not alive:
             self._fail_idle(record, again)
             return
-        if _goes_on(record, alive) and (again or record.job.gang_rule is GangRule.SHRINK):
+        if _goes_on(record, alive) and (again or record.job.gang_rule in (GangRule.SHRINK, GangRule.APART)):
             if again and record.retry_at > self._state.now:
                 self._state.pause_until(record, record.retry_at)
             else:
@@ -214,6 +214,8 @@ class TaskCompletion:
         self, record: JobRecord, task: TaskRecord, outcome: Outcome, exit_code: int | None, counts: tuple[int, int]
     ) -> bool:
         failures, out_of_memory_failures = counts
+        if record.job.gang_rule is GangRule.APART:
+            return False
         return is_retried(
             outcome,
             exit_code,
@@ -282,7 +284,7 @@ def _goes_on(record: JobRecord, alive: list[TaskRecord]) -> bool:
     match record.job.gang_rule:
         case GangRule.ALL:
             return False
-        case GangRule.RESTART_TASK:
+        case GangRule.RESTART_TASK | GangRule.APART:
             return True
         case GangRule.SHRINK:
             return is_enough(record.job, [*alive, *_wanted(record, {TaskState.SUCCEEDED})])

@@ -71,7 +71,7 @@ class Submissions:
         """
         count = len(documents)
         specs = _checked(documents)
-        ids = [_new_id(spec) for spec in specs]
+        ids = [new_id(spec.file.name or "") for spec in specs]
         awaited_jobs, awaited = self._requirements.awaited_jobs(caller), []
         for number, spec in enumerate(specs):
             others = _by_name(specs, ids, number)
@@ -167,7 +167,7 @@ def _by_name(specs: Sequence[JobSpec], ids: Sequence[str], number: int) -> dict[
     return found
 
 
-def _new_id(spec: JobSpec) -> str:
-    """The job's name as far as it fits into ids, paths and host names, and five letters by chance."""
+def new_id(name: str) -> str:
+    """An id for a job: its name as far as it fits into ids, paths and host names, and five letters by chance."""
     letters = "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in secrets.token_bytes(5))  # 256 is 8 times 32
-    return f"{slug_of(spec.file.name or '') or _UNNAMED}-{letters}"
+    return f"{slug_of(name) or _UNNAMED}-{letters}"

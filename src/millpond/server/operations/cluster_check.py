@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millpond.engines.kubernetes.access import ClusterAccess, find_config, sync_client
 from millpond.model.errors import UnavailableError
 from millpond.server.operations.findings import Finding, Grade
+from millpond.specs.config.adoption import ALL_NAMESPACES, AdoptFile
 from millpond.specs.config.kubernetes import KubernetesFile
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ RIGHTS: Final = (
     ("delete", "services", "namespace"),
 )
 """What the engine does: verb, resource, and whether in its namespace or in the whole cluster."""
+
+ADOPTING: Final = (
+    ("get", "pods"),
+    ("create", "pods/binding"),
+    ("patch", "pods/status"),
+    ("create", "pods/eviction"),
+    ("create", "events"),
+    ("get", "jobs.batch"),
+    ("patch", "jobs.batch"),
+)
+"""What it does to pods of others, in each namespace whose pods it adopts: verb and resource."""
 
 
 def access_of(settings: KubernetesFile) -> ClusterAccess:
@@ -60,7 +72,8 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
             return [Finding("way to the cluster", Grade.BROKEN, what, "check the address in the kubeconfig")]
         namespace = access.namespace or config.namespace
         found = [Finding("way to the cluster", Grade.OK, f"{config.cluster.server}, Kubernetes {version}")]
-        return [*found, _rights(client, namespace), *_nodes(client, settings)]
+        adopting = () if settings.adopt is None else _adopting(client, settings.adopt)
+        return [*found, _rights(client, namespace), *adopting, *_nodes(client, settings)]
 
 
 def _rights(client: httpx2.Client, namespace: str) -> Finding:
@@ -75,9 +88,27 @@ def _rights(client: httpx2.Client, namespace: str) -> Finding:
     return Finding("rights", Grade.OK, f"pods may be made and bound in namespace {namespace}")
 
 
+def _adopting(client: httpx2.Client, adopt: AdoptFile) -> Iterator[Finding]:
+    """Whether pods of others can be scheduled where they are to be."""
+    lacking = {}
+    for name in adopt.namespaces:
+        space = "" if name == ALL_NAMESPACES else name
+        lacking[name] = [f"{verb} {what}" for verb, what in ADOPTING if not _may(client, verb, what, space)]
+    missing = {name: rights for name, rights in lacking.items() if rights}
+    if not missing:
+        where = ", ".join("all namespaces" if name == ALL_NAMESPACES else name for name in lacking)
+        yield Finding("pods of others", Grade.OK, f"those with schedulerName: millpond are scheduled, of {where}")
+        return
+    name, rights = next(iter(missing.items()))
+    where = "all namespaces" if name == ALL_NAMESPACES else f"namespace {name}"
+    remedy = "grant them: deploy/kubernetes/adopt-roles.yaml"
+    yield Finding("pods of others", Grade.BROKEN, f"this user may not {', '.join(rights)} in {where}", remedy)
+
+
 def _may(client: httpx2.Client, verb: str, resource: str, namespace: str) -> bool:
-    name, _, part = resource.partition("/")
-    asked = {"verb": verb, "resource": name, "subresource": part, "namespace": namespace}
+    whole, _, part = resource.partition("/")
+    name, _, group = whole.partition(".")
+    asked = {"verb": verb, "resource": name, "group": group, "subresource": part, "namespace": namespace}
     review = {
         "kind": "SelfSubjectAccessReview",
         "apiVersion": "authorization.k8s.io/v1",

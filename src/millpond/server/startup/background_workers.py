@@ -27,8 +27,10 @@ from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 from millpond.server.sessions.ssh.gateway_process import Gateway
 from millpond.server.startup.components import CoreComponents
 from millpond.server.startup.configuration import Current
+from millpond.server.startup.kubernetes_engine import adopter_of
 from millpond.server.startup.local_engine import pretend
 from millpond.server.startup.options import ServerOptions
+from millpond.specs.config.adoption import AdoptFile
 
 
 class BackgroundWorker(Protocol):
@@ -106,7 +108,9 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
     scaler = Autoscaler(components.loop, sizing, components.job_files.file_of, front.meter, use_milli, time.time)
     scaler.is_spoken_for = service.rollouts.speaks_for
     end_silent = partial(task_inputs.end_silent, components.loop, service.inputs)
+    adopter = adopter_of(lambda: _adopt_rules(current), components, base.engine)
     return [
+        *([] if adopter is None else [adopter]),
         PeriodicWorker("input-watch", end_silent, task_inputs.LOOK_EVERY_S, "standard input cannot be looked after"),
         IdleWatch(components.loop, service.activity, components.state_dir, current.config.dev, time.time, cpu_s_of),
         DeadlineWatch(components.loop, time.time),
@@ -115,3 +119,8 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         service.rollouts,
         SweepWatch(components.loop, service.sweeps),
     ]
+
+
+def _adopt_rules(current: Current) -> AdoptFile | None:
+    settings = current.config.kubernetes
+    return None if settings is None else settings.adopt

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millpond.engines.kubernetes.access import require_client
+from millpond.engines.kubernetes.adoption.gangs import GangKey
+from millpond.model.errors import InvalidInputError
 from millpond.model.workloads import CheckpointMode
 from millpond.node.task.workspace import Workspace, data_variable
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.jobs.adoption.adopter import Adopter
+from millpond.server.jobs.adoption.gang_documents import key_in
 from millpond.server.operations.cluster_check import access_of
+from millpond.server.server_components import ServerComponents
 from millpond.server.startup.local_engine import said_memory
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.pod_jobs import PodJobs
+from millpond.specs.config.adoption import AdoptFile
 from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.job.job_file import JobFile
 
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
     from millpond.engines.kubernetes.engine import KubernetesEngine
     from millpond.engines.kubernetes.pod_template import PodLaunch
     from millpond.engines.kubernetes.pod_volumes import PodMount
+
+
+NOBODY: Final = AdoptFile.model_construct(namespaces={}, priorities={})
+"""The rules of a configuration that was read again, and has none any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,10 @@ class PodLauncher:
     pods: PodJobs
     vault: Vault
     files: FileService
+
+    def stands_for(self) -> dict[str, GangKey]:
+        """The gangs of pods of others for which jobs stand that have not ended."""
+        return {job: key_in(document) for job, document in self.jobs.live_with("adopted").items()}
 
     def launch_of(self, job: str) -> PodLaunch:
         """What a job's pods run, from the job file it was submitted with.
@@ -46,6 +60,10 @@ class PodLauncher:
         from millpond.engines.kubernetes.pod_template import PodLaunch, RoleNeeds
 
         accepted = self.jobs.latest(job)
+        if (adopted := accepted.spec.file.adopted) is not None:
+            raise InvalidInputError(
+                f"{adopted.kind} {adopted.namespace}/{adopted.name} is no longer scheduled here", "see kubernetes.adopt"
+            )
         spec, file = accepted.spec, accepted.spec.file
         checkpoint = spec.job.checkpoint
         roles = {
@@ -96,6 +114,23 @@ def _places(workspace: Workspace) -> dict[str, str]:
     return {**found, "MILLPOND_OUTPUT": workspace.output} if workspace.output else found
 
 
+def adopter_of(adopt: Callable[[], AdoptFile | None], components: ServerComponents, engine: object) -> Adopter | None:
+    """What submits pods of others as jobs; None where none are adopted.
+
+    Args:
+        adopt: the rules for it, as the configuration has them now.
+    """
+    if adopt() is None:
+        return None
+    from millpond.engines.kubernetes.engine import KubernetesEngine
+
+    assert isinstance(engine, KubernetesEngine), "the section of the configuration is that of this engine"
+    known = {job: key_in(document) for job, document in components.job_files.live_with("adopted").items()}
+    adopter = Adopter(components, engine, lambda: adopt() or NOBODY, known)
+    engine.when_found(adopter.wake)
+    return adopter
+
+
 def open_engine(
     config: KubernetesFile,
     state_dir: Path,
@@ -105,13 +140,19 @@ def open_engine(
 ) -> KubernetesEngine:
     """The engine, once it has seen the cluster.
 
+    Jobs that stand for pods of others are known to it from the store, before it does anything.
+
     Raises:
         UnavailableError: the client library is not installed, or the cluster cannot be looked at.
     """
     require_client()
+    from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules
     from millpond.engines.kubernetes.cluster_nodes import NodeRules
     from millpond.engines.kubernetes.engine import KubernetesEngine, KubernetesOptions
 
+    adopts = None
+    if config.adopt is not None:
+        adopts = AdoptionRules(frozenset(config.adopt.namespaces), launcher.stands_for())
     options = KubernetesOptions(
         wake,
         NodeRules(config.nodes == "all"),
@@ -119,5 +160,6 @@ def open_engine(
         servers,
         config.service_account or "",
         tuple(config.pull_secrets),
+        adopts,
     )
     return KubernetesEngine(access_of(config), state_dir, launcher.launch_of, options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from millpond.server.auth.roles import absent
 from millpond.server.store.jobs import JobStore
@@ -62,6 +62,10 @@ class JobFiles:
         """The same, for those who must not wait for the store."""
         known = self._known.get(job)
         return await asyncio.to_thread(self.file_of, job) if known is None else known.spec.file
+
+    def live_with(self, field: str) -> dict[str, dict[str, Any]]:
+        """By job, the files of those that have not ended and in which a field stands."""
+        return self._job_store.live_documents_with(field)
 
     def latest(self, job: str) -> Accepted:
         """A job with what was found for it since it was submitted.

@@ -153,6 +153,15 @@ class JobStore(TableStore):
             query = query.where(table.c.ended_at.is_(None))
         return [json.loads(text) for text in self._column(query)]
 
+    def live_documents_with(self, field: str) -> dict[str, dict[str, Any]]:
+        """By job, the files of those that have not ended and in which a field stands, with whatever value."""
+        table = schema.jobs
+        query = sa.select(table.c.id, table.c.document).where(
+            table.c.ended_at.is_(None), table.c.document.contains(f'"{field}": ', autoescape=True)
+        )
+        documents = {row.id: json.loads(row.document) for row in self._rows(query)}
+        return {job: document for job, document in documents.items() if field in document}
+
     def live_pins(self) -> list[dict[str, Any]]:
         """Files of jobs that have not ended and for which something was found."""
         found = self.documents_with("pinned", live_only=True)

@@ -7,14 +7,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from millpond.specs.config.adoption import AdoptFile, ObjectName
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import Duration
 from millpond.specs.job.images import Reference
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Strict
 
-_LABEL = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
-ObjectName = Annotated[str, Field(max_length=253, pattern=_LABEL)]
 VolumeName = Annotated[str, Field(max_length=50, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 MOST_VOLUMES: Final = 50
 
@@ -66,6 +65,7 @@ class KubernetesFile(Strict):
         service_account: of all pods; left out: the namespace's default, with no token in the pods.
         pull_secrets: names of secrets of the namespace with logins of registries.
         volumes: storage that jobs may name by its paths.
+        adopt: pods of others that are scheduled here too; left out: none are.
         node_timeout: what runs on a node whose kubelet has been silent for so long is lost, and retried elsewhere.
     """
 
@@ -77,6 +77,7 @@ class KubernetesFile(Strict):
     service_account: ObjectName | None = None
     pull_secrets: Annotated[list[ObjectName], Field(max_length=20)] = Field(default=[])
     volumes: Annotated[dict[VolumeName, VolumeFile], Field(max_length=MOST_VOLUMES)] = Field(default={})
+    adopt: AdoptFile | None = None
     node_timeout: Annotated[Duration, Field(ge=10, le=3_600)] = 60.0
 
     @model_validator(mode="after")

@@ -47,7 +47,7 @@ def _of_roles(file: JobFile) -> Iterator[_Fault]:
     seen: set[str] = set()
     for index, role in enumerate(roles):
         at: Path = ("roles", index) if file.roles is not None else ()
-        if role.command is None:
+        if role.command is None and file.adopted is None:
             yield _Fault(at, "the field 'command' is missing", "say what to run", at_key=False)
         if role.name in seen:
             yield _Fault((*at, "name"), f"two roles are called {role.name!r}", "give each its own name", at_key=False)

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from millpond.model.nodes import DEFAULT_POOL
 from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.specs.errors import BadValueError
+from millpond.specs.job.adopted import AdoptedPods
 from millpond.specs.job.arrays import ArrayFile
 from millpond.specs.job.fields import (
     VARIABLE,
@@ -171,6 +172,7 @@ class JobFile(Strict):
         image: its tasks run in containers of it; default: in the machine's own environment.
         stdin: its one task reads what a client sends it (``pond run -i``); otherwise its standard input is empty.
         pinned: what the server found for it; not written by users.
+        adopted: the pods of others that it stands for, on Kubernetes; not written by users.
     """
 
     kind: Literal["train", "dev", "service"] = "train"
@@ -218,6 +220,7 @@ class JobFile(Strict):
     image: ImageRequest | None = None
     stdin: bool = False
     pinned: Pinned | None = None
+    adopted: AdoptedPods | None = None
 
     @property
     def serves(self) -> bool:

@@ -149,6 +149,8 @@ def _read_one(located: Located, base: FilePath | None, context: object = None) -
         located.value = {"workdir": ".", **located.value}
         _make_absolute(located.value, base)
     file = validate(JobFile, located, written, context)
+    if file.adopted is not None and context is not STORED:
+        raise SpecError([located.problem(("adopted",), "only the server itself writes 'adopted'", "leave it out")])
     if problems := cross_faults(file, located, written):
         raise SpecError(problems)
     try:

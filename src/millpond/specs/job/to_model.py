@@ -62,7 +62,12 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
 
 
 def _gang_rule(file: JobFile) -> GangRule:
-    """As written; else the replicas of a service stand for each other, and the tasks of other kinds need each other."""
+    """As written; else the replicas of a service stand for each other, and the tasks of other kinds need each other.
+
+    What becomes of pods that the server did not make is up to whoever made them.
+    """
+    if file.adopted is not None:
+        return GangRule.APART
     if file.kind == "service" and "on_task_lost" not in file.model_fields_set:
         return GangRule.RESTART_TASK
     return GangRule(file.on_task_lost)

@@ -1,0 +1,378 @@
+"""Binds pods that others made, follows them to their ends, and has them leave. Lives on the engine's loop.
+
+A binding writes the task's mark and the node in one step, so that whoever looks finds both or neither: a restarted
+server goes on by what the pods say, and nothing is bound twice. What is bound cannot be unbound: where a pod of a gang
+was deleted, or taken by another scheduler, in that moment, the others run, and its task has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from millpond.engines.kubernetes.adoption.adopted_ends import verdict_on
+from millpond.engines.kubernetes.adoption.evictions import Evictions
+from millpond.engines.kubernetes.adoption.gang_book import GangBook
+from millpond.engines.kubernetes.adoption.gangs import GangKey
+from millpond.engines.kubernetes.adoption.grouping import gang_of
+from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
+from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, matched
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.cluster_api import ClusterApi
+from millpond.engines.kubernetes.loop_work import LoopWork, all_of
+from millpond.engines.kubernetes.pod_template import SERVER_LABEL, TaskMark
+from millpond.engines.outbox import Outbox
+from millpond.engines.task_ends import EndVerdict, Refusal
+from millpond.model.confinement import Confinement, LimitKind, NetworkScope
+from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
+from millpond.model.errors import InconsistentStateError
+from millpond.model.states import Outcome
+from millpond.node.task.records import TaskId
+
+COME_WITHIN_S: Final = 30.0
+"""Pods that their owner is to make again are waited for so long; then the start is put off."""
+LOOK_EVERY_S: Final = 0.2
+CONFINED: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
+_SUSPENDS: Final = Refusal("pods of others are neither suspended nor moved", False)
+
+
+@dataclass(slots=True)
+class TakenPod:
+    """A pod that stands for a task.
+
+    Attributes:
+        stop_grace_s: what it has from its notice on; None when no decision ends it.
+    """
+
+    mark: TaskMark
+    pod: ScheduledPod
+    node: str
+    stop_grace_s: float | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its program was started, or never will be."""
+        return self.pod.status.phase != "Pending" or self.pod.metadata.deletion_timestamp is not None
+
+
+@dataclass(slots=True)
+class GangBinding:
+    """A start that is not answered.
+
+    Attributes:
+        is_binding: its pods are still being bound.
+        failed: what became of tasks that could not be bound.
+    """
+
+    decision: Start
+    is_binding: bool = True
+    failed: dict[int, str] = field(default_factory=dict)
+    deferred: list[Decision] = field(default_factory=list)
+
+
+class AdoptedExecutor:
+    """All of them.
+
+    Args:
+        servers: identities of the servers in whose place this one goes on; what it binds carries the first.
+        has_node: whether there is a node of that name.
+        changed: called with the name of a node whose pods have become ours, or no longer are.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        servers: Sequence[str],
+        outbox: Outbox,
+        has_node: Callable[[str], bool],
+        changed: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self._servers = tuple(servers)
+        self._outbox = outbox
+        self._has_node, self._changed = has_node, changed
+        self._taken: dict[str, TakenPod] = {}
+        self._jobs: dict[str, GangKey] = {}
+        self._pending: dict[str, GangBinding] = {}
+        self._work = LoopWork(outbox)
+        self._latest = 0
+
+    def attach(self, book: GangBook, answers: PodAnswers, evictions: Evictions) -> None:
+        """The parts that know of it in turn; to be called once, before anything else."""
+        self._book, self._answers, self._evictions = book, answers, evictions
+
+    # ---- what others ask ----------------------------------------------------------------------------------------
+
+    def owns(self, job: str) -> bool:
+        """Whether a job stands for pods of others."""
+        return job in self._jobs
+
+    def entrust(self, jobs: Mapping[str, GangKey]) -> None:
+        """From now on these jobs stand for these gangs."""
+        self._jobs.update(jobs)
+
+    def withdraw(self, job: str) -> None:
+        """A job stands for nothing any more."""
+        self._jobs.pop(job, None)
+
+    @property
+    def waiting_jobs(self) -> dict[str, GangKey]:
+        """The gangs of jobs that have no pods and are not being started."""
+        with_pods = {taken.mark.job for taken in self._taken.values()} | self._pending.keys()
+        return {job: key for job, key in self._jobs.items() if job not in with_pods}
+
+    def is_taken(self, key: str) -> bool:
+        """Whether a pod, by its namespace and name, stands for a task."""
+        return key in self._taken
+
+    def has_bound(self, annotations: Mapping[str, str]) -> bool:
+        """Whether a pod with these was bound by this server, or one in whose place it goes on."""
+        return annotations.get(SERVER_LABEL) in self._servers and TaskMark.of(annotations) is not None
+
+    def on_node(self, node: str) -> Iterator[TakenPod]:
+        """Those bound to a node."""
+        return (taken for taken in self._taken.values() if taken.node == node)
+
+    # ---- decisions ----------------------------------------------------------------------------------------------
+
+    def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision], pods: Iterable[ScheduledPod]) -> None:
+        """Go on where an earlier engine stopped, by the marks of the pods.
+
+        Args:
+            expected: tasks of jobs that stand for pods of others which hold something by the core's account.
+        """
+        starts = (decision for decision in unanswered if isinstance(decision, Start))
+        starting = {TaskId(start.job, start.attempt, placed.task) for start in starts for placed in start.placements}
+        found = {mark.id: (pod, mark) for pod in pods if (mark := self._mark_of(pod)) is not None}
+        for task in expected:
+            if task in starting:
+                continue
+            if task in found:
+                pod, mark = found[task]
+                self._take(TakenPod(mark, pod, pod.spec.node_name))
+                self.pod_changed(pod)
+            else:
+                self._outbox.ended(task, EndVerdict(Outcome.NODE_LOST, None, "the cluster has no pod of it"))
+        for decision in unanswered:
+            self.carry_out(decision)
+
+    def carry_out(self, decision: Decision) -> None:
+        """Do what the core decided about a job that stands for pods of others; what was done is let be."""
+        if decision.id > self._latest:
+            self._latest = decision.id
+            self._dispatch(decision)
+
+    def _dispatch(self, decision: Decision) -> None:
+        pending = self._pending.get(decision.job)
+        if pending is not None:
+            pending.deferred.append(decision)
+            self._look_at(pending)
+            return
+        match decision:
+            case Start():
+                self._pending[decision.job] = pending = GangBinding(decision)
+                self._work.begin(self._bind_all(pending))
+            case Stop():
+                self._stop(decision)
+            case Suspend() | Resume() | Migrate():
+                self._outbox.refuse(decision, _SUSPENDS)
+            case _:
+                raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
+
+    def _stop(self, decision: Stop) -> None:
+        run = [taken for taken in self._of_run(decision.job, decision.attempt) if not taken.pod.is_over]
+        chosen = [taken for taken in run if not decision.tasks or taken.mark.task in decision.tasks]
+        for taken in chosen:
+            taken.stop_grace_s = decision.grace_s
+        self._outbox.confirm(decision)
+        self._work.begin(self._end(chosen, decision, is_whole=len(chosen) == len(run)))
+
+    async def _end(self, chosen: Sequence[TakenPod], decision: Stop, *, is_whole: bool) -> None:
+        why = f"{decision.cause.value}{f', for job {decision.for_job}' if decision.for_job else ''}"
+        key = self._jobs.get(decision.job)
+        left = [taken for taken in chosen if taken.pod.metadata.deletion_timestamp is None]
+        if left and is_whole and key is not None and await self._evictions.pause(key, decision.job):
+            await all_of(self._answers.mark_disrupted(taken.pod, why) for taken in left)
+            return
+        await all_of(self._evictions.evict(taken.pod, decision.grace_s, why) for taken in left)
+
+    # ---- starts -------------------------------------------------------------------------------------------------
+
+    async def _bind_all(self, pending: GangBinding) -> None:
+        decision = pending.decision
+        key = self._jobs[decision.job]
+        bound = self._bound_before(decision)
+        open_ = [placed for placed in decision.placements if placed.task not in bound]
+        gone = sorted({placed.node for placed in open_ if not self._has_node(placed.node)})
+        if gone and not bound:
+            self._refuse(pending, Refusal(f"node {gone[0]} is gone", True))
+            return
+        chosen = await self._pods_for(key, decision.job, open_)
+        if chosen is None and not bound:
+            words = f"the pods of {key.text} are not there: its owner has not made them"
+            self._refuse(pending, Refusal(words, True))
+            return
+        if chosen is None:
+            pending.failed |= {placed.task: "its pod is gone" for placed in open_}
+        await all_of(self._bind(pending, pod, placed) for pod, placed in chosen or ())
+        pending.is_binding = False
+        if not list(self._of_run(decision.job, decision.attempt)):
+            why = next(iter(pending.failed.values()))
+            if all(text.endswith(DELETED) for text in pending.failed.values()):
+                self._outbox.ask_to_stop(decision.job, why)  # its end, and no failure
+            self._refuse(pending, Refusal(why, False))
+            return
+        self._look_at(pending)
+        await self._answers.scheduled(key)
+
+    def _bound_before(self, decision: Start) -> set[int]:
+        """Tasks of a start whose pods an earlier engine has bound."""
+        tasks = {placed.task for placed in decision.placements}
+        found = set()
+        for pod in list(self._book.pods_of(self._jobs[decision.job])):
+            mark = self._mark_of(pod)
+            if mark is not None and (mark.job, mark.attempt) == (decision.job, decision.attempt) and mark.task in tasks:
+                self._take(TakenPod(mark, pod, pod.spec.node_name))
+                found.add(mark.task)
+        return found
+
+    async def _pods_for(
+        self, key: GangKey, job: str, placements: Sequence[Placement]
+    ) -> list[tuple[ScheduledPod, Placement]] | None:
+        """A pod for each of these, by their roles; None when they do not come."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + COME_WITHIN_S
+        comes = False
+        while True:
+            chosen = matched(self._book.waiting_by_role(key), placements)
+            if chosen is not None:
+                return chosen
+            if not comes and not (comes := await self._evictions.resume(key, job)):
+                return None
+            if loop.time() >= give_up_at:
+                return None
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _bind(self, pending: GangBinding, pod: ScheduledPod, placed: Placement) -> None:
+        decision = pending.decision
+        devices = tuple(grant.device for grant in placed.grants)
+        mark = TaskMark(decision.job, decision.attempt, placed.task, decision.id, placed.role, devices)
+        self._take(TakenPod(mark, pod, placed.node))
+        trouble = await bind_pod(self._api, pod, mark, placed.node, self._servers[0])
+        if trouble:
+            self._drop(pod.key)
+            pending.failed[placed.task] = trouble
+            await self._answers.tell(pod, "FailedBinding", trouble)
+
+    def _look_at(self, pending: GangBinding) -> None:
+        """Answer a start if all its pods have begun, or somebody wants it to end."""
+        job = pending.decision.job
+        if pending.is_binding or self._pending.get(job) is not pending:
+            return
+        run = list(self._of_run(job, pending.decision.attempt))
+        if not all(taken.has_begun for taken in run) and not pending.deferred:
+            return
+        del self._pending[job]
+        self._outbox.confirm(pending.decision, CONFINED)
+        attempt = pending.decision.attempt
+        for task, text in pending.failed.items():
+            self._outbox.ended(TaskId(job, attempt, task), EndVerdict(Outcome.NODE_LOST, None, text))
+        for taken in run:
+            self._look_for_end(taken)
+        for decision in pending.deferred:
+            self._dispatch(decision)
+
+    def _refuse(self, pending: GangBinding, refusal: Refusal) -> None:
+        del self._pending[pending.decision.job]
+        self._outbox.refuse(pending.decision, refusal)
+        for decision in pending.deferred:
+            self._dispatch(decision)
+
+    # ---- what happens to pods -----------------------------------------------------------------------------------
+
+    def pod_changed(self, pod: ScheduledPod) -> None:
+        """A pod of others is there, or has changed."""
+        taken = self._taken.get(pod.key)
+        if taken is None or taken.pod.metadata.uid != pod.metadata.uid:
+            return
+        taken.pod = pod
+        self._followed(taken)
+
+    def pod_deleted(self, pod: ScheduledPod) -> None:
+        """A pod of others is gone."""
+        taken = self._taken.get(pod.key)
+        if taken is None or taken.pod.metadata.uid != pod.metadata.uid:
+            return
+        taken.pod = pod
+        if pod.metadata.deletion_timestamp is None:
+            pod.metadata.deletion_timestamp = "now"
+        pending = self._pending.get(taken.mark.job)
+        if pending is not None and pending.is_binding:
+            return  # the answer to its binding says so too
+        if pending is not None:
+            pending.failed[taken.mark.task] = "its pod was deleted before it ran"
+            self._drop(pod.key)
+            self._look_at(pending)
+            return
+        self._ask_for_end(taken)
+        self._finish(taken)
+
+    def node_lost(self, node: str) -> None:
+        """The core counts what ran there as ended; Kubernetes clears the pods away."""
+        for taken in list(self.on_node(node)):
+            self._drop(taken.pod.key)
+            text = f"node {node} was lost, or deleted, while the pod was bound to it; Kubernetes removes the pod"
+            self._work.begin(self._answers.tell(taken.pod, "NodeLost", text))
+            pending = self._pending.get(taken.mark.job)
+            if pending is not None:
+                self._look_at(pending)
+
+    def _followed(self, taken: TakenPod) -> None:
+        pending = self._pending.get(taken.mark.job)
+        if pending is not None:
+            self._look_at(pending)
+        else:
+            self._look_for_end(taken)
+
+    def _look_for_end(self, taken: TakenPod) -> None:
+        if taken.pod.is_over:
+            self._finish(taken)
+        elif taken.pod.metadata.deletion_timestamp is not None:
+            self._ask_for_end(taken)
+
+    def _ask_for_end(self, taken: TakenPod) -> None:
+        """Where somebody deletes all pods of a job, that is its end, and no failure."""
+        run = list(self._of_run(taken.mark.job, taken.mark.attempt))
+        if taken.stop_grace_s is None and all(each.pod.metadata.deletion_timestamp for each in run):
+            for each in run:
+                each.stop_grace_s = 0.0
+            self._outbox.ask_to_stop(taken.mark.job, "its pods were deleted in Kubernetes")
+
+    def _finish(self, taken: TakenPod) -> None:
+        self._drop(taken.pod.key)
+        self._outbox.ended(taken.mark.id, verdict_on(taken.pod, taken.stop_grace_s))
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _take(self, taken: TakenPod) -> None:
+        self._taken[taken.pod.key] = taken
+        self._book.refresh(gang_of(taken.pod))
+        if taken.pod.spec.node_name:
+            self._changed(taken.node)
+
+    def _drop(self, key: str) -> None:
+        taken = self._taken.pop(key, None)
+        if taken is not None:
+            self._book.refresh(gang_of(taken.pod))
+            self._changed(taken.node)
+
+    def _of_run(self, job: str, attempt: int) -> Iterator[TakenPod]:
+        return (taken for taken in list(self._taken.values()) if (taken.mark.job, taken.mark.attempt) == (job, attempt))
+
+    def _mark_of(self, pod: ScheduledPod) -> TaskMark | None:
+        """The mark of a pod that this server, or one in whose place it goes on, has bound."""
+        annotations = pod.metadata.annotations
+        is_ours = annotations.get(SERVER_LABEL) in self._servers and bool(pod.spec.node_name)
+        return TaskMark.of(annotations) if is_ours else None

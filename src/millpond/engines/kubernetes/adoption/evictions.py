@@ -1,0 +1,128 @@
+"""How pods that others made are asked to leave: their owner is paused where it can be, else they are evicted.
+
+An eviction keeps to disruption budgets; while one of those says no, it is asked again and told on the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from millpond.engines.kubernetes.adoption.gangs import GangKey
+from millpond.engines.kubernetes.adoption.owner_table import OWNERS, OwnerKind, value_at
+from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.cluster_api import ClusterApi, StatusError
+
+PAUSED_BY: Final = "millpond.io/paused-by"
+"""On an owner that Millpond has paused: the job that stands for its pods."""
+AGAIN_S: Final = 5.0
+_NOT_FOUND, _CONFLICT, _TOO_MANY = 404, 409, 429
+_KUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""On owners that Kueue pauses and lets go on by the same field."""
+_POLICIES: Final = ("policy/v1", "policy/v1beta1")
+_BY_KIND: Final = {(kind.kind, kind.api.partition("/")[0]): kind for kind in OWNERS}
+
+
+class Evictions:
+    """Ends pods. Lives on the engine's loop."""
+
+    def __init__(self, api: ClusterApi, answers: PodAnswers) -> None:
+        self._api = api
+        self._answers = answers
+        self._policy = _POLICIES[0]
+
+    async def pause(self, key: GangKey, job: str) -> bool:
+        """Have the owner of a gang end all of it, until it is resumed; false where it has no such thing."""
+        found = await self._topmost(key)
+        if found is None:
+            return False
+        kind, plain = found
+        if value_at(plain, kind.suspend):
+            return True  # it is paused, perhaps by us before a crash
+        return await self._set_paused(kind, plain["metadata"], job)
+
+    async def resume(self, key: GangKey, job: str) -> bool:
+        """Have the owner make its pods again, if it was Millpond that paused it; says whether they will come."""
+        found = await self._topmost(key)
+        if found is None:
+            return False
+        kind, plain = found
+        if not value_at(plain, kind.suspend):
+            return True
+        if (plain["metadata"].get("annotations") or {}).get(PAUSED_BY) != job:
+            return False
+        return await self._set_paused(kind, plain["metadata"], None)
+
+    async def is_paused_for(self, key: GangKey, job: str) -> bool:
+        """Whether Millpond has paused the owner of a job's pods."""
+        found = await self._topmost(key)
+        return found is not None and (found[1]["metadata"].get("annotations") or {}).get(PAUSED_BY) == job
+
+    async def evict(self, pod: ScheduledPod, grace_s: float, why: str) -> None:
+        """Have a pod end, however long its disruption budgets forbid it; returns when that is on its way."""
+        await self._answers.mark_disrupted(pod, why)
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/eviction"
+        while True:
+            body = {
+                "apiVersion": self._policy,
+                "kind": "Eviction",
+                "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace},
+                "deleteOptions": {
+                    "gracePeriodSeconds": math.ceil(grace_s),
+                    "preconditions": {"uid": pod.metadata.uid},
+                },
+            }
+            try:
+                await self._api.ask("POST", path, body)
+            except StatusError as error:
+                if error.code in (_NOT_FOUND, _CONFLICT):
+                    return  # it is gone, or another of its name is there
+                if error.code == _TOO_MANY:
+                    await self._answers.tell(pod, "EvictionRefused", f"it is to leave ({why}), and cannot yet: {error}")
+                elif self._policy == _POLICIES[0]:
+                    self._policy = _POLICIES[1]  # the cluster is older than the one, or forbids both
+                    continue
+                else:
+                    self._policy = _POLICIES[0]
+                    await self._answers.tell(pod, "EvictionFailed", f"it is to leave ({why}): {error}")
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
+
+    async def _set_paused(self, kind: OwnerKind, meta: Mapping[str, Any], job: str | None) -> bool:
+        body: dict[str, Any] = {"metadata": {"annotations": {PAUSED_BY: job}}}
+        inner = body
+        *outer, last = kind.suspend.split(".")
+        for word in outer:
+            inner = inner.setdefault(word, {})
+        inner[last] = job is not None
+        try:
+            answer = await self._api.ask("PATCH", kind.path(meta["namespace"], meta["name"]), body, patch="merge")
+        except StatusError:
+            return False  # no right to, or it is gone: its pods are evicted
+        # Servers that do not know the field yet leave it out of what they take.
+        return bool(value_at(msgspec.json.decode(answer), kind.suspend)) is (job is not None)
+
+    async def _topmost(self, key: GangKey) -> tuple[OwnerKind, Any] | None:
+        """The outermost owner of a gang that can be paused, and not by Kueue; None where there is none."""
+        kind = next((each for each in OWNERS if each.kind == key.kind), None)
+        name, found = key.name, None
+        while kind is not None:
+            try:
+                plain = msgspec.json.decode(await self._api.ask("GET", kind.path(key.namespace, name)))
+            except StatusError:
+                break
+            meta = plain["metadata"]
+            if _KUEUE in (meta.get("labels") or {}):
+                return None
+            if kind.suspend:
+                found = kind, plain
+            owner = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), None)
+            group = "" if owner is None else owner["apiVersion"].partition("/")[0]
+            kind, name = (None, "") if owner is None else (_BY_KIND.get((owner["kind"], group)), owner["name"])
+        return found

@@ -1,0 +1,131 @@
+"""Everything about pods that others made, wired together: watched, grouped, bound, answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx2
+
+from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
+from millpond.engines.kubernetes.adoption.evictions import Evictions
+from millpond.engines.kubernetes.adoption.gang_book import GangBook
+from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
+from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
+from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.cluster_api import ClusterApi
+from millpond.engines.kubernetes.pod_template import SCHEDULER, SERVER_LABEL
+from millpond.engines.kubernetes.reflector import ObjectKind, Reflector
+from millpond.engines.outbox import Outbox
+
+SCHEDULED_PODS: Final = ObjectKind(
+    "/api/v1/pods",
+    ScheduledPod,
+    {"fieldSelector": f"spec.schedulerName={SCHEDULER}", "labelSelector": f"!{SERVER_LABEL}"},
+)
+ANSWER_EVERY_S: Final = 0.5
+ANY_NAMESPACE: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionRules:
+    """Which pods of others are adopted.
+
+    Attributes:
+        namespaces: of these, or of any where ``ANY_NAMESPACE`` is one.
+        stands_for: the gangs for which jobs stand that an earlier server submitted.
+    """
+
+    namespaces: frozenset[str]
+    stands_for: Mapping[str, GangKey] = field(default_factory=dict)
+
+    def includes(self, namespace: str) -> bool:
+        """Whether pods of a namespace are adopted."""
+        return namespace in self.namespaces or ANY_NAMESPACE in self.namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParts:
+    """What else there is of the cluster.
+
+    Attributes:
+        has_node: whether there is a node of that name.
+        changed: called with the name of a node whose pods have become ours, or no longer are.
+    """
+
+    client: httpx2.AsyncClient
+    api: ClusterApi
+    outbox: Outbox
+    has_node: Callable[[str], bool]
+    changed: Callable[[str], None]
+
+
+class ForeignPods:
+    """All of it. Lives on the engine's loop.
+
+    Args:
+        servers: identities of the servers in whose place this one goes on.
+    """
+
+    def __init__(self, around: ClusterParts, rules: AdoptionRules, servers: Sequence[str]) -> None:
+        self.adopted = adopted = AdoptedExecutor(around.api, servers, around.outbox, around.has_node, around.changed)
+        self._found: Callable[[], None] = lambda: None
+        self._book = GangBook(around.api, rules.includes, adopted.is_taken, self._said)
+        self._answers = PodAnswers(around.api, self._book.waiting)
+        evictions = Evictions(around.api, self._answers)
+        adopted.attach(self._book, self._answers, evictions)
+        self._lost = LostGangs(adopted, self._book, evictions, around.outbox)
+        adopted.entrust(rules.stands_for)
+        self._pods = Reflector(around.client, SCHEDULED_PODS, self._changed, self._deleted)
+
+    def when_found(self, call: Callable[[], None]) -> None:
+        """Have a function called when there is a gang to be lined up; it must return at once."""
+        self._found = call
+
+    @property
+    def gangs(self) -> tuple[FoundGang, ...]:
+        """Those with pods that wait."""
+        return self._book.found
+
+    @property
+    def pods(self) -> Collection[ScheduledPod]:
+        """All pods of others that name Millpond as their scheduler."""
+        return self._pods.objects.values()
+
+    def answer(self, key: GangKey, text: str) -> None:
+        """Why a gang waits."""
+        self._answers.say(key, text)
+
+    async def list_all(self) -> None:
+        """Look at everything once.
+
+        Raises:
+            httpx2.HTTPError: the cluster does not answer, or refuses.
+        """
+        await self._pods.list_once()
+
+    def work(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """What is to run from then on."""
+        return (self._pods.run(), self._book.look_again(), self._lost.run(), self._answer())
+
+    async def _answer(self) -> None:
+        while True:
+            await asyncio.sleep(ANSWER_EVERY_S)
+            await self._answers.write_due()
+
+    def _said(self, gang: FoundGang) -> None:
+        if gang.trouble:
+            self._answers.say(gang.key, gang.trouble)
+        else:
+            self._found()
+
+    def _changed(self, pod: ScheduledPod) -> None:
+        self.adopted.pod_changed(pod)
+        self._book.pod_changed(pod)
+
+    def _deleted(self, pod: ScheduledPod) -> None:
+        self._book.pod_deleted(pod)
+        self.adopted.pod_deleted(pod)

@@ -1,0 +1,192 @@
+"""The gangs whose pods wait: brought up to date with each pod that comes, changes or goes. Lives on the engine's loop.
+
+What is known of a gang follows from its pods and from its owner as they are now, so nothing has to be stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
+from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
+from millpond.engines.kubernetes.adoption.grouping import gang_of, place_of, role_of
+from millpond.engines.kubernetes.adoption.pod_demand import demand_of, terms_of
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.cluster_api import ClusterApi
+from millpond.model.resources import TaskRequest
+
+LOOK_AGAIN_S: Final = 3.0
+"""How often the owners of gangs are asked again that cannot start as they are."""
+TOGETHER_S: Final = 0.02
+"""Pods of a gang come one after the other; it is looked at once for all that come within so long."""
+_UNNAMED: Final = "worker"
+
+
+class GangBook:
+    """All gangs.
+
+    Args:
+        is_ours: whether pods of a namespace are adopted.
+        is_taken: whether a run of a job has a pod, by its namespace and name.
+        said: called with gangs that are in trouble, and with those that no longer are.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        is_ours: Callable[[str], bool],
+        is_taken: Callable[[str], bool],
+        said: Callable[[FoundGang], None],
+    ) -> None:
+        self._api = api
+        self._is_ours, self._is_taken = is_ours, is_taken
+        self._said = said
+        self._pods: defaultdict[GangKey, dict[str, ScheduledPod]] = defaultdict(dict)
+        self._sizes: dict[GangKey, GangSize] = {}
+        self._found: dict[GangKey, FoundGang] = {}
+        self._stale: set[GangKey] = set()
+        self._asking: set[GangKey] = set()
+        self._work: set[asyncio.Task[None]] = set()
+
+    @property
+    def found(self) -> tuple[FoundGang, ...]:
+        """Those with pods that wait."""
+        return tuple(self._found.values())
+
+    def pod_changed(self, pod: ScheduledPod) -> None:
+        """A pod is there, or has changed."""
+        if self._is_ours(pod.metadata.namespace):
+            key = gang_of(pod)
+            self._pods[key][pod.key] = pod
+            self.refresh(key)
+
+    def pod_deleted(self, pod: ScheduledPod) -> None:
+        """A pod is gone."""
+        key = gang_of(pod)
+        if key in self._pods:
+            self._pods[key].pop(pod.key, None)
+            self.refresh(key)
+
+    def pods_of(self, key: GangKey) -> Collection[ScheduledPod]:
+        """All pods of a gang that are there."""
+        return self._pods[key].values() if key in self._pods else ()
+
+    def waiting(self, key: GangKey) -> list[ScheduledPod]:
+        """The pods of a gang that could be bound, in the order of their tasks."""
+        return sorted((pod for pod in self.pods_of(key) if pod.waits and not self._is_taken(pod.key)), key=place_of)
+
+    def waiting_by_role(self, key: GangKey) -> Mapping[str, list[ScheduledPod]]:
+        """The same, by the names of their roles."""
+        named: defaultdict[str, list[ScheduledPod]] = defaultdict(list)
+        for (name, _), pods in _roles(self.waiting(key)):
+            named[name] += pods
+        return named
+
+    def refresh(self, key: GangKey) -> None:
+        """Look at a gang anew, once for all that happens to it in a moment."""
+        if not self._stale:
+            asyncio.get_running_loop().call_later(TOGETHER_S, self._refresh_all)
+        self._stale.add(key)
+
+    def _refresh_all(self) -> None:
+        stale, self._stale = self._stale, set()
+        for key in stale:
+            self._refresh(key)
+
+    def _refresh(self, key: GangKey) -> None:
+        waiting = self.waiting(key)
+        if not waiting:
+            self._found.pop(key, None)
+            if not self.pods_of(key):
+                self._pods.pop(key, None)
+                self._sizes.pop(key, None)
+            return
+        size = GangSize() if key.kind == POD else self._sizes.get(key)
+        if size is None:
+            self._ask(key)
+            return
+        before, gang = self._found.get(key), self._describe(key, waiting, size)
+        self._found[key] = gang
+        if before is None or gang.trouble != before.trouble:
+            self._said(gang)
+
+    async def look_again(self) -> None:
+        """Ask for the sizes of those that cannot start, again and again."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            for gang in self.found:
+                if gang.trouble and gang.key.kind != POD:
+                    self._ask(gang.key)
+
+    def _ask(self, key: GangKey) -> None:
+        if key not in self._asking:
+            self._asking.add(key)
+            task = asyncio.get_running_loop().create_task(self._learn(key))
+            self._work.add(task)
+            task.add_done_callback(self._work.discard)
+
+    async def _learn(self, key: GangKey) -> None:
+        try:
+            self._sizes[key] = await read_size(self._api, key, self.pods_of(key))
+        finally:
+            self._asking.discard(key)
+        self.refresh(key)
+
+    def _describe(self, key: GangKey, waiting: Sequence[ScheduledPod], size: GangSize) -> FoundGang:
+        gang = FoundGang(key, terms_of(waiting[0]))
+        pods = self.pods_of(key)
+        others = sum(1 for pod in pods if self._is_taken(pod.key) or (_counts(pod) and not pod.waits))
+        trouble = (
+            size.trouble
+            or next((text for pod in waiting if (text := demand_of(pod).trouble)), "")
+            or _disagreement(waiting)
+        )
+        if not trouble and others + len(waiting) < size.count:
+            gated = sum(1 for pod in pods if pod.spec.scheduling_gates)
+            held = f", and {gated} held by scheduling gates" if gated else ""
+            trouble = f"{others + len(waiting)} of the {size.count} pods of {key.text} are there{held}"
+            trouble += "; they start together, when all are"
+        if trouble:
+            return replace(gang, trouble=trouble)
+        grouped = _roles(waiting)
+        least = max(1, size.count - others)
+        return replace(
+            gang,
+            roles=tuple(
+                PodRole(name, request, len(pods), min(least, len(pods)) if len(grouped) == 1 else len(pods))
+                for (name, request), pods in grouped
+            ),
+        )
+
+
+def _counts(pod: ScheduledPod) -> bool:
+    """Whether a pod is one of its gang's number: it runs, or has done its part."""
+    return pod.status.phase != "Failed" and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+
+
+def _roles(pods: Sequence[ScheduledPod]) -> list[tuple[tuple[str, TaskRequest], list[ScheduledPod]]]:
+    """Pods by role and by what they ask for; a name that two kinds of pods share gets a number."""
+    grouped: defaultdict[tuple[str, TaskRequest], list[ScheduledPod]] = defaultdict(list)
+    for pod in pods:
+        grouped[role_of(pod) or _UNNAMED, demand_of(pod).request].append(pod)
+    seen: Counter[str] = Counter()
+    named = []
+    for (name, request), members in grouped.items():
+        seen[name] += 1
+        named.append(((name if seen[name] == 1 else f"{name}-{seen[name]}", request), members))
+    return named
+
+
+def _disagreement(pods: Sequence[ScheduledPod]) -> str:
+    first = terms_of(pods[0])
+    for pod in pods[1:]:
+        other = terms_of(pod)
+        if (other.queue, other.fields) != (first.queue, first.fields):
+            return (
+                f"its pods disagree: {pods[0].metadata.name} and {pod.metadata.name} have other labels or annotations"
+            )
+    return ""

@@ -1,0 +1,90 @@
+"""How many pods of a gang start together: asked of the group or owner that the pods name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
+from millpond.engines.kubernetes.adoption.grouping import ANNOTATED, GROUPS, OWNERS_BY_KIND, SIZE_ANNOTATION
+from millpond.engines.kubernetes.adoption.owner_table import size_of, value_at
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.cluster_api import ClusterApi, StatusError
+
+_FORBIDDEN: Final = 403
+LARGEST: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class GangSize:
+    """How many pods start together.
+
+    Attributes:
+        trouble: why that is not known; empty when it is.
+    """
+
+    count: int = 1
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What annotations say about the size; None: nothing."""
+
+    count: int | None = None
+    trouble: str = ""
+
+
+async def read_size(api: ClusterApi, key: GangKey, pods: Collection[ScheduledPod]) -> GangSize:
+    """The size of a gang.
+
+    Args:
+        pods: those of its that are there.
+    """
+    said = _said_by(pods)
+    if said.trouble:
+        return GangSize(trouble=said.trouble)
+    if key.kind == ANNOTATED:
+        if said.count is None:
+            return GangSize(trouble=f"its pods name the gang {key.name} and not its size: annotate {SIZE_ANNOTATION}")
+        return GangSize(said.count)
+    if key.kind == POD or (said.count is not None and key.kind in OWNERS_BY_KIND):
+        return GangSize(said.count or 1)
+    found = await _asked(api, key)
+    if said.count is not None and not found.trouble and said.count != found.count:
+        words = f"its pods say {said.count} ({SIZE_ANNOTATION}), and {key.text} says {found.count}"
+        return GangSize(trouble=f"the gang disagrees about its size: {words}; make them the same")
+    return found
+
+
+def _said_by(pods: Collection[ScheduledPod]) -> _Said:
+    texts = sorted({text for pod in pods if (text := pod.metadata.annotations.get(SIZE_ANNOTATION)) is not None})
+    if len(texts) > 1:
+        words = " and ".join(texts)
+        return _Said(trouble=f"the gang disagrees about its size: its pods say {words} ({SIZE_ANNOTATION})")
+    if not texts:
+        return _Said()
+    if not texts[0].isdecimal() or not 1 <= int(texts[0]) <= LARGEST:
+        return _Said(trouble=f"the annotation {SIZE_ANNOTATION} is {texts[0]!r}; write a number from 1 to {LARGEST}")
+    return _Said(int(texts[0]))
+
+
+async def _asked(api: ClusterApi, key: GangKey) -> GangSize:
+    group, owner = GROUPS.get(key.kind), OWNERS_BY_KIND.get(key.kind)
+    kind = group or owner
+    assert kind is not None, "pods, annotated gangs and these are all kinds"
+    try:
+        plain: Any = msgspec.json.decode(await api.ask("GET", kind.path(key.namespace, key.name)))
+    except StatusError as error:
+        if error.code == _FORBIDDEN:
+            words = f"Millpond may not get {kind.right} in namespace {key.namespace}"
+            return GangSize(trouble=f"{words}: grant it that (deploy/kubernetes/adopt-roles.yaml)")
+        return GangSize(trouble=f"there is no {key.text} ({error})")
+    if owner is not None:
+        return GangSize(size_of(owner, plain))
+    assert group is not None
+    least = value_at(plain, group.least)
+    return GangSize(least if isinstance(least, int) and least >= 1 else 1)

@@ -1,0 +1,100 @@
+"""What the engine and the server tell each other of pods that others made. The standard library and the model alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from millpond.model.resources import TaskRequest
+
+ANNOTATION_PREFIX = "millpond.io/"
+POD = "Pod"
+"""The kind of a gang that is one pod by itself."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GangKey:
+    """What pods that start together have in common.
+
+    Attributes:
+        kind: of what groups them: an owner's kind, a kind of group, or ``POD``.
+        uid: of that; empty where pods do not tell it.
+        part: which of the owner's gangs, where it has several.
+    """
+
+    namespace: str
+    kind: str
+    name: str
+    uid: str = ""
+    part: str = ""
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        part = f", part {self.part}" if self.part else ""
+        return f"{self.kind} {self.namespace}/{self.name}{part}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodRole:
+    """Pods of a gang that ask for the same.
+
+    Attributes:
+        least: so many are enough to begin with.
+    """
+
+    name: str
+    request: TaskRequest
+    count: int
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
+class GangTerms:
+    """What the pods of a gang say about the gang as a whole.
+
+    Attributes:
+        account: the service account that they run as.
+        queue: that their label names; empty: none.
+        priority, priority_class: of their PriorityClass; an empty name: they have none.
+        fields: of the job file, by their names, as annotations have them: YAML.
+        grace_s: seconds between notice and the end by force.
+    """
+
+    account: str = "default"
+    queue: str = ""
+    priority: int = 0
+    priority_class: str = ""
+    fields: tuple[tuple[str, str], ...] = ()
+    grace_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGang:
+    """Pods that wait to be bound.
+
+    Attributes:
+        trouble: why they cannot be lined up as they are; empty when they can.
+    """
+
+    key: GangKey
+    terms: GangTerms
+    roles: tuple[PodRole, ...] = ()
+    trouble: str = ""
+
+
+class Adoption(Protocol):
+    """The engine's side: thread-safe, returns at once."""
+
+    def gangs(self) -> Sequence[FoundGang]:
+        """All gangs of which pods wait to be bound and that no run of a job has taken."""
+
+    def entrust(self, jobs: Mapping[str, GangKey]) -> None:
+        """From now on these jobs stand for these gangs; said before the scheduler has them."""
+
+    def withdraw(self, job: str) -> None:
+        """A job stands for nothing any more: it was refused, or has ended."""
+
+    def answer(self, key: GangKey, text: str) -> None:
+        """Why the pods of a gang wait: for their conditions and events, as often as it changes."""

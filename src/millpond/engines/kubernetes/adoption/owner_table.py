@@ -1,0 +1,161 @@
+"""What makes pods that start together, as data: which pods are whose, how many belong together, how they are paused.
+
+A line for each kind; a kind that is missing here is adopted pod by pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class SizeTerm:
+    """A part of the number of pods that an owner makes.
+
+    Attributes:
+        over: path of a list, or of a mapping, whose entries are added up; empty: the object itself.
+        factors: paths within each entry, multiplied; a missing field is 1.
+        entry: of a mapping, this entry alone; empty: all.
+    """
+
+    over: str = ""
+    factors: tuple[str, ...] = ()
+    entry: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerKind:
+    """A kind of object that makes pods.
+
+    Attributes:
+        api: its group and version.
+        label: on pods, with the name of their owner; empty: they have a reference to it.
+        part: a label on pods that tells the gangs of one owner apart.
+        role: labels on pods, the first of which names their role.
+        size: how many pods a gang has: these, added up.
+        at_most: path of a number that bounds that.
+        suspend: path of the field that pauses it, and ends its pods; empty: it has none.
+    """
+
+    kind: str
+    api: str
+    plural: str
+    size: tuple[SizeTerm, ...] = ()
+    label: str = ""
+    part: str = ""
+    role: tuple[str, ...] = ()
+    at_most: str = ""
+    suspend: str = ""
+
+    def path(self, namespace: str, name: str) -> str:
+        """Where it is found."""
+        return f"/apis/{self.api}/namespaces/{namespace}/{self.plural}/{name}"
+
+    @property
+    def right(self) -> str:
+        """Its resource, as roles name it."""
+        return f"{self.plural}.{self.api.partition('/')[0]}"
+
+
+_TRAINING: Final = ("training.kubeflow.org/replica-type", "training.kubeflow.org/job-role")
+OWNERS: Final = (
+    OwnerKind(
+        "JobSet",
+        "jobset.x-k8s.io/v1alpha2",
+        "jobsets",
+        (SizeTerm("spec.replicatedJobs", ("replicas", "template.spec.parallelism")),),
+        label="jobset.sigs.k8s.io/jobset-name",
+        role=("jobset.sigs.k8s.io/replicatedjob-name",),
+        suspend="spec.suspend",
+    ),
+    OwnerKind(
+        "LeaderWorkerSet",
+        "leaderworkerset.x-k8s.io/v1",
+        "leaderworkersets",
+        (SizeTerm("", ("spec.leaderWorkerTemplate.size",)),),
+        label="leaderworkerset.sigs.k8s.io/name",
+        part="leaderworkerset.sigs.k8s.io/group-index",
+    ),
+    OwnerKind(
+        "PyTorchJob",
+        "kubeflow.org/v1",
+        "pytorchjobs",
+        (SizeTerm("spec.pytorchReplicaSpecs", ("replicas",)),),
+        role=_TRAINING,
+        suspend="spec.runPolicy.suspend",
+    ),
+    OwnerKind(
+        "MPIJob",  # its launcher may be made when the workers run
+        "kubeflow.org/v2beta1",
+        "mpijobs",
+        (SizeTerm("spec.mpiReplicaSpecs", ("replicas",), "Worker"),),
+        role=_TRAINING,
+        suspend="spec.runPolicy.suspend",
+    ),
+    OwnerKind(
+        "RayCluster",
+        "ray.io/v1",
+        "rayclusters",
+        (SizeTerm(), SizeTerm("spec.workerGroupSpecs", ("replicas", "numOfHosts"))),
+        label="ray.io/cluster",
+        role=("ray.io/group",),
+        suspend="spec.suspend",
+    ),
+    OwnerKind(
+        "Job",
+        "batch/v1",
+        "jobs",
+        (SizeTerm("", ("spec.parallelism",)),),
+        at_most="spec.completions",
+        suspend="spec.suspend",
+    ),
+    # These make no pods themselves, but pause what does.
+    OwnerKind("TrainJob", "trainer.kubeflow.org/v1alpha1", "trainjobs", suspend="spec.suspend"),
+    OwnerKind("RayJob", "ray.io/v1", "rayjobs", suspend="spec.suspend"),
+)
+MAKERS: Final = tuple(owner for owner in OWNERS if owner.size)
+"""Those that make pods; labels go before references, as a JobSet's pods are those of Jobs too."""
+
+ORDER_LABELS: Final = (
+    "batch.kubernetes.io/job-completion-index",
+    "training.kubeflow.org/replica-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "apps.kubernetes.io/pod-index",
+)
+"""Numbers of pods within their role, by which they get the numbers of their tasks."""
+
+
+def size_of(kind: OwnerKind, plain: Mapping[str, Any]) -> int:
+    """How many pods an owner makes that start together; at least 1."""
+    size = sum(_counted(term, plain) for term in kind.size)
+    bound = value_at(plain, kind.at_most) if kind.at_most else None
+    return max(1, min(size, bound) if isinstance(bound, int) else size)
+
+
+def _counted(term: SizeTerm, plain: Mapping[str, Any]) -> int:
+    return sum(_product(term.factors, entry) for entry in _entries(term, plain))
+
+
+def _entries(term: SizeTerm, plain: Mapping[str, Any]) -> Iterator[Any]:
+    found = value_at(plain, term.over) if term.over else [plain]
+    if isinstance(found, Mapping):
+        yield from (entry for name, entry in found.items() if term.entry in ("", name))
+    elif isinstance(found, list):
+        yield from found
+
+
+def _product(factors: tuple[str, ...], entry: Any) -> int:
+    product = 1
+    for path in factors:
+        number = value_at(entry, path)
+        product *= number if isinstance(number, int) else 1
+    return product
+
+
+def value_at(plain: Any, path: str) -> Any:
+    """The value at a path of names with dots between; None where there is none."""
+    for word in path.split("."):
+        plain = plain.get(word) if isinstance(plain, Mapping) else None
+    return plain

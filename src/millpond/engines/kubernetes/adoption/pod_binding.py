@@ -1,0 +1,58 @@
+"""Which pods go where, and how they are bound: the mark of the task and the node in one request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Final
+
+import msgspec
+from lightkube.models.core_v1 import Binding, ObjectReference
+from lightkube.models.meta_v1 import ObjectMeta
+
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.pod_template import SERVER_LABEL, TASK_ANNOTATION, TaskMark
+from millpond.model.decisions import Placement
+
+DELETED: Final = "was deleted before it was bound"
+
+
+def matched(
+    waiting: Mapping[str, Sequence[ScheduledPod]], placements: Sequence[Placement]
+) -> list[tuple[ScheduledPod, Placement]] | None:
+    """The pods of each role to its placements, in order; None when there are too few."""
+    left = {role: iter(pods) for role, pods in waiting.items()}
+    pairs = [(next(left.get(placed.role, iter(())), None), placed) for placed in placements]
+    return None if any(pod is None for pod, _ in pairs) else [(pod, placed) for pod, placed in pairs if pod is not None]
+
+
+async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, node: str, server: str) -> str:
+    """Bind a pod; says why it is not bound there, empty when it is.
+
+    Args:
+        server: the identity of the server that binds it.
+    """
+    meta = pod.metadata
+    annotations = {TASK_ANNOTATION: json.dumps(asdict(mark)), SERVER_LABEL: server}
+    binding = Binding(
+        metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid, annotations=annotations),
+        target=ObjectReference(apiVersion="v1", kind="Node", name=node),
+    )
+    path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
+    try:
+        await api.ask("POST", f"{path}/binding", binding)
+    except StatusError as error:
+        try:
+            there = msgspec.json.decode(await api.ask("GET", path), type=ScheduledPod)
+        except StatusError:
+            return f"pod {meta.name} {DELETED}"
+        if there.metadata.uid != meta.uid:
+            return f"pod {meta.name} {DELETED}"
+        if TaskMark.of(there.metadata.annotations) == mark and there.spec.node_name == node:
+            return ""
+        if there.spec.node_name:
+            return f"another scheduler has bound pod {meta.name} to node {there.spec.node_name}"
+        return f"pod {meta.name} cannot be bound to node {node}: {error}"
+    return ""

@@ -1,0 +1,119 @@
+"""The parts of pods that count for scheduling them, decoded by msgspec; of other pods ``objects.PodObject`` suffices.
+
+Field names are the API's own. Pods of which these are kept are those alone that name Millpond as their scheduler.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from millpond.engines.kubernetes.objects import ContainerSpec, ContainerStatus, NodeCondition, ObjectMeta
+
+
+class OwnerReference(Struct, rename="camel"):
+    """Who made an object."""
+
+    kind: str
+    name: str
+    uid: str
+    api_version: str = ""
+    controller: bool = False
+
+
+class PodMeta(ObjectMeta, rename="camel"):
+    """What is said of a pod as an object."""
+
+    creation_timestamp: str = ""
+    owner_references: list[OwnerReference] = field(default_factory=list)
+
+
+class Toleration(Struct):
+    """A taint that keeps the pod off no node."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class SchedulingGate(Struct):
+    """Something that somebody waits for before the pod may be scheduled."""
+
+    name: str
+
+
+class SchedulingGroup(Struct, rename="camel"):
+    """The group that a pod belongs to (``scheduling.k8s.io``)."""
+
+    pod_group_name: str = ""
+
+
+class SpreadConstraint(Struct, rename="camel"):
+    """How evenly pods are to lie."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class ScheduledSpec(Struct, rename="camel"):
+    """What is wanted of a pod."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    service_account_name: str = "default"
+    containers: list[ContainerSpec] = []
+    init_containers: list[ContainerSpec] = []
+    overhead: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    affinity: dict[str, Any] = {}
+    tolerations: list[Toleration] = []
+    topology_spread_constraints: list[SpreadConstraint] = []
+    scheduling_gates: list[SchedulingGate] = []
+    scheduling_group: SchedulingGroup | None = None
+    priority: int = 0
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    termination_grace_period_seconds: float = 30.0
+    volumes: list[dict[str, Any]] = []
+    resource_claims: list[dict[str, Any]] = []
+
+
+class ScheduledStatus(Struct, rename="camel"):
+    """What a kubelet says of a pod."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    conditions: list[NodeCondition] = []
+    container_statuses: list[ContainerStatus] = []
+
+
+class ScheduledPod(Struct):
+    """A pod that names Millpond as its scheduler."""
+
+    metadata: PodMeta
+    spec: ScheduledSpec = field(default_factory=ScheduledSpec)
+    status: ScheduledStatus = field(default_factory=ScheduledStatus)
+
+    @property
+    def key(self) -> str:
+        """Its namespace and name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it uses nothing any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def waits(self) -> bool:
+        """Whether it could be bound."""
+        is_leaving = self.metadata.deletion_timestamp is not None
+        return not (self.spec.node_name or self.is_over or is_leaving or self.spec.scheduling_gates)
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """Who made it, and makes another if need be."""
+        return next((owner for owner in self.metadata.owner_references if owner.controller), None)

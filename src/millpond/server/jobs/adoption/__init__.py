@@ -1,0 +1,1 @@
+"""Jobs that stand for pods of others on Kubernetes: submitted, answered, given up."""

@@ -1,0 +1,172 @@
+"""Keeps a job for every gang of pods that others made and that name Millpond as their scheduler.
+
+It is level-triggered: each look compares the gangs that wait with the jobs that stand for them. A gang that no waiting
+job stands for is submitted as a new one; those that wait are told why, in the words of ``pond why``. Before a job is
+submitted the engine knows which gang it stands for, so that it can never come to start it as a job of the server's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from millpond.engines.kubernetes.adoption.gangs import Adoption, FoundGang, GangKey
+from millpond.model.errors import MillpondError
+from millpond.model.states import JobState
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
+from millpond.server.jobs.adoption.gang_documents import place_of, spec_of
+from millpond.server.jobs.submission import new_id
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.inbox import Submission
+from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.server_components import ServerComponents
+from millpond.server.store.jobs import Owners
+from millpond.server.views.nodes import reason_info
+from millpond.server.views.visibility import Reader
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.config.adoption import AdoptFile
+
+LOOK_EVERY_S: Final = 5.0
+SOON_S: Final = 1.0
+AGAIN_S: Final = 15.0
+"""A gang that was refused is tried again after so long: the cluster, or the configuration, may have changed."""
+MOST_ANSWERS: Final = 40
+"""So many jobs are asked about in one look, each in a question to the scheduler's thread of its own."""
+_COVERING: Final = frozenset({JobState.QUEUED, JobState.STARTING, JobState.STOPPING})
+"""States of a job that has, or will have, the pods of its gang that wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A gang as it was refused, and when."""
+
+    gang: FoundGang
+    at: float
+
+
+class Adopter(Periodic):
+    """Submits gangs and answers them, on a thread of its own.
+
+    Args:
+        rules: as the configuration has them now.
+        known: the gangs of jobs that live, from before this server began.
+    """
+
+    def __init__(
+        self,
+        components: ServerComponents,
+        adoption: Adoption,
+        rules: Callable[[], AdoptFile],
+        known: Mapping[str, GangKey],
+    ) -> None:
+        self._components = components
+        self._loop = components.loop
+        self._adoption = adoption
+        self._rules = rules
+        self._gangs = dict(known)
+        self._refused: dict[GangKey, _Refused] = {}
+        self._asked: dict[str, None] = {}
+        self._worker = PeriodicWorker("adopter", self.look, LOOK_EVERY_S, "pods of others are not looked after now")
+
+    def wake(self) -> None:
+        """There is a gang to be lined up. Any thread."""
+        self._worker.wake()
+
+    def look(self) -> float | None:
+        """Compare gangs and jobs once; what was submitted is soon looked at again, to be told why it waits."""
+        covering = self._standing()  # before the gangs are asked for: a job that runs since has taken its pods by then
+        found = {gang.key: gang for gang in self._adoption.gangs()}
+        self._refused = {key: refused for key, refused in self._refused.items() if key in found}
+        ready = [gang for gang in found.values() if not gang.trouble and gang.key not in covering]
+        due = [gang for gang in ready if self._is_due(gang)]
+        self._submit(due)
+        self._answer({job: key for key, job in covering.items() if key in found})
+        return SOON_S if due else None
+
+    def _standing(self) -> dict[GangKey, str]:
+        """By gang, the job that has or will have its pods that wait; jobs that have ended are forgotten."""
+        standing = {}
+        for job, key in list(self._gangs.items()):
+            info = self._loop.job_cache.get(job)
+            if info is None:
+                self._adoption.withdraw(job)
+                del self._gangs[job]
+            elif info.state in _COVERING:
+                standing[key] = job
+        return standing
+
+    def _is_due(self, gang: FoundGang) -> bool:
+        refused = self._refused.get(gang.key)
+        return refused is None or refused.gang != gang or time.monotonic() - refused.at >= AGAIN_S
+
+    def _submit(self, gangs: Iterable[FoundGang]) -> None:
+        """Submit jobs that stand for gangs; all are on their way before the first is waited for."""
+        sent: list[tuple[FoundGang, str, Future[list[JobInfo]]]] = []
+        for gang in gangs:
+            try:
+                submission = self._submission(gang)
+            except MillpondError as error:
+                self._refuse(gang, error)
+                continue
+            self._adoption.entrust({submission.job.id: gang.key})
+            sent.append((gang, submission.job.id, self._loop.submit(submission)))
+        for gang, job, answer in sent:
+            try:
+                answer.result(ANSWER_WITHIN_S)
+            except MillpondError as error:
+                self._adoption.withdraw(job)
+                self._refuse(gang, error)
+            else:
+                self._gangs[job] = gang.key
+                self._refused.pop(gang.key, None)
+
+    def _submission(self, gang: FoundGang) -> Submission:
+        rules = self._rules()
+        place = place_of(gang, rules)
+        spec = spec_of(gang, place, rules)
+        group = self._components.accounts.group_of_queue(place.queue)
+        job = spec.to_job(new_id(spec.file.name or ""), place.user)
+        job = replace(job, group=group.name if group is not None else "")
+        return Submission(job, spec.document, forecast=self._components.forecaster.predict_at_once(job))
+
+    def _refuse(self, gang: FoundGang, error: MillpondError) -> None:
+        self._refused[gang.key] = _Refused(gang, time.monotonic())
+        self._adoption.answer(gang.key, _sentence(error.cause, error.remedy))
+
+    def _answer(self, waiting: Mapping[str, GangKey]) -> None:
+        """Say why jobs wait: a few at a time, those first that were asked about longest ago."""
+        asked = {job: None for job in self._asked if job in waiting}
+        chosen = [*(job for job in waiting if job not in asked), *asked][:MOST_ANSWERS]
+        for job in chosen:
+            asked.pop(job, None)
+            asked[job] = None
+            found = self._loop.query(partial(_why, job=job), is_long=True).result(ANSWER_WITHIN_S)
+            if found is not None:
+                text = self._veiled(job, found)
+                self._adoption.answer(waiting[job], text)
+        self._asked = asked
+
+    def _veiled(self, job: str, reason: ReasonInfo) -> str:
+        """What whoever made the pods may read of it."""
+        info = self._loop.job_cache.get(job)
+        user, group = ("", "") if info is None else (info.user, info.group)
+        reader = Reader(Owners(user, frozenset({group} - {""})))
+        shown = reader.reason(reason, self._components.lookup.find)
+        return _sentence(shown.summary, shown.remedy.change if shown.remedy is not None else "")
+
+
+def _why(core: Core, job: str) -> ReasonInfo | None:
+    """Why a job waits; None when it does not."""
+    record = core.scheduler.jobs.get(job)
+    if record is None or record.state is not JobState.QUEUED:
+        return None
+    return reason_info(job, record.state, core.scheduler.explain(job, core.now, within_s=LOOK_EVERY_S))
+
+
+def _sentence(what: str, remedy: str) -> str:
+    return f"{what}; {remedy}" if remedy else what

@@ -1,0 +1,121 @@
+"""A gang of pods that others made as a job file: to the scheduler it is a job as all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, FoundGang, GangKey, PodRole
+from millpond.model.errors import InvalidInputError
+from millpond.model.workloads import Priority
+from millpond.specs.config.adoption import AdoptFile
+from millpond.specs.config.origins import slug_of
+from millpond.specs.errors import SpecError
+from millpond.specs.job.adopted import AdoptedPods
+from millpond.specs.job.job_spec import JobSpec, stored_job
+
+SYSTEM_PRIORITY: Final = 1_000_000_000
+"""Priority classes from here on are the cluster's own."""
+_LONGEST_NAME: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlace:
+    """Where a gang lines up, and as whose.
+
+    Attributes:
+        user: as accounts call them, or a namespace and a service account; no account has a name with a colon.
+    """
+
+    user: str
+    queue: str
+
+
+def place_of(gang: FoundGang, rules: AdoptFile) -> GangPlace:
+    """Where a gang lines up.
+
+    Raises:
+        InvalidInputError: its label names a queue that its namespace may not have.
+    """
+    namespace, terms = gang.key.namespace, gang.terms
+    rule = rules.of(namespace)
+    if rule is None:
+        raise InvalidInputError(f"pods of namespace {namespace} are not adopted", "see kubernetes.adopt")
+    queue = terms.queue or rule.queues[0]
+    if queue not in rule.queues:
+        allowed = ", ".join(rule.queues)
+        raise InvalidInputError(
+            f"namespace {namespace} may not use queue {queue!r}",
+            f"label its pods with one of: {allowed}; or have an admin add it to kubernetes.adopt",
+        )
+    return GangPlace(rule.user or f"{namespace}:{terms.account}", queue)
+
+
+def spec_of(gang: FoundGang, place: GangPlace, rules: AdoptFile) -> JobSpec:
+    """The job file that stands for a gang, checked.
+
+    Raises:
+        InvalidInputError: an annotation has a value that its field does not take.
+    """
+    key = gang.key
+    document: dict[str, Any] = {
+        "name": slug_of(key.name)[:_LONGEST_NAME] or "pods",
+        "queue": place.queue,
+        "priority": priority_of(gang, rules).name.lower(),
+        "roles": [_role(role) for role in gang.roles],
+        "checkpoint": {"mode": "none", "grace": f"{gang.terms.grace_s:g}s"},
+        "suspend": "never",
+        **{field: _value(text) for field, text in gang.terms.fields},
+        "adopted": adopted_by(key).model_dump(),
+    }
+    try:
+        return stored_job(document)
+    except SpecError as error:
+        problem = error.problems[0]
+        field = problem.loc.partition(".")[0].replace("_", "-")
+        name = f"{ANNOTATION_PREFIX}{field}" if field else "its annotations"
+        raise InvalidInputError(f"{name}: {problem.message}", problem.hint) from error
+
+
+def priority_of(gang: FoundGang, rules: AdoptFile) -> Priority:
+    """The class of its priority: as the configuration has it, else by the number."""
+    named = rules.priorities.get(gang.terms.priority_class)
+    if named is not None:
+        return Priority[named.upper()]
+    number = gang.terms.priority
+    if number >= SYSTEM_PRIORITY:
+        return Priority.CRITICAL
+    return Priority.HIGH if number > 0 else Priority.NORMAL if number == 0 else Priority.LOW
+
+
+def adopted_by(key: GangKey) -> AdoptedPods:
+    """A gang, as job files have it."""
+    return AdoptedPods(namespace=key.namespace, kind=key.kind, name=key.name, uid=key.uid, part=key.part)
+
+
+def key_in(document: Mapping[str, Any]) -> GangKey:
+    """The gang that a stored job file stands for."""
+    adopted = AdoptedPods.model_validate(document["adopted"])
+    return GangKey(adopted.namespace, adopted.kind, adopted.name, adopted.uid, adopted.part)
+
+
+def _role(role: PodRole) -> dict[str, Any]:
+    request = role.request
+    return {
+        "name": slug_of(role.name) or "worker",
+        "tasks": {"desired": role.count, "min": role.least, "max": role.count},
+        "gpus": request.devices,
+        "cpus": f"{request.cpu_milli}m",
+        "memory": f"{request.memory_mib}MiB",
+    }
+
+
+def _value(text: str) -> Any:
+    """An annotation's value, as it would be read in a job file."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text

@@ -1,0 +1,351 @@
+"""Pods that others made and that name Millpond as their scheduler: grouped, bound, followed, told, made to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from foreign_pods import JOB, OWNER, AdoptingBench, condition, events_of, foreign_pod
+from pod_bench import eventually, start, stop
+from standin_cluster import NAMESPACE, StandinCluster, refusal
+
+from millpond.engines.kubernetes.adoption import evictions, lost_gangs
+from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
+from millpond.model.devices import DeviceHealth
+from millpond.model.events import Confirmed, Ended, Refused, StopRequested
+from millpond.model.resources import TaskRequest
+from millpond.model.states import Outcome
+from millpond.node.task.records import TaskId
+
+
+@pytest.fixture
+def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
+    bench = AdoptingBench(cluster, tmp_path)
+    bench.open()
+    yield bench
+    bench.close()
+
+
+def job_of(cluster: StandinCluster, parallelism: int, **spec: Any) -> None:
+    cluster.put("jobs.batch", "theirs", {"spec": {"parallelism": parallelism, **spec}}, NAMESPACE)
+
+
+def pair(cluster: StandinCluster) -> None:
+    """A Job of two pods."""
+    job_of(cluster, 2)
+    foreign_pod(cluster, "theirs-0", owner=OWNER)
+    foreign_pod(cluster, "theirs-1", owner=OWNER)
+
+
+def bound_pair(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    pair(cluster)
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start(1, JOB, ("n1", "n2"))])
+    for pod in ("theirs-0", "theirs-1"):
+        bench.bound(pod)
+        cluster.run(pod)
+    assert bench.next(Confirmed).decision == 1
+
+
+def test_the_pods_of_a_job_are_one_gang_that_waits_for_its_last_pod(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    job_of(cluster, 2)
+    foreign_pod(cluster, "theirs-0", owner=OWNER)
+    told = eventually(lambda: condition(cluster, "theirs-0"))
+    assert told == "1 of the 2 pods of Job team/theirs are there; they start together, when all are"
+    foreign_pod(cluster, "theirs-1", owner=OWNER)
+    gang = bench.gang()
+    assert gang.key == GangKey("team", "Job", "theirs", "uid-of-theirs")
+    assert gang.roles == (PodRole("worker", TaskRequest(2000, 1024, 1), 2, 2),)
+
+
+def test_pods_without_an_owner_of_the_table_start_one_by_one(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    replicas = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
+    foreign_pod(cluster, "web-1", owner=replicas)
+    foreign_pod(cluster, "web-2", owner=replicas)
+    gangs = eventually(lambda: found if len(found := bench.engine.gangs()) == 2 else None)
+    assert {(gang.key.kind, gang.key.name) for gang in gangs} == {("Pod", "web-1"), ("Pod", "web-2")}
+
+
+def test_a_gang_is_bound_with_its_marks_and_followed_to_its_end(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    bound_pair(cluster, bench)
+    assert [bench.bound(f"theirs-{task}")["spec"]["nodeName"] for task in (0, 1)] == ["n1", "n2"]
+    cluster.finish("theirs-0")
+    cluster.finish("theirs-1", 3)
+    ends = [bench.next(Ended), bench.next(Ended)]
+    assert {(end.task, end.outcome, end.exit_code) for end in ends} == {
+        (0, Outcome.SUCCESS, 0),
+        (1, Outcome.USER_ERROR, 3),
+    }
+    assert cluster.get("pods", "theirs-0") is not None
+
+
+def test_bound_pods_are_not_counted_as_those_of_others(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    bound_pair(cluster, bench)
+    nodes = {node.name: node for node in bench.engine.inventory().nodes}
+    assert all(device.health is DeviceHealth.OK for device in nodes["n1"].devices)
+    assert nodes["n1"].cpu_milli == 32_000
+
+
+def test_a_restarted_engine_goes_on_by_the_marks_of_pods(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    bound_pair(cluster, bench)
+    bench.close()
+    cluster.finish("theirs-1")
+    tasks = [TaskId(JOB, 1, 0), TaskId(JOB, 1, 1)]
+    bench.open(tasks)
+    end = bench.next(Ended)
+    assert (end.task, end.outcome) == (1, Outcome.SUCCESS)
+    nodes = {node.name: node for node in bench.engine.inventory().nodes}
+    assert all(device.health is DeviceHealth.OK for device in nodes["n1"].devices)
+    assert not bench.engine.gangs()
+
+
+def test_a_start_that_was_cut_off_is_finished_and_binds_nothing_twice(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    pair(cluster)
+    bench.stand_for(bench.gang().key)
+    held: list[str] = []
+
+    def refuses(request: str, _body: Any) -> Any:
+        if request.endswith("theirs-1/binding") and not held:
+            return refusal(503, "ServiceUnavailable", "not now")
+        return None
+
+    cluster.refuses = refuses
+    decision = start(1, JOB, ("n1", "n2"))
+    bench.engine.apply([decision])
+    bench.bound("theirs-0")
+    bench.close()
+    held.append("no more")
+    bench.open((), [decision])
+    bench.bound("theirs-1")
+    assert bench.bound("theirs-0")["spec"]["nodeName"] == "n1"
+    assert cluster.requests.count(f"POST /api/v1/namespaces/{NAMESPACE}/pods/theirs-0/binding") == 1
+
+
+def test_a_pod_that_another_scheduler_took_has_ended_and_the_others_run(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    pair(cluster)
+    bench.stand_for(bench.gang().key)
+
+    def taken_first(request: str, body: Any) -> Any:
+        if request.endswith("theirs-1/binding"):
+            plain = cluster.get("pods", "theirs-1")
+            assert plain is not None
+            cluster.put("pods", "theirs-1", {**plain, "spec": {**plain["spec"], "nodeName": "elsewhere"}}, NAMESPACE)
+        return None
+
+    cluster.refuses = taken_first
+    bench.engine.apply([start(1, JOB, ("n1", "n2"))])
+    bench.bound("theirs-0")
+    cluster.run("theirs-0")
+    bench.next(Confirmed)
+    end = bench.next(Ended)
+    assert (end.task, end.detail) == (1, "another scheduler has bound pod theirs-1 to node elsewhere")
+    assert eventually(lambda: events_of(cluster, "theirs-1")) == [f"FailedBinding: {end.detail}"]
+
+
+def test_a_pod_that_was_deleted_before_its_binding_refuses_the_start(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    foreign_pod(cluster, "alone")
+    bench.stand_for(bench.gang().key)
+    cluster.remove("pods", "alone")
+    bench.engine.apply([start(1, JOB)])
+    assert bench.next(Refused).reason in (
+        "pod alone was deleted before it was bound",
+        "the pods of Pod team/alone are not there: its owner has not made them",
+    )
+
+
+def test_deleting_all_pods_of_a_job_is_its_end_and_no_failure(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    bound_pair(cluster, bench)
+    cluster.remove("pods", "theirs-0")
+    assert bench.next(Ended).outcome is Outcome.STOPPED
+    cluster.remove("pods", "theirs-1")
+    assert bench.next(StopRequested).reason == "its pods were deleted in Kubernetes"
+    assert bench.next(Ended).outcome is Outcome.STOPPED
+
+
+def test_preempting_a_job_pauses_its_owner_and_its_next_start_lets_it_go_on(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    bound_pair(cluster, bench)
+    bench.engine.apply([stop(2, JOB)])
+    eventually(lambda: (cluster.get("jobs.batch", "theirs") or {})["spec"].get("suspend"))
+    assert "Millpond" in eventually(lambda: condition(cluster, "theirs-0", "DisruptionTarget"))
+    for pod in ("theirs-0", "theirs-1"):
+        cluster.remove("pods", pod)
+        assert bench.next(Ended).outcome is Outcome.STOPPED
+    bench.engine.apply([start(3, JOB, ("n1", "n2"), attempt=2)])
+    eventually(lambda: not (cluster.get("jobs.batch", "theirs") or {})["spec"]["suspend"])
+    foreign_pod(cluster, "theirs-2", owner=OWNER)
+    foreign_pod(cluster, "theirs-3", owner=OWNER)
+    assert bench.bound("theirs-2")["spec"]["nodeName"] == "n1"
+    assert bench.bound("theirs-3")["spec"]["nodeName"] == "n2"
+
+
+def test_an_owner_that_cannot_be_paused_loses_its_pods_by_eviction(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictions, "AGAIN_S", 0.01)
+    foreign_pod(cluster, "alone")
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start(1, JOB)])
+    bench.bound("alone")
+    cluster.run("alone")
+    bench.next(Confirmed)
+    cluster.guarded.add("alone")
+    bench.engine.apply([stop(2, JOB, 7.0)])
+    told = eventually(lambda: [text for text in events_of(cluster, "alone") if text.startswith("EvictionRefused")])
+    assert "disruption budget" in told[0]
+    cluster.guarded.clear()
+    pod = eventually(lambda: p if (p := cluster.get("pods", "alone"))["metadata"].get("deletionTimestamp") else None)
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == 7
+    cluster.remove("pods", "alone")
+    assert bench.next(Ended).outcome is Outcome.STOPPED
+
+
+def test_a_cluster_that_knows_the_older_eviction_alone_is_asked_for_that(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    cluster.policies = {"policy/v1beta1"}
+    foreign_pod(cluster, "alone")
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start(1, JOB)])
+    bench.bound("alone")
+    cluster.run("alone")
+    bench.next(Confirmed)
+    bench.engine.apply([stop(2, JOB)])
+    eventually(lambda: cluster.get("pods", "alone")["metadata"].get("deletionTimestamp"))  # type: ignore[index]
+
+
+def test_a_job_that_waits_ends_with_its_pod(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.close()
+    monkeypatch.setattr(lost_gangs, "GONE_AFTER_S", 0.2)
+    bench.open()
+    foreign_pod(cluster, "alone")
+    bench.stand_for(bench.gang().key)
+    cluster.remove("pods", "alone")
+    asked = bench.next(StopRequested)
+    assert (asked.job, asked.reason) == (JOB, "Pod team/alone has no pods any more")
+
+
+def test_gated_pods_wait_for_whoever_gated_them(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    foreign_pod(cluster, "gated", schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    foreign_pod(cluster, "free")
+    assert bench.gang().key.name == "free"
+    assert condition(cluster, "gated") == ""
+    foreign_pod(cluster, "gated")
+    eventually(lambda: len(bench.engine.gangs()) == 2)
+
+
+GROUP = "podgroups.scheduling.k8s.io"
+SIGS_GROUP = "podgroups.scheduling.x-k8s.io"
+
+
+def test_a_pod_group_of_the_cluster_goes_before_the_owner(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    cluster.put(GROUP, "trio", {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}, NAMESPACE)
+    job_of(cluster, 7)
+    for number in range(3):
+        foreign_pod(cluster, f"p{number}", owner=OWNER, schedulingGroup={"podGroupName": "trio"})
+    gang = eventually(lambda: g if (g := bench.gang()).roles[0].count == 3 else None)
+    assert (gang.key.kind, gang.roles[0].least) == ("PodGroup (scheduling.k8s.io)", 2)
+
+
+def test_pod_groups_are_told_why_they_wait_and_when_they_are_bound(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    cluster.put(GROUP, "duo", {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}, NAMESPACE)
+    cluster.put(SIGS_GROUP, "solo", {"spec": {"minMember": 1}}, NAMESPACE)
+    foreign_pod(cluster, "duo-0", schedulingGroup={"podGroupName": "duo"})
+    foreign_pod(cluster, "solo-0", labels={"scheduling.x-k8s.io/pod-group": "solo"})
+
+    def state(kind: str, name: str) -> Any:
+        return (cluster.get(kind, name) or {}).get("status")
+
+    told = eventually(lambda: state(GROUP, "duo"))["conditions"][0]
+    assert (told["type"], told["status"], told["reason"]) == ("PodGroupInitiallyScheduled", "False", "Unschedulable")
+    assert told["message"].startswith("1 of the 2 pods")
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start(1, JOB)])
+    eventually(lambda: state(SIGS_GROUP, "solo") == {"phase": "Scheduled"})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        (("2", "3"), "the gang disagrees about its size: its pods say 2 and 3 (millpond.io/gang-size)"),
+        (("two", "two"), "the annotation millpond.io/gang-size is 'two'; write a number from 1 to 100000"),
+    ],
+)
+def test_gangs_that_disagree_about_their_size_are_told(
+    cluster: StandinCluster, bench: AdoptingBench, sizes: tuple[str, str], told: str
+) -> None:
+    for number, size in enumerate(sizes):
+        annotations = {"millpond.io/gang": "g", "millpond.io/gang-size": size}
+        foreign_pod(cluster, f"g-{number}", annotations=annotations)
+    eventually(lambda: condition(cluster, "g-1") == told)
+    assert eventually(lambda: events_of(cluster, "g-0") + events_of(cluster, "g-1"))
+
+
+def test_a_group_and_its_pods_that_disagree_are_told(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    cluster.put(SIGS_GROUP, "duo", {"spec": {"minMember": 2}}, NAMESPACE)
+    labels, annotations = {"scheduling.x-k8s.io/pod-group": "duo"}, {"millpond.io/gang-size": "4"}
+    foreign_pod(cluster, "duo-0", labels=labels, annotations=annotations)
+    told = eventually(lambda: condition(cluster, "duo-0"))
+    assert "its pods say 4 (millpond.io/gang-size), and PodGroup (scheduling.x-k8s.io) team/duo says 2" in told
+
+
+def test_a_missing_right_is_named(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    cluster.refuses = lambda request, _: (
+        refusal(403, "Forbidden", "may not") if request.endswith("/jobs/theirs") else None
+    )
+    foreign_pod(cluster, "theirs-0", owner=OWNER)
+    told = eventually(lambda: condition(cluster, "theirs-0"))
+    assert told.startswith("Millpond may not get jobs.batch in namespace team: grant it that")
+
+
+def asking(**requests: str) -> list[dict[str, Any]]:
+    names = {name.replace("__", "/").replace("_", "."): amount for name, amount in requests.items()}
+    return [{"name": "task", "resources": {"requests": names}}]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"annotations": {"millpond.io/topolgy": "rack"}}, "there is no annotation millpond.io/topolgy; there are"),
+        ({"annotations": {"millpond.io/gpu-milli": "250"}}, "millpond.io/gpu-milli: parts of cards are not given"),
+        ({"containers": asking(millpond_io__x="1")}, "it asks for millpond.io/x, which Millpond does not count"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "it has resource claims (DRA)"),
+        ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, "it has a volume of a claim"),
+        (
+            {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
+            "its spread over zone (DoNotSchedule) cannot be kept",
+        ),
+    ],
+)
+def test_what_cannot_be_done_for_a_pod_is_told(
+    cluster: StandinCluster, bench: AdoptingBench, more: dict[str, Any], told: str
+) -> None:
+    foreign_pod(cluster, "odd", **more)
+    assert eventually(lambda: condition(cluster, "odd")).startswith(told)
+    assert eventually(lambda: events_of(cluster, "odd"))[0].startswith(f"FailedScheduling: {told}")
+    assert all(gang.trouble for gang in bench.engine.gangs())
+
+
+def test_a_node_that_is_deleted_while_a_pod_is_bound_to_it_is_told(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    bound_pair(cluster, bench)
+    cluster.remove("nodes", "n2", "")
+    assert "was lost, or deleted" in eventually(lambda: events_of(cluster, "theirs-1"))[0]
+    cluster.finish("theirs-0")
+    assert bench.next(Ended).task == 0

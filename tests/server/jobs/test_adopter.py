@@ -1,0 +1,173 @@
+"""Pods that others made are jobs: submitted once, in the queue of their namespace, told why they wait, given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from api_world import Api
+
+from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangTerms, PodRole
+from millpond.model.resources import TaskRequest
+from millpond.model.states import Outcome
+from millpond.node.task.records import TaskId
+from millpond.server.jobs.adoption.adopter import Adopter
+from millpond.server.jobs.adoption.gang_documents import key_in
+from millpond.specs.config.adoption import AdoptFile
+
+TRIO = FoundGang(
+    GangKey("team-a", "Job", "trio", "uid-1"),
+    GangTerms(account="trainer", grace_s=45.0),
+    (PodRole("worker", TaskRequest(500, 256, 1), 3, 3),),
+)
+RULES = AdoptFile.model_validate(
+    {
+        "namespaces": {"team-a": "default", "team-b": {"queues": ["default"], "user": "bob"}},
+        "priorities": {"urgent": "high"},
+    }
+)
+
+
+class Cluster:
+    """The engine's side, as a test sets it."""
+
+    def __init__(self, *gangs: FoundGang) -> None:
+        self.waiting = list(gangs)
+        self.jobs: dict[str, GangKey] = {}
+        self.answers: dict[GangKey, str] = {}
+
+    def gangs(self) -> Sequence[FoundGang]:
+        return self.waiting
+
+    def entrust(self, jobs: Mapping[str, GangKey]) -> None:
+        self.jobs |= jobs
+
+    def withdraw(self, job: str) -> None:
+        del self.jobs[job]
+
+    def answer(self, key: GangKey, text: str) -> None:
+        self.answers[key] = text
+
+
+def adopter_of(api: Api, cluster: Cluster, known: Mapping[str, GangKey] | None = None) -> Adopter:
+    return Adopter(api.components, cluster, lambda: RULES, known or {})
+
+
+def only_job(cluster: Cluster) -> str:
+    (job,) = cluster.jobs
+    return job
+
+
+def test_a_gang_becomes_one_job_of_its_namespace_however_often_it_is_looked_at(api: Api) -> None:
+    cluster = Cluster(TRIO)
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    info = api.job(only_job(cluster))
+    assert (info.user, info.queue, info.name, info.gpus) == ("team-a:trainer", "default", "trio", "3 x 1")
+    cluster.waiting = []
+    adopter.look()
+    assert len(cluster.jobs) == 1
+    assert {task.node for task in api.job(info.id).tasks} == {"n1"}
+
+
+def test_a_job_that_waits_is_told_the_text_of_pond_why(api: Api) -> None:
+    api.submit(gpus=4)
+    cluster = Cluster(TRIO)
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    adopter.look()
+    why = api.client.get(f"/api/v1/jobs/{only_job(cluster)}/why").json()
+    assert cluster.answers[TRIO.key].startswith(why["summary"])
+
+
+def test_what_comes_after_a_run_began_is_a_job_of_its_own(api: Api) -> None:
+    cluster = Cluster(TRIO)
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    first = only_job(cluster)
+    assert api.job(first).state == "running"
+    cluster.waiting = [replace(TRIO, roles=(replace(TRIO.roles[0], count=1, least=1),))]
+    adopter.look()
+    (second,) = set(cluster.jobs) - {first}
+    assert api.job(second).gpus == "1"
+
+
+def test_a_new_server_goes_on_with_the_jobs_of_the_one_before(api: Api) -> None:
+    api.submit(gpus=4)
+    cluster = Cluster(TRIO)
+    adopter_of(api, cluster).look()
+    known = {job: key_in(file) for job, file in api.components.job_files.live_with("adopted").items()}
+    assert known == {only_job(cluster): TRIO.key}
+    adopter_of(api, cluster, known).look()
+    assert len(cluster.jobs) == 1
+
+
+def test_a_failed_pod_leaves_the_others_alone_and_is_not_started_again(api: Api) -> None:
+    cluster = Cluster(TRIO)
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    job = only_job(cluster)
+    assert api.job(job).state == "running"
+    cluster.waiting = []
+    api.engine.finish(TaskId(job, 1, 1), Outcome.USER_ERROR, 3)
+    assert [task.state for task in api.job(job).tasks] == ["running", "failed", "running"]
+    for task in (0, 2):
+        api.engine.finish(TaskId(job, 1, task))
+    assert api.job(job).state == "failed"
+    adopter.look()
+    assert cluster.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("terms", "told"),
+    [
+        (GangTerms(queue="theirs"), "namespace team-a may not use queue 'theirs'; label its pods with one of: default"),
+        (GangTerms(fields=(("topology", "moon"),)), "millpond.io/topology:"),
+        (GangTerms(fields=(("gpu_models", "[H9000]"),)), "no node has a GPU model 'H9000'"),
+        (GangTerms(fields=(("reservation", "none-such"),)), "none-such"),
+    ],
+)
+def test_what_a_gang_may_not_have_is_told_and_tried_again_when_it_has_changed(
+    api: Api, terms: GangTerms, told: str
+) -> None:
+    cluster = Cluster(replace(TRIO, terms=terms))
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    assert told in cluster.answers[TRIO.key]
+    assert cluster.jobs == {}
+    cluster.waiting = [TRIO]
+    adopter.look()
+    assert len(cluster.jobs) == 1
+
+
+def test_a_queue_that_is_not_there_is_told(api: Api) -> None:
+    cluster = Cluster(TRIO)
+    rules = AdoptFile.model_validate({"namespaces": {"*": "gone"}})
+    Adopter(api.components, cluster, lambda: rules, {}).look()
+    assert "'gone'" in cluster.answers[TRIO.key]
+
+
+def test_a_priority_class_is_a_class_of_jobs(api: Api) -> None:
+    gangs = {
+        "high": GangTerms(priority=-5, priority_class="urgent"),
+        "low": GangTerms(priority=-5, priority_class="other"),
+        "critical": GangTerms(priority=2_000_000_000),
+        "normal": GangTerms(),
+    }
+    cluster = Cluster(*(replace(TRIO, key=replace(TRIO.key, name=name), terms=each) for name, each in gangs.items()))
+    adopter_of(api, cluster).look()
+    assert {api.job(job).priority: key.name for job, key in cluster.jobs.items()} == {name: name for name in gangs}
+
+
+def test_a_namespace_may_belong_to_a_user(api: Api) -> None:
+    cluster = Cluster(replace(TRIO, key=replace(TRIO.key, namespace="team-b")))
+    adopter_of(api, cluster).look()
+    assert api.job(only_job(cluster)).user == "bob"
+
+
+def test_people_cannot_write_what_stands_for_pods(api: Api) -> None:
+    adopted = {"namespace": "n", "kind": "Pod", "name": "p"}
+    answer = api.client.post("/api/v1/jobs", json={"command": "work", "adopted": adopted})
+    assert answer.status_code == 422
+    assert "only the server itself writes" in answer.text
