@@ -80,6 +80,8 @@ class StandinCluster:
         logs: of pods, by name: lines with their times.
         policies: versions of the API that take evictions.
         guarded: pods that a disruption budget protects.
+        keeps_logs_open: whoever follows a log waits for more of it until watches are cut.
+        token: what requests must carry; empty: anything.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -87,6 +89,8 @@ class StandinCluster:
     logs: dict[str, list[str]] = field(default_factory=dict)
     policies: set[str] = field(default_factory=lambda: {"policy/v1"})
     guarded: set[str] = field(default_factory=set)
+    keeps_logs_open: bool = False
+    token: str = ""
     _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
     _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
     _oldest: int = 0
@@ -205,6 +209,8 @@ class StandinCluster:
     async def _answer(self, request: Request) -> Response:
         path = request.url.path
         self.requests.append(f"{request.method} {path}")
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return refusal(401, "Unauthorized", "Unauthorized")
         raw = await request.body()
         body = json.loads(raw) if raw and request.method in ("POST", "PATCH") else {}
         told = self.refuses(self.requests[-1], body)
@@ -348,7 +354,15 @@ class StandinCluster:
             return refusal(400, "BadRequest", "the container is waiting to start")
         since = request.query_params.get("sinceTime", "")[:19]
         lines = [line for line in self.logs.get(pod, []) if line[:19] >= since]
+        if self.keeps_logs_open and request.query_params.get("follow"):
+            return StreamingResponse(self._held_open("".join(lines).encode()))
         return Response("".join(lines))
+
+    async def _held_open(self, lines: bytes) -> AsyncIterator[bytes]:
+        cut = self._cut
+        yield lines
+        while self._cut == cut:
+            await asyncio.sleep(0.05)
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 

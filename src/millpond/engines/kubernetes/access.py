@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import httpx2
     from lightkube.config.kubeconfig import SingleConfig
 
+    from millpond.engines.kubernetes.api_channel import ApiChannel
+
 
 def require_client() -> None:
     """Whether the client library is installed.
@@ -21,7 +23,7 @@ def require_client() -> None:
     Raises:
         UnavailableError: it is not.
     """
-    if find_spec("lightkube") is None:
+    if any(find_spec(name) is None for name in ("lightkube", "aiohttp")):
         raise UnavailableError("the client for Kubernetes is not installed", "pip install 'millpond[kubernetes]'")
 
 
@@ -54,7 +56,7 @@ def find_config(access: ClusterAccess) -> SingleConfig:
     try:
         found = KubeConfig.from_file(access.kubeconfig) if access.kubeconfig else KubeConfig.from_env()
         config = found.get(access.context or None)
-    except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
+    except (ConfigError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnavailableError(f"the way to the Kubernetes cluster is not known: {error}", remedy) from error
     if config is None:
         raise UnavailableError("the kubeconfig has no current context", remedy)
@@ -71,6 +73,18 @@ def http_client(config: SingleConfig) -> httpx2.AsyncClient:
 
     with _useful_credentials():
         return AsyncClient(config, ConnectionParams())
+
+
+def write_channel(config: SingleConfig, at_once: int) -> ApiChannel:
+    """A channel for the many small requests that change a cluster. To be called on the event loop that it is for.
+
+    Raises:
+        UnavailableError: a certificate cannot be read.
+    """
+    from millpond.engines.kubernetes.api_channel import ApiChannel
+
+    with _useful_credentials():
+        return ApiChannel(config, at_once)
 
 
 def sync_client(config: SingleConfig) -> httpx2.Client:

@@ -20,6 +20,7 @@ from lightkube.models.core_v1 import Binding, ObjectReference, Pod
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret, Service
 
+from millpond.engines.kubernetes.api_channel import ApiAnswer, ApiChannel
 from millpond.engines.kubernetes.objects import PodObject, StatusObject
 from millpond.engines.kubernetes.pod_template import TaskMark
 from millpond.engines.task_ends import Refusal
@@ -54,7 +55,7 @@ class StatusError(Exception):
 class ClusterApi:
     """Writes to one namespace of a cluster. Lives on one event loop."""
 
-    def __init__(self, client: httpx2.AsyncClient, namespace: str) -> None:
+    def __init__(self, client: ApiChannel, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
         self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
@@ -168,18 +169,19 @@ class ClusterApi:
                     return answer.content
                 if answer.status_code not in _PASSING or _is_budget(url, answer):
                     raise StatusError(_status_of(answer))
+                wait_s = max(wait_s, min(answer.retry_after_s, _LONGEST_WAIT_S))
             except httpx2.HTTPError:
                 pass  # not reached: the reflectors say so in the log
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
-def _is_budget(url: str, answer: httpx2.Response) -> bool:
+def _is_budget(url: str, answer: ApiAnswer) -> bool:
     """Whether it may be a disruption budget that says no, which is told before it is asked again."""
     return url.endswith("/eviction") and answer.status_code == _TOO_MANY
 
 
-def _status_of(answer: httpx2.Response) -> StatusObject:
+def _status_of(answer: ApiAnswer) -> StatusObject:
     """The cluster's own words; those of a proxy before it where there are none."""
     try:
         status = msgspec.json.decode(answer.content, type=StatusObject)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,7 +61,7 @@ class OurPods:
             self.adopted.node_lost(node)
 
     def _marks_on(self, node: str) -> Iterator[TaskMark]:
-        yield from (each.mark for each in self.made.pods.by_name.values() if each.node == node)
+        yield from (each.mark for each in self.made.pods.on_node(node))
         if self.adopted is not None:
             yield from (each.mark for each in self.adopted.on_node(node))
 
@@ -108,10 +108,10 @@ class ClusterView:
         """A pod by its name."""
         return self._pods.objects.get(f"{namespace}/{name}")
 
-    @property
-    def resources(self) -> Mapping[str, str]:
-        """The extended resource of each device, by its UUID."""
-        return {device.uuid: resource_of(device) for node in self.nodes for device in node.devices}
+    def resources(self, nodes: Iterable[str]) -> Mapping[str, str]:
+        """The extended resource of each device of these nodes, by its UUID."""
+        there = [self._reported[name] for name in nodes if name in self._reported]
+        return {device.uuid: resource_of(device) for node in there for device in node.devices}
 
     async def list_all(self) -> None:
         """Look at everything once, before anything is reported.

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import httpx2
+import uvloop
 
-from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client
+from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client, write_channel
 from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, ClusterParts, ForeignPods
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.channels import PodChannels
-from millpond.engines.kubernetes.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster_api import MOST_AT_ONCE, ClusterApi
 from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules
 from millpond.engines.kubernetes.cluster_view import ClusterView, OurPods
 from millpond.engines.kubernetes.live_pods import ClusterAccount
@@ -88,7 +89,8 @@ class KubernetesEngine:
         self._state_dir = state_dir.resolve()
         self._launch_of = launch_of
         self._tasks: list[asyncio.Task[None]] = []
-        self._loop = asyncio.new_event_loop()
+        self._hanging_up = contextlib.AsyncExitStack()
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes-engine", daemon=True)
         self._thread.start()
         try:
@@ -98,14 +100,20 @@ class KubernetesEngine:
             raise
 
     async def _begin(self) -> None:
-        self._http = http_client(self._config)
+        self._http = await self._hanging_up.enter_async_context(http_client(self._config))
         rules = PodRules(
             self.namespace, self._options.servers[0], self._options.service_account, self._options.pull_secrets
         )
-        api, logs = ClusterApi(self._http, self.namespace), LogCopies(self._http, self.namespace)
+        # Of the client for logs all connections may be busy for as long as pods run.
+        log_http = await self._hanging_up.enter_async_context(http_client(self._config))
+        channel = write_channel(self._config, MOST_AT_ONCE)
+        self._hanging_up.push_async_callback(channel.close)
+        api, logs = ClusterApi(channel, self.namespace), LogCopies(log_http, self.namespace)
         account = ClusterAccount(api, logs, rules, self._state_dir, frozenset(self._options.servers))
         sources = StartSources(
-            self._launch_of, lambda: self._view.resources, lambda name: self._view.pod(self.namespace, name)
+            self._launch_of,
+            lambda nodes: self._view.resources(nodes),
+            lambda name: self._view.pod(self.namespace, name),
         )
         channels = PodChannels(self._config, self.namespace)
         self.access = PodAccess(self._loop, channels, sources.find)
@@ -268,8 +276,7 @@ class KubernetesEngine:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        if hasattr(self, "_http"):
-            await self._http.aclose()
+        await self._hanging_up.aclose()
 
     def _ask(self, work: Coroutine[Any, Any, R]) -> R:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CONNECT_WITHIN_S + 5.0)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from millpond.engines.kubernetes.cluster_api import ClusterApi
-from millpond.engines.kubernetes.log_copies import LogCopies
+from millpond.engines.kubernetes.log_copies import LogCopies, LogCopy
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.objects import PodObject
 from millpond.engines.kubernetes.pod_states import PodPhase, StopNotice, phase_of, start_trouble, verdict_on
 from millpond.engines.kubernetes.pod_template import SERVER_LABEL, PodRules, TaskMark, run_name
 from millpond.engines.outbox import Outbox
 from millpond.node.task.records import TaskFiles
+
+K = TypeVar("K", bound=Hashable)
 
 LOG_PATIENCE_S: Final = 10.0
 """The end of a task is reported so long after it at the latest, whether or not its whole output was copied."""
@@ -33,7 +37,7 @@ class LivePod:
         mark: what its pod says of it.
         pod: as the cluster has it; None until it is made.
         stop: the decision to end it.
-        copying: copies its output.
+        copying: of its output.
         finishing: its end is on its way.
     """
 
@@ -41,7 +45,7 @@ class LivePod:
     node: str
     pod: PodObject | None = None
     stop: StopNotice | None = None
-    copying: asyncio.Task[None] | None = None
+    copying: LogCopy | None = None
     finishing: bool = False
 
     @property
@@ -79,6 +83,10 @@ class LivePods:
         self._changed = changed
         self._live: dict[str, LivePod] = {}
         self._work = LoopWork(outbox)
+        self._by_run: dict[tuple[str, int], dict[str, LivePod]] = {}
+        self._by_node: dict[str, dict[str, LivePod]] = {}
+        self._ended: deque[tuple[float, TaskMark]] = deque()
+        self._is_tidying = False
 
     @property
     def by_name(self) -> Mapping[str, LivePod]:
@@ -96,11 +104,26 @@ class LivePods:
 
     def of_run(self, job: str, attempt: int) -> Iterator[LivePod]:
         """The tasks of one run of a job."""
-        return (each for each in list(self._live.values()) if (each.mark.job, each.mark.attempt) == (job, attempt))
+        return iter(list(self._by_run.get((job, attempt), {}).values()))
+
+    def on_node(self, node: str) -> Collection[LivePod]:
+        """The tasks on one node."""
+        return list(self._by_node.get(node, {}).values())
 
     def enter(self, live: LivePod) -> None:
         """A pod is about to be made, or was found."""
-        self._live[live.mark.pod] = live
+        name = live.mark.pod
+        self._take_out(name)
+        self._live[name] = live
+        self._by_run.setdefault((live.mark.job, live.mark.attempt), {})[name] = live
+        self._by_node.setdefault(live.node, {})[name] = live
+
+    def _take_out(self, name: str) -> LivePod | None:
+        live = self._live.pop(name, None)
+        if live is not None:
+            _discard(self._by_run, (live.mark.job, live.mark.attempt), name)
+            _discard(self._by_node, live.node, name)
+        return live
 
     def attach(self, pod: PodObject, mark: TaskMark) -> LivePod:
         """Go on with a pod that an earlier engine made."""
@@ -112,14 +135,15 @@ class LivePods:
     def update(self, pod: PodObject) -> LivePod | None:
         """What the cluster says of a pod, and whose it is; None when it is no task of ours, or of another run."""
         live = self._live.get(pod.metadata.name)
-        if live is None or TaskMark.of(pod.metadata.annotations) != live.mark:
+        if live is None:
+            return None
+        is_known = live.pod is not None and live.pod.metadata.uid == pod.metadata.uid
+        if not is_known and TaskMark.of(pod.metadata.annotations) != live.mark:
             return None
         live.pod = pod
         if live.copying is None and live.phase is not PodPhase.WAITING and start_trouble(pod) is None:
             files = TaskFiles.of(self._account.state_dir, live.mark.id)
-            live.copying = asyncio.get_running_loop().create_task(
-                self._account.logs.copy(live.mark.pod, files, lambda: live.finishing or live.phase is PodPhase.OVER)
-            )
+            live.copying = self._account.logs.begin(live.mark.pod, files)
         return live
 
     def end(self, live: LivePod, grace_s: float) -> None:
@@ -132,13 +156,15 @@ class LivePods:
         """Report the end of a task, when its output is here."""
         if not live.finishing:
             live.finishing = True
+            if live.copying is not None:
+                self._account.logs.finish(live.copying)
             self.spawn(self._report(live))
 
     def drop(self, name: str) -> None:
         """A task is none of the core's any more."""
-        live = self._live.pop(name, None)
+        live = self._take_out(name)
         if live is not None and live.copying is not None:
-            live.copying.cancel()
+            self._account.logs.cancel(live.copying)
 
     def abandon(self, live: LivePod) -> None:
         """The core counts a task as ended; what is left of it in the cluster is to end."""
@@ -161,13 +187,32 @@ class LivePods:
 
     async def _report(self, live: LivePod) -> None:
         if live.copying is not None:
-            await asyncio.wait([live.copying], timeout=LOG_PATIENCE_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(live.copying.done.wait(), LOG_PATIENCE_S)
         if self._live.get(live.mark.pod) is not live:
             return  # its node was lost meanwhile
         assert live.pod is not None
         self.drop(live.mark.pod)
         self._outbox.ended(live.mark.id, verdict_on(live.pod, live.stop, live.mark.saves))
         self._changed(live.node)
-        await asyncio.sleep(KEEP_ENDED_S)
-        await self._account.api.delete_pod(live.mark.pod, 0)
-        self.forget_run(live.mark.job, live.mark.attempt)
+        self._ended.append((asyncio.get_running_loop().time() + KEEP_ENDED_S, live.mark))
+        if not self._is_tidying:
+            self._is_tidying = True
+            self.spawn(self._tidy())
+
+    async def _tidy(self) -> None:
+        """Delete pods whose ends are certainly stored, one after the other: nobody waits for that."""
+        while self._ended:
+            due, mark = self._ended.popleft()
+            await asyncio.sleep(due - asyncio.get_running_loop().time())
+            await self._account.api.delete_pod(mark.pod, 0)
+            self.forget_run(mark.job, mark.attempt)
+        self._is_tidying = False
+
+
+def _discard(groups: dict[K, dict[str, LivePod]], group: K, name: str) -> None:
+    """Take one out of its group, which goes with its last."""
+    members = groups[group]
+    del members[name]
+    if not members:
+        del groups[group]

@@ -12,7 +12,8 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections import deque
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,10 @@ from millpond.node.task.records import TaskFiles
 
 log = logging.getLogger(__name__)
 
+FOLLOWED: Final = 64
+"""So many pods are followed; of more, the output comes later."""
+READS_A_SECOND: Final = 10
+READ_AT_ONCE: Final = 16
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.3, 3.0
 _NOT_THERE: Final = frozenset({400, 404})
 """The container does not run yet, or the pod is gone."""
@@ -75,49 +80,138 @@ class LogFile:
         write_all(self._index, Mark(os.fstat(self._log).st_size, time_us, Stream.STDOUT).packed())
 
 
+@dataclass(eq=False, slots=True)
+class LogCopy:
+    """The copy of one pod's output.
+
+    Attributes:
+        done: everything is here, or the pod is gone.
+        is_over: the pod has ended: what is there now is all.
+        task: what reads it at the moment.
+    """
+
+    pod: str
+    files: TaskFiles
+    done: asyncio.Event
+    is_over: bool = False
+    task: asyncio.Task[None] | None = None
+
+
 class LogCopies:
     """Copies the output of pods. Lives on one event loop.
 
+    Output that is followed takes a connection of the API server, and one of it to the kubelet, for as long as the pod
+    runs. So that of some pods is followed, which are those that ran first; that of all others is read in turns, some
+    each second, and at their ends.
+
     Args:
-        client: of the cluster's API.
+        client: of the cluster's API, with room for as many connections.
     """
 
     def __init__(self, client: httpx2.AsyncClient, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
+        self._followed: set[LogCopy] = set()
+        self._others: deque[LogCopy] = deque()
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
+        self._turns: asyncio.Task[None] | None = None
 
-    async def copy(self, pod: str, files: TaskFiles, is_over: Callable[[], bool]) -> None:
-        """Copy what a pod writes until it is over and everything is copied, or the pod is gone.
+    def begin(self, pod: str, files: TaskFiles) -> LogCopy:
+        """Copy what a pod writes."""
+        copy = LogCopy(pod, files, asyncio.Event())
+        if len(self._followed) < FOLLOWED:
+            self._follow(copy)
+        else:
+            self._others.append(copy)
+            if self._turns is None or self._turns.done():
+                self._turns = asyncio.create_task(self._take_turns())
+        return copy
 
-        Args:
-            is_over: whether the pod has ended, so that an answer that ends is the last one.
-        """
-        target, wait_s = LogFile(files), _FIRST_WAIT_S
+    def finish(self, copy: LogCopy) -> None:
+        """Its pod has ended; the copy is done when the rest is here."""
+        copy.is_over = True
+        if copy not in self._followed:
+            self._stop(copy)
+            copy.task = asyncio.create_task(self._read_the_rest(copy))
+
+    def cancel(self, copy: LogCopy) -> None:
+        """What more there is of it matters to nobody."""
+        copy.is_over = True
+        self._stop(copy)
+        copy.done.set()
+
+    def _stop(self, copy: LogCopy) -> None:
+        if copy.task is not None:
+            copy.task.cancel()
+
+    def _follow(self, copy: LogCopy) -> None:
+        self._followed.add(copy)
+        copy.task = asyncio.create_task(self._to_the_end(copy))
+        copy.task.add_done_callback(lambda task: self._followed_to_the_end(copy, task))
+
+    def _followed_to_the_end(self, copy: LogCopy, task: asyncio.Task[None]) -> None:
+        self._followed.discard(copy)
+        if task.cancelled() and not copy.is_over:
+            return  # the engine is being closed
+        while self._others and len(self._followed) < FOLLOWED:
+            if not (following := self._others.popleft()).is_over and following.task is None:
+                self._follow(following)
+
+    async def _take_turns(self) -> None:
+        """Read what is not followed, one after the other, for as long as there is such."""
+        while self._others:
+            copy = self._others.popleft()
+            if not copy.is_over:
+                copy.task = asyncio.create_task(self._read_now(copy))
+                self._others.append(copy)
+            await asyncio.sleep(1 / READS_A_SECOND)
+
+    async def _read_now(self, copy: LogCopy) -> None:
         try:
-            while True:
-                over = is_over()
-                try:
-                    await self._follow(pod, target)
-                    if over:
-                        return
-                    wait_s = _FIRST_WAIT_S
-                except httpx2.HTTPStatusError as error:
-                    if over and error.response.status_code in _NOT_THERE:
-                        return
-                except httpx2.HTTPError as error:
-                    log.debug("the log of %s was cut: %s", pod, error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            with contextlib.suppress(httpx2.HTTPError):
+                async with self._reading:
+                    await self._read(copy, follow=False)
+        finally:
+            copy.task = None
+
+    async def _read_the_rest(self, copy: LogCopy) -> None:
+        async with self._reading:
+            await self._to_the_end(copy)
+
+    async def _to_the_end(self, copy: LogCopy) -> None:
+        """Read until the pod is over and everything is copied, or the pod is gone."""
+        wait_s = _FIRST_WAIT_S
+        while True:
+            over = copy.is_over  # before it is asked: an answer that ends is the last one
+            try:
+                await self._read(copy, follow=not over)
+                if over:
+                    break
+                wait_s = _FIRST_WAIT_S
+            except httpx2.HTTPStatusError as error:
+                if over and error.response.status_code in _NOT_THERE:
+                    break
+            except httpx2.HTTPError as error:
+                log.debug("the log of %s was cut: %s", copy.pod, error)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        copy.done.set()
+
+    async def _read(self, copy: LogCopy, *, follow: bool) -> None:
+        target = LogFile(copy.files)
+        try:
+            await self._read_into(target, copy.pod, follow=follow)
         finally:
             target.close()
 
-    async def _follow(self, pod: str, target: LogFile) -> None:
-        params = {"container": CONTAINER, "follow": "true", "timestamps": "true"}
+    async def _read_into(self, target: LogFile, pod: str, *, follow: bool) -> None:
+        params = {"container": CONTAINER, "timestamps": "true", **({"follow": "true"} if follow else {})}
         if target.last:
             params["sinceTime"] = _second_of(target.last)
         path = f"/api/v1/namespaces/{self._namespace}/pods/{pod}/log"
         last, copied, rest = target.last, target.count, b""
-        async with self._client.stream("GET", path, params=params, timeout=httpx2.Timeout(10.0, read=None)) as answer:
+        timeout = httpx2.Timeout(10.0, read=None if follow else 10.0)
+        async with self._client.stream("GET", path, params=params, timeout=timeout) as answer:
             answer.raise_for_status()
             async for piece in answer.aiter_bytes():
                 whole, newline, rest = (rest + piece).rpartition(b"\n")

@@ -8,7 +8,7 @@ the job ends the start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,6 +41,9 @@ class GangStart:
 
     Attributes:
         names: of its pods.
+        waiting: those whose program does not run yet.
+        pulls: those whose image is not there yet, and why.
+        trouble: why a program of it will not run.
         refusal: why it is given up; its pods are on their way out.
         is_making: its pods are being made and bound; it is undone behind that.
         since: when an image was first seen not to come, by the clock of the loop.
@@ -49,6 +52,9 @@ class GangStart:
 
     decision: Start
     names: tuple[str, ...]
+    waiting: set[str]
+    pulls: dict[str, Refusal] = field(default_factory=dict)
+    trouble: Refusal | None = None
     refusal: Refusal | None = None
     is_making: bool = True
     since: float | None = None
@@ -62,12 +68,12 @@ class StartSources:
     Attributes:
         launch_of: how the tasks of a job are made into pods; raises a MillpondError when it does not know. It is
             called on threads of its own.
-        resources: the extended resource of each device, by its UUID.
+        resources: the extended resource of each device of these nodes, by its UUID.
         find: a pod of the namespace by its name, as far as the cluster was seen.
     """
 
     launch_of: Callable[[str], PodLaunch]
-    resources: Callable[[], Mapping[str, str]]
+    resources: Callable[[Iterable[str]], Mapping[str, str]]
     find: Callable[[str], PodObject | None]
 
 
@@ -144,7 +150,7 @@ class PodExecutor:
 
     def _start(self, decision: Start) -> None:
         names = tuple(pod_name(TaskId(decision.job, decision.attempt, each.task)) for each in decision.placements)
-        self._pending[decision.job] = pending = GangStart(decision, names)
+        self._pending[decision.job] = pending = GangStart(decision, names, set(names))
         self.pods.spawn(self._make(pending))
 
     async def _make(self, pending: GangStart) -> None:
@@ -172,7 +178,8 @@ class PodExecutor:
     def _objects(self, start: Start, launch: PodLaunch) -> RunObjects:
         tasks = [placed.task for placed in start.placements]
         tasks += [live.mark.task for live in self.pods.of_run(start.job, start.attempt)]
-        made = run_objects(start, launch, self._account.rules, max(tasks) + 1, self._sources.resources())
+        resources = self._sources.resources({placed.node for placed in start.placements})
+        made = run_objects(start, launch, self._account.rules, max(tasks) + 1, resources)
         for pod, placed in zip(made.pods, start.placements, strict=True):
             mark = _mark_of(pod)
             self.pods.enter(LivePod(mark, placed.node))
@@ -201,30 +208,39 @@ class PodExecutor:
             self.pods.drop(name)
         self._answer(pending, ())
 
+    def _note(self, pending: GangStart, live: LivePod) -> None:
+        """What has become of one pod of a start."""
+        assert live.pod is not None
+        name = live.mark.pod
+        if live.phase is not PodPhase.WAITING:
+            pending.waiting.discard(name)
+        pending.trouble = pending.trouble or start_trouble(live.pod)
+        if (pull := pull_trouble(live.pod)) is not None:
+            pending.pulls[name] = pull
+        else:
+            pending.pulls.pop(name, None)
+        self._look_at(pending)
+
     def _look_at(self, pending: GangStart) -> None:
         """Answer a start if it can be answered by now."""
         is_open = self._pending.get(pending.decision.job) is pending
         if not is_open or pending.is_making or pending.refusal is not None:
             return
-        mine = [self.pods.by_name[name] for name in pending.names]
-        self._look_for_trouble(pending, mine)
-        if pending.refusal is None and all(live.phase is not PodPhase.WAITING for live in mine):
-            self._answer(pending, mine)
+        self._look_for_trouble(pending)
+        if pending.refusal is None and not pending.waiting:
+            self._answer(pending, [self.pods.by_name[name] for name in pending.names])
 
-    def _look_for_trouble(self, pending: GangStart, mine: Sequence[LivePod]) -> None:
-        troubles = [trouble for live in mine if live.pod and (trouble := start_trouble(live.pod))]
-        if troubles:
-            self._give_up(pending, troubles[0])
-            return
-        pulls = [trouble for live in mine if live.pod and (trouble := pull_trouble(live.pod))]
+    def _look_for_trouble(self, pending: GangStart) -> None:
         loop = asyncio.get_running_loop()
-        if not pulls:
+        if pending.trouble is not None:
+            self._give_up(pending, pending.trouble)
+        elif not pending.pulls:
             pending.since = None
         elif pending.since is None:
             pending.since = loop.time()
             loop.call_later(PULL_PATIENCE_S, self._look_at, pending)
         elif loop.time() - pending.since >= PULL_PATIENCE_S:
-            self._give_up(pending, pulls[0])
+            self._give_up(pending, next(iter(pending.pulls.values())))
 
     def _answer(self, pending: GangStart, mine: Sequence[LivePod]) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""
@@ -237,8 +253,8 @@ class PodExecutor:
         else:
             self._outbox.refuse(pending.decision, pending.refusal)
             self.pods.forget_run(pending.decision.job, pending.decision.attempt)
-        for placed in pending.decision.placements:
-            self._changed(placed.node)
+        for node in {placed.node for placed in pending.decision.placements}:
+            self._changed(node)
         for decision in pending.deferred:
             self._dispatch(decision)
 
@@ -251,7 +267,7 @@ class PodExecutor:
             return
         pending = self._start_of(live)
         if pending is not None:
-            self._look_at(pending)
+            self._note(pending, live)
         elif live.phase is PodPhase.OVER:
             self.pods.finish(live)
 
@@ -268,7 +284,7 @@ class PodExecutor:
 
     def node_lost(self, node: str) -> None:
         """The core counts what ran there as ended."""
-        for live in [each for each in self.pods.by_name.values() if each.node == node]:
+        for live in self.pods.on_node(node):
             pending = self._start_of(live)
             if pending is not None:
                 self._give_up(pending, Refusal(f"node {node} was lost", True))
@@ -278,7 +294,7 @@ class PodExecutor:
     def _start_of(self, live: LivePod) -> GangStart | None:
         """The start that a task is part of, while that is not answered."""
         pending = self._pending.get(live.mark.job)
-        return pending if pending is not None and live.mark.pod in pending.names else None
+        return pending if pending is not None and live.mark.attempt == pending.decision.attempt else None
 
 
 def _mark_of(pod: Pod) -> TaskMark:

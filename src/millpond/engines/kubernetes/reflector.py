@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 PAGE = 500
 WATCH_S = (240, 480)
 """A watch ends after so long, at random, so that many do not end together."""
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 15.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
 _GONE = 410
 
 

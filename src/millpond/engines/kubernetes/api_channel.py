@@ -1,0 +1,146 @@
+"""Many small requests to the API at little cost.
+
+Every task takes two of them, and the client that follows the cluster spends 0.7 ms of CPU on each. aiohttp, which
+parses in C, spends 0.2 ms. Its connections are its own: requests do not wait for whatever else is open to the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import httpx2
+from lightkube.config.client_adapter import user_auth, verify_cluster
+from lightkube.config.kubeconfig import SingleConfig
+from lightkube.core.exceptions import ConfigError
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=30.0, connect=10.0)
+_KEPT_OPEN_S: Final = 60.0
+_UNAUTHORIZED: Final = 401
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """What the API server, or something before it, has answered.
+
+    Attributes:
+        retry_after_s: how long it asks to be left alone; 0: it does not say.
+    """
+
+    status_code: int
+    reason_phrase: str
+    content: bytes
+    retry_after_s: float = 0.0
+
+    @property
+    def is_success(self) -> bool:
+        """Whether it did what was asked."""
+        return 200 <= self.status_code < 300
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return self.content.decode(errors="replace")
+
+
+class ApiChannel:
+    """Sends requests to one API server. Lives on one event loop, on which it is made.
+
+    Args:
+        at_once: connections at the most.
+    """
+
+    def __init__(self, config: SingleConfig, at_once: int) -> None:
+        self._base = config.cluster.server.rstrip("/")
+        self._auth = user_auth(config.user)
+        self._authorization: dict[str, str] | None = None
+        self._renewing = asyncio.Lock()
+        context = verify_cluster(config.cluster, config.user, config.abs_file)  # type: ignore[arg-type]
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=at_once, ssl=context, keepalive_timeout=_KEPT_OPEN_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=_TIMEOUT,
+            proxy=_proxy_to(self._base),  # asked once: aiohttp would look at the environment for every request
+        )
+
+    async def request(
+        self, method: str, path: str, *, content: bytes, params: Mapping[str, str], headers: Mapping[str, str]
+    ) -> ApiAnswer:
+        """The answer to one request.
+
+        Raises:
+            httpx2.TransportError: there is none, or the credentials cannot be had.
+        """
+        authorization = await self._authorize()
+        answer = await self._send(method, path, content, params, {**headers, **authorization})
+        if answer.status_code == _UNAUTHORIZED and authorization:  # the token has been renewed meanwhile
+            authorization = await self._authorize(instead_of=authorization)
+            answer = await self._send(method, path, content, params, {**headers, **authorization})
+        return answer
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._session.close()
+
+    async def _send(
+        self, method: str, path: str, content: bytes, params: Mapping[str, str], headers: Mapping[str, str]
+    ) -> ApiAnswer:
+        try:
+            async with self._session.request(
+                method, self._base + path, data=content, params=params or None, headers=headers
+            ) as answer:
+                patience = answer.headers.get("Retry-After", "")
+                return ApiAnswer(
+                    answer.status,
+                    answer.reason or "",
+                    await answer.read(),
+                    float(patience) if patience.isdecimal() else 0.0,
+                )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise httpx2.TransportError(str(error) or type(error).__name__) from error
+
+    async def _authorize(self, instead_of: Mapping[str, str] | None = None) -> Mapping[str, str]:
+        """The header that says who asks, made once and made anew when the server no longer takes it."""
+        async with self._renewing:
+            if self._authorization is None or self._authorization == instead_of:
+                self._authorization = await _authorization_by(self._auth, self._base, renewed=instead_of is not None)
+            return self._authorization
+
+
+def _proxy_to(url: str) -> str | None:
+    """The proxy that the environment names for a server; None: it is reached without."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get(parts.scheme)
+
+
+async def _authorization_by(auth: httpx2.Auth | None, url: str, *, renewed: bool) -> dict[str, str]:
+    """What the credentials of a kubeconfig put on a request.
+
+    Args:
+        renewed: the server has refused what they put there first.
+
+    Raises:
+        httpx2.TransportError: a program or a file that knows them fails.
+    """
+    if auth is None:
+        return {}
+    request = httpx2.Request("GET", url)
+    flow: AsyncGenerator[httpx2.Request, httpx2.Response] = auth.async_auth_flow(request)
+    try:
+        asked = await anext(flow)
+        if renewed:
+            with contextlib.suppress(StopAsyncIteration):  # of those that never change
+                asked = await flow.asend(httpx2.Response(_UNAUTHORIZED, request=request))
+        return {"Authorization": asked.headers["Authorization"]}
+    except (ConfigError, OSError, ValueError, KeyError) as error:
+        raise httpx2.TransportError(f"the credentials cannot be had: {error}") from error
+    finally:
+        await flow.aclose()

@@ -1,0 +1,75 @@
+"""What each of many pods takes of the cluster is bounded; and long-lived servers renew their credentials."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from lightkube.config.models import User
+from pod_bench import PodBench, eventually
+from standin_cluster import StandinCluster
+
+from millpond.engines.kubernetes import log_copies
+from millpond.engines.kubernetes.access import ClusterAccess, find_config, write_channel
+from millpond.model.events import Ended
+from millpond.node.task.records import TaskFiles, TaskId
+
+JOBS = ("a-abcde", "b-abcde", "c-abcde", "d-abcde")
+
+
+def log_of(bench: PodBench, job: str) -> Path:
+    return TaskFiles.of(bench.folder / "state", TaskId(job, 1, 0)).log
+
+
+def text_of(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def test_output_of_pods_beyond_those_that_are_followed_comes_in_turns_and_all_of_it_at_their_ends(
+    cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_copies, "FOLLOWED", 1)
+    monkeypatch.setattr(log_copies, "READS_A_SECOND", 100)
+    for number, job in enumerate(JOBS, 1):
+        cluster.logs[f"{job}-1-0"] = ["2026-11-24T10:00:01Z begun\n"]
+        bench.started(number, job=job)
+    for job in JOBS:
+        eventually(lambda job=job: text_of(log_of(bench, job)) == "begun\n")
+    for job in reversed(JOBS):
+        cluster.logs[f"{job}-1-0"].append("2026-11-24T10:00:02Z ended\n")
+        cluster.finish(f"{job}-1-0")
+        assert bench.next(Ended).job == job
+        assert text_of(log_of(bench, job)) == "begun\nended\n"
+
+
+def test_more_pods_run_than_a_client_has_connections(cluster: StandinCluster, bench: PodBench) -> None:
+    cluster.keeps_logs_open = True
+    for number in range(1, 121):
+        bench.started(number, job=f"many-{number:05}", nodes=("n1",), cards=0)
+    assert len([each for each in cluster.requests if each.endswith("/binding")]) == 120
+
+
+def test_credentials_that_the_cluster_no_longer_takes_are_renewed(cluster: StandinCluster, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    config = find_config(ClusterAccess(str(cluster.kubeconfig(tmp_path))))
+    config = config._replace(user=User(token_file=str(token)))
+
+    async def answers() -> list[int]:
+        channel, seen = write_channel(config, 2), []
+
+        async def ask() -> None:
+            answer = await channel.request("GET", "/version", content=b"", params={}, headers={})
+            seen.append(answer.status_code)
+
+        cluster.token = "first"
+        await ask()
+        cluster.token = "second"
+        await ask()
+        token.write_text("second")
+        await ask()
+        await channel.close()
+        return seen
+
+    assert asyncio.run(answers()) == [200, 401, 200]
