@@ -22,6 +22,7 @@ from millpond.model.errors import ConflictError
 from millpond.specs.api.server import STANDBY_FILE
 
 READY_WITHIN_S = 120.0
+KERNELS_SETTLED = ("compiled kernels are in use", "goes on with interpreted kernels")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -83,17 +84,26 @@ class ServedPond:
         while not is_so():
             assert self._process is not None, "no server was started"
             if self._process.poll() is not None:
-                log = (self.state_dir / "server.log").read_text(errors="replace")
-                raise SystemExit(f"the server ended with code {self._process.returncode}:\n{log[-4000:]}")
+                raise SystemExit(f"the server ended with code {self._process.returncode}:\n{self._log()[-4000:]}")
             if time.monotonic() > give_up_at:
                 raise SystemExit(f"the server was not ready within {READY_WITHIN_S:g} s")
             time.sleep(0.01)
+
+    def await_kernels(self) -> None:
+        """Wait until compiled kernels are in use, or will not be; a cluster of few nodes does without."""
+        self._await(lambda: any(words in self._log() for words in KERNELS_SETTLED))
 
     def kill(self) -> None:
         """End the server without a chance to tidy up; its jobs go on."""
         assert self._process is not None, "no server was started"
         self._process.kill()
         self._process.wait()
+
+    def abandon(self) -> None:
+        """End the server without a chance to tidy up, and with it what is left of its jobs here."""
+        if self._process is not None:
+            self.kill()
+        self._process = None
 
     def down(self) -> None:
         """End the server and all its jobs."""
@@ -123,6 +133,9 @@ class ServedPond:
         """Memory of the server's process that no other shares (proportional set size)."""
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+    def _log(self) -> str:
+        return (self.state_dir / "server.log").read_text(errors="replace")
 
     def _is_ready(self) -> bool:
         left = read_server_file(self.state_dir)

@@ -42,10 +42,12 @@ class ControlPlane:
     Attributes:
         folder: where it keeps everything.
         tokens: further users: a line each of ``token,name,uid,"groups"``.
+        admission_off: what the API server does not do with objects that are made.
     """
 
     folder: Path
     tokens: Sequence[str] = ()
+    admission_off: Sequence[str] = ("ServiceAccount",)
     port: int = field(default_factory=free_port)
     _etcd_port: int = field(default_factory=free_port)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class ControlPlane:
             ["--secure-port", self.port, "--bind-address", "127.0.0.1", "--cert-dir", self.folder / "certificates"],
             ["--service-account-issuer", self.url, "--service-account-signing-key-file", key],
             ["--service-account-key-file", key, "--token-auth-file", self.folder / "tokens.csv"],
-            ["--authorization-mode", "RBAC", "--disable-admission-plugins", "ServiceAccount"],
+            ["--authorization-mode", "RBAC", "--disable-admission-plugins", ",".join(self.admission_off)],
             ["--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged=true"],
             ["--kubelet-preferred-address-types", "Hostname"],  # nodes are called by addresses of loopback,
         )
@@ -90,9 +92,21 @@ class ControlPlane:
             ["--cert-dir", self.folder / "controllers", "--node-monitor-grace-period", "8s"],
         )
 
+    def start_scheduler(self) -> None:
+        self._run(
+            "kube-scheduler",
+            [PROGRAMS / "kube-scheduler", "--kubeconfig", self.kubeconfig(), "--leader-elect=false", "--port", 0],
+            ["--secure-port", free_port(), "--bind-address", "127.0.0.1", "--cert-dir", self.folder / "scheduler"],
+            ["--kube-api-qps", 5000, "--kube-api-burst", 5000],  # else it is held to 50 a second
+        )
+
+    def pid(self, name: str) -> int:
+        """The process of one of its programs."""
+        return self._processes[name].pid
+
     def kubeconfig(self, token: str = ADMIN, namespace: str = "default") -> Path:
         """A file by which clients reach it as somebody."""
-        path = self.folder / f"{token}.kubeconfig"
+        path = self.folder / f"{token}-{namespace}.kubeconfig"
         authority = self.folder / "certificates" / "apiserver.crt"
         path.write_text(
             yaml.safe_dump(

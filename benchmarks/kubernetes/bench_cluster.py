@@ -1,0 +1,170 @@
+"""A real control plane with nodes that are status alone, as many as asked for, and pods to fill them with."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "engines" / "kubernetes" / "real"))
+
+import control_plane
+from control_plane import ADMIN, ControlPlane
+
+from kubernetes.api_client import ApiClient, Ask
+from kubernetes.pod_ledger import CARD, PodLedger
+from millpond.model.errors import UnavailableError
+
+NAMESPACE = "millpond"
+CARDS = 8
+NODES_A_RACK = 16
+MIX = ((0.7, 1), (0.2, 2), (0.1, 8))
+"""Part of the pods, and cards of each."""
+_PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_OK = {200, 201}
+
+
+def require_programs() -> None:
+    """Whether a control plane can be started here.
+
+    Raises:
+        UnavailableError: it cannot.
+    """
+    if trouble := control_plane.missing():
+        raise UnavailableError(f"no control plane: {trouble}", "build it once as root: make kubernetes")
+
+
+@dataclass
+class BenchCluster:
+    """One control plane and what is in it; a context manager.
+
+    Attributes:
+        log_port: where the kubelet of every node is said to listen.
+    """
+
+    folder: Path
+    nodes: int
+    log_port: int
+    plane: ControlPlane = field(init=False)
+    api: ApiClient = field(init=False)
+    ledger: PodLedger = field(init=False)
+
+    def __enter__(self) -> Self:
+        require_programs()
+        self.plane = ControlPlane(self.folder, admission_off=("ServiceAccount", "TaintNodesByCondition", "Priority"))
+        self.plane.start()
+        self.api = ApiClient(self.plane.url, ADMIN)
+        self._all(Ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}) for name in (NAMESPACE,))
+        self._all(Ask("POST", "/api/v1/nodes", node_object(number, self.log_port)) for number in range(self.nodes))
+        self.ledger = PodLedger(self.plane.kubeconfig(), CARDS)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.plane.stop()
+
+    @property
+    def way(self) -> Path:
+        """A kubeconfig with the namespace of the benchmark."""
+        return self.plane.kubeconfig(ADMIN, NAMESPACE)
+
+    def create(self, prefix: str, count: int, scheduler: str) -> None:
+        """Pods in the mix of cards, that wait for a scheduler."""
+        self._all(
+            Ask("POST", _PODS_PATH, pod_object(f"{prefix}-{number}", cards, scheduler))
+            for number, cards in enumerate(mixed(count))
+        )
+
+    def create_bound(self, prefix: str, count: int) -> None:
+        """Pods of others without cards, on all nodes in turn."""
+        self._all(
+            Ask("POST", _PODS_PATH, pod_object(f"{prefix}-{number}", 0, "other", node_name(number % self.nodes)))
+            for number in range(count)
+        )
+
+    def bind(self, prefix: str, count: int) -> None:
+        """Bind such pods to nodes, whichever: as many requests as a scheduler would make, with no thought at all."""
+        self._all(
+            Ask("POST", f"{_PODS_PATH}/{prefix}-{number}/binding", _binding(f"{prefix}-{number}", node))
+            for number, node in zip(range(count), self._rooms(count), strict=False)
+        )
+
+    def _rooms(self, count: int) -> Iterator[str]:
+        """A node with room for each of the pods of a mix: no card twice, as the ledger would say."""
+        place, left = 0, CARDS
+        for cards in mixed(count):
+            if cards > left:
+                place, left = place + 1, CARDS
+            left -= cards
+            yield node_name(place)
+
+    def clear(self) -> None:
+        """Delete all pods, and wait until they are gone."""
+        self.api.ask("DELETE", f"{_PODS_PATH}?gracePeriodSeconds=0")
+        while (seen := self.api.ask("GET", f"{_PODS_PATH}?limit=1").json())["items"]:
+            self.api.ask("DELETE", f"{_PODS_PATH}?gracePeriodSeconds=0")
+        del seen
+        self.ledger.wait(lambda: not self.ledger.phases, 10.0)
+        self.ledger.forget()
+
+    def _all(self, asks: Iterator[Ask]) -> None:
+        seen = self.api.all(asks)
+        if set(seen) - _OK:
+            raise UnavailableError(f"the API server answered {dict(seen)}", f"see {self.folder}/kube-apiserver.log")
+
+
+def mixed(count: int) -> list[int]:
+    """The cards of each of so many pods, evenly mixed, always in the same order."""
+    counts = [round(part * count) for part, _ in MIX]
+    counts[0] += count - sum(counts)
+    turns = [[(turn + 0.5) / each for turn in range(each)] for each in counts]
+    order = sorted((at, cards) for (_, cards), each in zip(MIX, turns, strict=True) for at in each)
+    return [cards for _, cards in order]
+
+
+def node_name(number: int) -> str:
+    """Of the nodes in their order."""
+    return f"node-{number:05}"
+
+
+def node_object(number: int, log_port: int) -> dict[str, Any]:
+    """A node as a kubelet would have registered it."""
+    labels = {
+        "millpond.io/pool": "default",
+        "millpond.io/rack": f"rack-{number // NODES_A_RACK:04}",
+        "kubernetes.io/hostname": node_name(number),
+        "topology.kubernetes.io/zone": "zone-a",
+        "nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB",
+        "nvidia.com/gpu.memory": "32768",
+    }
+    amounts = {"cpu": "96", "memory": "768Gi", "pods": "110", CARD: str(CARDS)}
+    return {
+        "metadata": {"name": node_name(number), "labels": labels},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "addresses": [{"type": "Hostname", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": log_port}},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }
+
+
+def pod_object(name: str, cards: int, scheduler: str, node: str = "") -> dict[str, Any]:
+    """A pod that asks for so many cards."""
+    amounts = {CARD: str(cards)} if cards else {}
+    requests = {"cpu": f"{4 * cards}" if cards else "10m", "memory": f"{32 * cards}Gi" if cards else "10Mi", **amounts}
+    container = {"name": "task", "image": "none", "resources": {"requests": requests, "limits": amounts}}
+    spec = {"schedulerName": scheduler, "containers": [container], "restartPolicy": "Never"}
+    return {"metadata": {"name": name}, "spec": spec | ({"nodeName": node} if node else {})}
+
+
+def _binding(pod: str, node: str) -> dict[str, Any]:
+    return {"metadata": {"name": pod}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+
+
+def batches(total: int, size: int) -> Iterator[int]:
+    """``total`` in parts of at most ``size``."""
+    return (min(size, total - begin) for begin in itertools.takewhile(lambda at: at < total, itertools.count(0, size)))

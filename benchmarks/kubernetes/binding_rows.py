@@ -1,0 +1,128 @@
+"""How fast pods are bound: by the API server with no thought at all, by kube-scheduler, and by Millpond."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kubernetes.bench_cluster import CARDS, NAMESPACE, BenchCluster, batches, mixed
+from served import ServedPond
+
+IDLE_S = 15.0
+"""A scheduler that binds nothing for so long is through."""
+LARGEST_ARRAY = 10_000
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How a scheduler bound many pods.
+
+    Attributes:
+        rate: pods a second, from the beginning to the last one bound.
+        cpu_ms: of the scheduler's process, per pod bound.
+    """
+
+    bound: int
+    rate: float
+    cpu_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What the API server can do, in requests of one kind a second."""
+
+    created: float
+    bound: float
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def job(cards: int, **more: Any) -> dict[str, Any]:
+    """A job file whose tasks are as the pods of ``pod_object``."""
+    return {
+        "name": f"cards-{cards}",
+        "image": "none",
+        "gpus": cards,
+        "cpus": 4 * cards,
+        "memory": f"{32 * cards}GiB",
+        "command": ["work"],
+        "checkpoint": {"grace": "1s"},
+    } | more
+
+
+def measure_ceiling(cluster: BenchCluster, pods: int) -> Ceiling:
+    """How many pods a second can be made, and bound, where nobody chooses."""
+    began = time.monotonic()
+    cluster.create("ceiling", pods, "nobody")
+    created_s = time.monotonic() - began
+    began = time.monotonic()
+    cluster.bind("ceiling", pods)
+    bound_s = time.monotonic() - began
+    cluster.clear()
+    return Ceiling(pods / created_s, pods / bound_s)
+
+
+def drained(cluster: BenchCluster, pid: int, pods: int, begin: Callable[[], object]) -> Drain:
+    """Watch a scheduler until it has bound all, or binds nothing any more."""
+    used, began = cpu_s(pid), time.monotonic()
+    begin()
+    cluster.ledger.wait(lambda: cluster.ledger.bound >= pods, IDLE_S)
+    times = cluster.ledger.bound_between()
+    if not times:
+        return Drain(0, 0.0, 0.0)
+    return Drain(len(times), len(times) / (times[-1] - began), 1e3 * (cpu_s(pid) - used) / len(times))
+
+
+def drain_by_kube_scheduler(cluster: BenchCluster, pods: int) -> Drain:
+    """Pods are made first; then kube-scheduler starts."""
+    cluster.create("peer", pods, "default-scheduler")
+    cluster.plane.start_scheduler()
+    try:
+        return drained(cluster, cluster.plane.pid("kube-scheduler"), pods, lambda: None)
+    finally:
+        cluster.plane.kill("kube-scheduler")
+        cluster.clear()
+
+
+def drain_by_millpond(cluster: BenchCluster, pond: ServedPond, pods: int) -> Drain:
+    """Jobs of the same mix are submitted as arrays; Millpond makes their pods and binds them."""
+    counts = {cards: mixed(pods).count(cards) for cards in (1, 2, 8)}
+
+    def submit() -> None:
+        with pond.client() as client:
+            for cards, count in counts.items():
+                for members in batches(count, LARGEST_ARRAY):
+                    client.submit(job(cards, array=members))
+
+    return drained(cluster, pond.pid, pods, submit)
+
+
+def pond_on(cluster: BenchCluster, folder: Path, **settings: Any) -> ServedPond:
+    """A server of Millpond for the cluster, not started yet."""
+    import yaml
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "pond.yaml"
+    kubernetes = {"kubeconfig": str(cluster.way), "namespace": NAMESPACE}
+    config.write_text(yaml.safe_dump({"kubernetes": kubernetes} | settings))
+    return ServedPond(folder / "state", ["--config", str(config)])
+
+
+def gang(cluster: BenchCluster, pond: ServedPond, tasks: int) -> float:
+    """Seconds from the submission of a gang, a node for each task, until all of it is bound."""
+    cluster.ledger.forget()
+    began = time.monotonic()
+    with pond.client() as client:
+        client.submit(job(CARDS, name="gang", tasks=tasks))
+    if not cluster.ledger.wait(lambda: cluster.ledger.bound >= tasks, 60.0):
+        return float("inf")
+    return cluster.ledger.bound_between()[-1] - began

@@ -1,0 +1,189 @@
+"""What Millpond does on a cluster of many nodes: pods bound a second beside kube-scheduler and the API server's own
+ceiling, gangs, taking back, restarts, outages. A real control plane, nodes that are status alone.
+
+    python benchmarks/kubernetes/run.py --nodes 100 --pods 400
+    python benchmarks/kubernetes/run.py --nodes 5000 --pods 10000 --only binding
+
+It takes the programs of Kubernetes (`make kubernetes`, once, as root). All of it shares this machine: the API server,
+etcd, kubelets and whoever schedules. So figures beside each other say more than a figure alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from calibration import calibration_rate
+from kubernetes.bench_cluster import CARDS, BenchCluster, require_programs
+from kubernetes.binding_rows import (
+    drain_by_kube_scheduler,
+    drain_by_millpond,
+    gang,
+    job,
+    measure_ceiling,
+    pond_on,
+)
+from kubernetes.row import Row
+from kubernetes.standing_rows import (
+    FILLER_PODS,
+    QUEUES,
+    fill,
+    first_bound_after,
+    idle_share,
+    kubelets,
+    outage,
+    reclaim,
+    restart,
+)
+from millpond.model.errors import UnavailableError
+from millpond.server.runtime.kernel_compilation import WORTHWHILE_NODES
+from reporting import Table, command_line, emit, note, program, verdict
+from served import ServedPond
+
+NO_CLUSTER = os.EX_UNAVAILABLE
+LARGEST_GANG = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything.
+
+    Attributes:
+        standing: pods in the cluster when the server is restarted.
+    """
+
+    nodes: int
+    pods: int
+    standing: int
+    status_every_s: float
+    idle_s: float
+    outage_s: float
+
+
+@program
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    parser = command_line(__doc__)
+    parser.add_argument("--nodes", type=int, default=500, help="of eight cards each [500]")
+    parser.add_argument("--pods", type=int, default=1000, help="to be bound [1000]")
+    parser.add_argument("--standing", type=int, help="pods there when the server is restarted [20 a node]")
+    parser.add_argument("--status-every", type=float, default=300.0, metavar="S", help="status of a node [300]")
+    parser.add_argument("--idle", type=float, default=30.0, metavar="S", help="how long standing is watched [30]")
+    parser.add_argument("--outage", type=float, default=60.0, metavar="S", help="how long the API server is away [60]")
+    parser.add_argument("--only", choices=list(MEASUREMENTS), action="append", help="only this; may be repeated")
+    options = parser.parse_args(arguments)
+    try:
+        require_programs()
+    except UnavailableError as error:
+        sys.stderr.write(f"{error}\n")
+        return NO_CLUSTER
+    standing = options.standing if options.standing is not None else 20 * options.nodes
+    scale = Scale(options.nodes, options.pods, standing, options.status_every, options.idle, options.outage)
+    rows: list[Row] = []
+    for name in options.only or MEASUREMENTS:
+        note(f"measuring: {name}")
+        with tempfile.TemporaryDirectory(prefix="millpond-kubernetes-") as folder:
+            rows += MEASUREMENTS[name](Path(folder), scale)
+    table = Table("what", "value", "unit", "target", "met", texts=1)
+    for row in rows:
+        bound = "" if row.target is None else f"{'>=' if row.least else '<='} {row.target:.4g}"
+        table.add(row.what, f"{row.value:.4g}", row.unit, bound, verdict(row.met))
+    load = f"load of the machine {os.getloadavg()[0]:.1f}, calibration {calibration_rate() / 1e6:.0f} million a second"
+    emit(
+        {"scale": asdict(scale), "rows": [asdict(row) | {"met": row.met} for row in rows]}, options.json, [table, load]
+    )
+    return 0
+
+
+@contextmanager
+def cluster_of(folder: Path, scale: Scale) -> Iterator[BenchCluster]:
+    """A control plane with its nodes; what it was caught at is said at the end."""
+    from control_plane import free_port
+
+    with BenchCluster(folder / "cluster", scale.nodes, free_port()) as cluster:
+        yield cluster
+        for wrong in cluster.ledger.wrongs[:20]:
+            sys.stdout.write(f"WRONG: {wrong}\n")
+
+
+@contextmanager
+def served(cluster: BenchCluster, folder: Path, **settings: object) -> Iterator[ServedPond]:
+    """A server that is up and has its kernels compiled."""
+    pond = pond_on(cluster, folder, **settings)
+    pond.up()
+    try:
+        if cluster.nodes >= WORTHWHILE_NODES:
+            pond.await_kernels()
+        yield pond
+    finally:
+        pond.abandon()
+
+
+def binding(folder: Path, scale: Scale) -> list[Row]:
+    """Pods in a mix of one, two and eight cards, and a gang."""
+    with cluster_of(folder, scale) as cluster:
+        ceiling = measure_ceiling(cluster, scale.pods)
+        peer = drain_by_kube_scheduler(cluster, scale.pods)
+        both = 1 / (1 / ceiling.created + 1 / ceiling.bound)
+        size = min(LARGEST_GANG, scale.nodes)
+        with served(cluster, folder / "gang") as pond:
+            gang_s = gang(cluster, pond, size)
+        cluster.clear()
+        with served(cluster, folder / "drain") as pond:
+            own = drain_by_millpond(cluster, pond, scale.pods)
+        return [
+            Row("API server alone: pods made", ceiling.created, "1/s"),
+            Row("API server alone: pods bound", ceiling.bound, "1/s"),
+            Row("API server alone: pods made, then bound", both, "1/s"),
+            Row("kube-scheduler: bound", peer.rate, "1/s"),
+            Row("  never placed", scale.pods - peer.bound, "pods"),
+            Row("  CPU per bound pod", peer.cpu_ms, "ms"),
+            Row("Millpond: jobs made into pods and bound", own.rate, "1/s", 0.5 * both, least=True),
+            Row("  beside kube-scheduler, which makes none", own.rate / peer.rate, "times", 5.0, least=True),
+            Row("  never placed", scale.pods - own.bound, "pods", 0.0),
+            Row("  CPU per bound pod, from job to binding", own.cpu_ms, "ms", 2.0),
+            Row(f"gang of {size}: submitted to all bound", gang_s, "s", 1.5 * size / both),
+        ]
+
+
+def standing(folder: Path, scale: Scale) -> list[Row]:
+    """A full cluster whose pods run, with heartbeats; then one job with a guarantee; then an outage and a restart."""
+    with cluster_of(folder, scale) as cluster, kubelets(cluster, scale.status_every_s) as nodes:
+        with served(cluster, folder, queues=QUEUES) as pond:
+            filled = fill(cluster, pond)
+            idle = idle_share(pond, scale.idle_s)
+            reclaimed_s = reclaim(cluster, pond)
+            nodes.end(FILLER_PODS)
+            cluster.ledger.wait(lambda: cluster.ledger.phases["Succeeded"] > 0, 30.0)
+            away = [job(1, name=f"away-{number}") for number in range(20)]
+            resumed_s = outage(cluster, pond, scale.outage_s, away, "away")
+            cluster.ledger.wait(lambda: len(cluster.ledger.bound_between("away")) >= len(away), 60.0)
+            lost = len(away) - len(cluster.ledger.bound_between("away"))
+            cluster.create_bound("theirs", max(scale.standing - cluster.nodes * CARDS, 0))
+            restart_s, peak_mib = restart(cluster, pond, job(1, name="next"), "next")
+            settled = first_bound_after(cluster, pond, job(1, name="later"), "later")
+        return [
+            Row("one-card jobs from submission to running, all cards", filled, "1/s"),
+            Row(f"{cluster.nodes * CARDS} pods run: CPU of the server", 100 * idle, "% of a core", 10.0),
+            Row("reclaim on a full cluster: submitted to bound", reclaimed_s, "s", 1.0),
+            Row(f"API server away for {scale.outage_s:g} s: back to the next binding", resumed_s, "s", 5.0),
+            Row("  of 20 jobs submitted meanwhile never bound", lost, "jobs", 0.0),
+            Row(f"restart at {scale.standing} pods: to the first binding", restart_s, "s", 30.0),
+            Row("  most memory", peak_mib, "MiB", 1536.0),
+            Row("  then a job of one card: submitted to bound", settled, "s"),
+            Row("rules of the cluster broken", len(cluster.ledger.wrongs), "times", 0.0),
+        ]
+
+
+MEASUREMENTS: dict[str, Callable[[Path, Scale], list[Row]]] = {"binding": binding, "standing": standing}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
