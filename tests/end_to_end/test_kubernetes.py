@@ -121,3 +121,38 @@ def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: Standi
     away = pond("kube", "check", "--config", str(tmp_path / "pond.yaml"), "-o", "json")
     cluster.start()
     assert json.loads(away.stdout)[0]["grade"] == "broken"
+
+
+def test_a_server_of_one_machine_moves_to_a_cluster(cluster: StandinCluster, tmp_path: Path) -> None:
+    before = Pond(tmp_path / "machine")
+    before.up()
+    assert before("queue", "add", "lab", "guarantee=2").returncode == 0
+    done = submit(before, "--queue", "lab", "--", "true")
+    until(lambda: state(before, done) == "succeeded")
+    running = submit(before, "--gpus", "4", "--name", "long", "--", "sleep", "600")
+    until(lambda: state(before, running) == "running")
+    waiting = submit(before, "--gpus", "4", "--tasks", "2", "--name", "wide", "--", "train")
+    archive = tmp_path / "pond.tar.gz"
+    assert before("backup", str(archive)).returncode == 0
+    assert before("stop", running).returncode == 0
+    before("down")
+
+    config = tmp_path / "pond.yaml"
+    config.write_text(
+        f"kubernetes: {{kubeconfig: {cluster.kubeconfig(tmp_path)}, image: 'registry.example/train:1'}}\n"
+    )
+    after = Pond(tmp_path / "cluster")
+    restored = after("restore", str(archive), "--state-dir", str(after.state_dir))
+    assert restored.returncode == 0, restored.stderr
+    try:
+        refused = after("up", "--detach", "--take-over", "--config", str(config))
+        assert "--fake-gpus none" in refused.stderr
+        up = after("up", "--detach", "--take-over", "--fake-gpus", "none", "--config", str(config))
+        assert up.returncode == 0, up.stderr
+        assert state(after, done) == "succeeded"
+        until(lambda: f"{running}-2-0" in cluster.names("pods"))
+        cluster.add_node("n2")
+        until(lambda: {f"{waiting}-1-0", f"{waiting}-1-1"} <= set(cluster.names("pods")))
+        assert "of 2 guaranteed" in after("queue", "show", "lab").stdout
+    finally:
+        after("down")

@@ -79,7 +79,9 @@ def survey(options: ServerOptions, config: ClusterConfig, state_dir: Path) -> Ho
     """
     if config.kubernetes is not None:
         if options.fake_gpus:
-            raise InvalidInputError("there are no pretended devices in a Kubernetes cluster", "leave --fake-gpus out")
+            raise InvalidInputError(
+                "there are no pretended devices in a Kubernetes cluster", "start with --fake-gpus none"
+            )
         return HostEnvironment(state_dir, Machine((), {}), IsolationLevel(SandboxMode.OFF), Limiter())
     machine = describe(options.fake_gpus, config, state_dir)
     apart = look_around(SandboxMode(options.sandbox), state_dir, config.run_as)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -12,6 +13,7 @@ import tarfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from control_plane import PROGRAMS
 
@@ -50,14 +52,20 @@ def missing() -> str:
 
 @dataclass
 class Kubelet:
-    """One node. Its name is the address that it listens on, by which the API server reaches it."""
+    """One node. Its name is the address that it listens on, by which the API server reaches it.
+
+    There is one at a time on a machine, as a kubelet ends pods that it does not know, and deletes their logs.
+    """
 
     folder: Path
     kubeconfig: Path
     name: str = "127.0.0.2"
+    _lock: IO[bytes] | None = None
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:
+        self._lock = (PROGRAMS / "kubelet.lock").open("ab")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         (self.folder / "cni").mkdir(parents=True)
         (self.folder / "cni" / "10.conflist").write_text(json.dumps(_NETWORK))
         (self.folder / "containerd.toml").write_text(_CONTAINERD.format(folder=self.folder))
@@ -99,6 +107,8 @@ class Kubelet:
             place = line.split()[1]
             if place.startswith(str(self.folder)):
                 subprocess.run(["umount", "-l", place], check=False, capture_output=True)
+        if self._lock is not None:
+            self._lock.close()
 
     def _run(self, name: str, *command: object) -> None:
         log = (self.folder / f"{name}.log").open("ab")

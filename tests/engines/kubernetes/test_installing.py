@@ -1,0 +1,80 @@
+"""The files of ``deploy/``: what is installed with them, and with which rights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import manifests
+import pytest
+import yaml
+from lightkube import codecs
+from manifests import DEPLOY, rendered, server_of
+
+from millpond.server.operations.cluster_check import RIGHTS
+from millpond.specs.config.cluster import load_cluster
+
+pytestmark = pytest.mark.skipif(bool(manifests.missing()), reason=manifests.missing())
+FOLDERS = ("kubernetes", "kubernetes-postgresql")
+
+
+def _unknown(given: Any, known: Any, where: str = "") -> Iterator[str]:
+    """Fields of an object that its typed model does not have."""
+    if isinstance(given, dict):
+        for name, value in given.items():
+            if name not in known:
+                yield f"{where}.{name}"
+            else:
+                yield from _unknown(value, known[name], f"{where}.{name}")
+    elif isinstance(given, list):
+        for value, kept in zip(given, known, strict=True):
+            yield from _unknown(value, kept, f"{where}[]")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_newest_kubernetes_knows_every_field(folder: str) -> None:
+    for given in rendered(folder):
+        assert list(_unknown(given, codecs.from_dict(given).to_dict())) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_pod_keeps_to_the_restricted_standard_and_writes_to_its_volumes_alone(folder: str) -> None:
+    pod = server_of(rendered(folder))
+    (server,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert server["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_configuration_is_good_and_mounted_where_the_server_reads_it() -> None:
+    objects = rendered("kubernetes")
+    (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
+    pod = server_of(objects)
+    (server,) = pod["containers"]
+    mounted = {each["name"]: each["mountPath"] for each in server["volumeMounts"]}
+    (volume,) = [each for each in pod["volumes"] if each.get("configMap", {}).get("name") == config["metadata"]["name"]]
+    assert f"{mounted[volume['name']]}/pond.yaml" in server["args"]
+    assert load_cluster(DEPLOY / "kubernetes" / "pond.yaml").kubernetes is not None
+
+
+def test_the_database_of_the_other_installation_is_named_by_its_secret_alone() -> None:
+    (server,) = server_of(rendered("kubernetes-postgresql"))["containers"]
+    (before,) = server_of(rendered("kubernetes"))["containers"]
+    assert server["args"] == [*before["args"], "--store", "postgresql+psycopg:///millpond"]
+    assert server["envFrom"] == [{"secretRef": {"name": "millpond-postgresql"}}]
+
+
+def test_the_roles_grant_what_the_check_asks_for_and_nothing_else() -> None:
+    granted = {
+        (verb, resource, "" if role["kind"] == "ClusterRole" else "namespace")
+        for role in yaml.safe_load_all((DEPLOY / "kubernetes" / "roles.yaml").read_text())
+        if role["kind"] in ("Role", "ClusterRole")
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    assert granted == set(RIGHTS)
