@@ -57,9 +57,9 @@ class ContendedWorld:
         nodes: the machines at first; their cards may fail later.
     """
 
-    def __init__(self, seed: int, *, limits_models: bool = True) -> None:
+    def __init__(self, seed: int) -> None:
         self.draws = draws = random.Random(seed)
-        self._rules, self._limits_models = random.Random(f"rules {seed}"), limits_models
+        self._rules = random.Random(f"rules {seed}")
         pools = (*POOLS, Pool("whole", SharingPolicy.EXCLUSIVE))
         names = ["default"] * draws.randint(2, 4) + ["shared"] + ["whole"] * draws.randint(1, 2)
         self.nodes = [self._node(f"n{number}", pool) for number, pool in enumerate(names)]
@@ -102,8 +102,7 @@ class ContendedWorld:
             queue = replace(queue, running_jobs=draws.randint(1, 5))
         if queue.limit is not None and draws.random() < 0.3:
             models = tuple((model, draws.choice((0, 1_000, 3_000))) for model in sorted(MODELS) if draws.random() < 0.6)
-            if self._limits_models:
-                queue = replace(queue, limit=replace(queue.limit, models=models))
+            queue = replace(queue, limit=replace(queue.limit, models=models))
         return replace(queue, minimum_run_s=draws.choice((0.0, 50.0, 2_000.0))) if draws.random() < 0.2 else queue
 
     def _limit(self) -> Limit:

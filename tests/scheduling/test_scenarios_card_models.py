@@ -175,3 +175,28 @@ def test_counts_are_the_same_in_a_restored_scheduler_and_in_a_fork() -> None:
     for core in (restored, world.core.fork()):
         check_everything(core)
         assert core.explain("j5", world.now).summary == world.why("j5").summary
+
+
+SMALL = machine("small", 2, model="V100")
+
+
+def test_a_limit_is_named_that_keeps_a_job_from_the_only_machines_that_are_large_enough() -> None:
+    world = world_of(bounded("lab", H100=4), nodes=(SMALL, machine("large", 8, model="H100")))
+    world.submit(gang("first", 1, asks(2, models=["H100"]), queue="lab"), single("wide", 4, queue="lab"))
+    assert world.running() == {"first"}
+    reason = world.why("wide")
+    assert (reason.cause, reason.blocked_by) == (Cause.QUEUE_LIMIT, "lab")
+    assert "queue lab holds 2 GPUs of model H100, of at most 4 GPUs; the job asks for 4 GPUs" in reason.summary
+    assert "cards of V100 alone could never take it" in reason.summary
+    world.end("first")
+    assert world.running() == {"wide"}
+
+
+def test_a_job_is_refused_that_fits_on_no_machine_of_the_models_that_limits_leave_it() -> None:
+    world = world_of(bounded("lab", H100=3), nodes=(SMALL, machine("large", 8, model="H100")))
+    refusal = world.core.check(single("wide", 4, queue="lab"))
+    assert refusal is not None
+    assert "queue 'lab' never holds more than 3 GPUs of H100" in refusal.summary
+    assert "of V100 alone: a task asks for 4 GPUs of V100; the largest node has 2" in refusal.summary
+    assert world.core.check(single("fits", 3, queue="lab")) is None
+    assert world.core.check(gang("apart", 2, asks(1), queue="lab")) is None

@@ -411,6 +411,10 @@ class State:
         covered = ((number, each) for number, each in choices if not self.queues.borrows(record.queue, each))
         return [number for number, each in covered if not self._blocks(record, each)]
 
+    def open_choices(self, record: JobRecord, amount: Amount) -> list[Amount]:
+        """The choices on which its queues admit ``amount`` more for a job."""
+        return [each for each in self.choices(record, amount) if self._opens(record, each)]
+
     @contextmanager
     def on_choice(self, record: JobRecord, number: int) -> Iterator[None]:
         """Judge a job meanwhile as if it took cards of one choice alone, and keep it off those of all others."""
@@ -429,16 +433,14 @@ class State:
         if not (self.queues.counts_models and amount.gpu_milli):
             return None
         every, own = choices_of(self.cluster, record.demand, amount), self.choices(record, amount)
-        left = [each for each in own if self._opens(record, each)] if len(own) > 1 else own
-        if not left or len(left) == len(every):
-            left = list(own)
+        left = (self.open_choices(record, amount) if len(own) > 1 else ()) or own
         closed = tuple(each.models[0][0] for each in every if each not in left)
         return self.cluster.nodes_without(closed) if closed else None
 
     def least_held(self, record: JobRecord) -> Amount:
-        """The least size of a running job; by models of the cards that it has, where guarantees name any."""
+        """The least size of a running job; by models of the cards that it has, where limits or guarantees name any."""
         least = record.demand.least_amount
-        if not (self.queues.guaranteed_models and least.gpu_milli):
+        if not (self.queues.counts_models and least.gpu_milli):
             return least
         tasks = least_tasks(record.job, [task for task in record.tasks if task.holding is not None])
         return on_models(self.cluster, least, [task.holding for task in tasks if task.holding is not None])

@@ -27,7 +27,7 @@ from millpond.scheduling.explaining.cordon_reasons import closed_for
 from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.protected import protected_in_the_way
-from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way
+from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way, quota_on_larger_models
 from millpond.scheduling.explaining.reserved import (
     kept_for_reservation,
     sooner_by_reservation,
@@ -232,7 +232,8 @@ class Explainer:
         if not self._what_if.finds_room(record, mask):
             fits = partial(self._what_if.finds_room, record)
             return (
-                self._kept_for_others(record)
+                quota_on_larger_models(state, claims, record, self._could_run)
+                or self._kept_for_others(record)
                 or kept_for_reservation(state, claims, record, fits)
                 or self._closed_for(record)
                 or self._no_room(record, mask)
@@ -242,6 +243,9 @@ class Explainer:
             return Reason(Cause.HELD_BACK, text)
         since = "it came in just now" if record.requeued_at == state.now else "there is room for it now"
         return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
+
+    def _could_run(self, job: Job) -> bool:
+        return self._capacity.infeasibility(job) is None
 
     @property
     def _replans(self) -> bool:
@@ -254,7 +258,8 @@ class Explainer:
         if reason is not None:
             return reason
         if not self._what_if.finds_room(record, None):
-            return self._closed_for(record) or self._capacity_gap.no_room(record)
+            quota = quota_on_larger_models(state, self._claims, record, self._could_run)
+            return quota or self._closed_for(record) or self._capacity_gap.no_room(record)
         period = state.settings.replan_period_s
         if record in state.fresh or (period > 0.0 and record.requeued_at > state.now // period * period):
             return Reason(Cause.NOT_CONSIDERED, "it came in after the last replanning; the next one looks at it")

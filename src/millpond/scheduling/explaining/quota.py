@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from millpond.model import windows
 from millpond.model.amounts import memory_text
 from millpond.model.reasons import Cause, Reason
 from millpond.model.resources import Amount
 from millpond.model.tenants import Limit
+from millpond.model.workloads import Job
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.explaining.wording import cards_text, cpus_text, gpus_text
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_held_for_good, limit_in_the_way
 from millpond.scheduling.tenancy.bounds import Beyond
+from millpond.scheduling.tenancy.card_models import on_models_alone
 from millpond.scheduling.tenancy.limits import AccountUsage
 from millpond.scheduling.tenancy.queues import QueueNode
 from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
@@ -100,6 +103,30 @@ def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Rea
         (("asked_milli", amount.gpu_milli),),
         blocked_by=who,
     )
+
+
+def quota_on_larger_models(
+    state: State, claims: Claims, record: JobRecord, could_run: Callable[[Job], bool]
+) -> Reason | None:
+    """Why a job is not admitted on those models of cards of which there are enough; None where others would do.
+
+    Args:
+        could_run: whether the pool, were it empty, would take a job.
+    """
+    choices = state.choices(record, record.demand.least_amount)
+    open_ones = state.open_choices(record, record.demand.least_amount) if len(choices) > 1 else choices
+    if not open_ones or len(open_ones) == len(choices):
+        return None
+    left = [each.models[0][0] for each in open_ones]
+    if could_run(on_models_alone(record.job, left)):
+        return None
+    closed = [number for number, each in enumerate(choices) if each not in open_ones]
+    enough = (n for n in closed if could_run(on_models_alone(record.job, [*left, choices[n].models[0][0]])))
+    with state.on_choice(record, next(enough, closed[0])):
+        reason = quota_in_the_way(state, claims, record)
+    if reason is None:
+        return None
+    return replace(reason, summary=f"{reason.summary}; cards of {' and '.join(left)} alone could never take it")
 
 
 def closed_models(state: State, record: JobRecord) -> list[str]:

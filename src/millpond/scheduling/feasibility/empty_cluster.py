@@ -5,20 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import memory_text
 from millpond.model.nodes import Node, Pool, SharingPolicy
-from millpond.model.resources import Amount
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, Priority, Suspendable
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.infeasibility import Infeasibility
-from millpond.scheduling.explaining.wording import cpus_text, gpus_text
 from millpond.scheduling.feasibility.empty_pool import EmptyPool
-from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.feasibility.quota_infeasibility import infeasibility_on_open_models, quota_infeasibility
 from millpond.scheduling.feasibility.single_tasks import device_memory_mib, holds, task_infeasibility
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.card_models import choices_of
-from millpond.scheduling.tenancy.promises import keeps_promises
 
 MOST_TRIALS = 32
 """Smaller gangs that are tried in search of one that would be possible."""
@@ -48,11 +44,11 @@ class EmptyCluster:
         nodes = self._nodes_of(pool)
         if not nodes:
             return Infeasibility(f"pool {job.pool!r} has no nodes", "add a node to it, or use another pool", "pool", "")
-        for role in job.roles:
-            infeasibility = task_infeasibility(role.request, nodes, exclusive=pool.sharing is SharingPolicy.EXCLUSIVE)
-            if infeasibility is not None:
-                return infeasibility
-        return self._gang_infeasibility(job, pool, nodes) or _limit_infeasibility(state, job)
+        return (
+            self._room_infeasibility(job, pool, nodes)
+            or quota_infeasibility(state, job)
+            or infeasibility_on_open_models(state, job, lambda less: self._room_infeasibility(less, pool, nodes))
+        )
 
     def class_infeasibility(self, job: Job) -> Infeasibility | None:
         """Why a job may not have its class in its queue; asked once: what was accepted keeps its class."""
@@ -88,6 +84,14 @@ class EmptyCluster:
 
     def _nodes_of(self, pool: Pool) -> list[Node]:
         return [node for node in self._state.cluster.nodes if node is not None and node.pool == pool.name]
+
+    def _room_infeasibility(self, job: Job, pool: Pool, nodes: list[Node]) -> Infeasibility | None:
+        """Whether each task fits on a node, and the least of the gang on all."""
+        for role in job.roles:
+            infeasibility = task_infeasibility(role.request, nodes, exclusive=pool.sharing is SharingPolicy.EXCLUSIVE)
+            if infeasibility is not None:
+                return infeasibility
+        return self._gang_infeasibility(job, pool, nodes)
 
     def _gang_infeasibility(self, job: Job, pool: Pool, nodes: list[Node]) -> Infeasibility | None:
         """Whether the least of the gang fits side by side on the empty pool, together where that is required."""
@@ -173,140 +177,3 @@ def _too_many(job: Job, counts: tuple[int, ...], empty: EmptyPool) -> Infeasibil
         "",
         (("asked", asked),),
     )
-
-
-def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
-    asked = Amount(
-        sum(role.minimum * role.request.gpu_milli for role in job.roles),
-        sum(role.minimum * role.request.cpu_milli for role in job.roles),
-        sum(role.minimum * role.request.memory_mib for role in job.roles),
-    )
-    for node in state.queues.by_name[job.charged_queue].path:
-        beyond = None if node.limit is None else node.unused().first_beyond(node.limit, asked)
-        if beyond is not None:
-            return _beyond(f"queue {node.queue.name!r}", beyond.field, beyond.asked, beyond.most, _UNITS[beyond.field])
-    return (
-        _model_infeasibility(state, job, asked)
-        or _guarantee_infeasibility(state, job, asked)
-        or _account_infeasibility(state, job, asked)
-    )
-
-
-def _model_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
-    """A job that asks for more than limits ever leave of each model of cards that it takes."""
-    if not (state.queues.counts_models and asked.gpu_milli):
-        return None
-    path = [node.unused() for node in state.queues.by_name[job.charged_queue].path]
-    beyond = []
-    for choice in choices_of(state.cluster, RequestClass(job), asked):
-        bounds = ((node, node.limit) for node in path if node.limit is not None)
-        found = next(((node, each) for node, limit in bounds if (each := node.model_beyond(limit, choice))), None)
-        if found is None:
-            return None
-        beyond.append(found)
-    texts = [f"queue {node.queue.name!r} never holds more than {gpus_text(most.most)} of {most.model}"
-             for node, most in beyond]  # fmt: skip
-    most = max(each.most for _, each in beyond)
-    fewer = f"ask for at most {gpus_text(most)}, or for other models" if most else "ask for other models"
-    return Infeasibility(
-        f"the job asks for {gpus_text(asked.gpu_milli)}; {', '.join(texts)}",
-        f"{fewer} (gpu_models), or have the limit raised",
-        "gpus" if most else "gpu_models",
-        milli_text(most) if most else "",
-        (("asked", asked.gpu_milli // 1000), ("limit", most // 1000)),
-    )
-
-
-def _guarantee_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
-    """A queue that may not borrow, and lives on a guarantee of less than the job asks for."""
-    found = [_beyond_guarantee(state, job, each) for each in _choices(state, job, asked)]
-    if None not in found:
-        return max((each for each in found if each is not None), key=lambda each: dict(each.numbers)["limit"])
-    return None if job.preemptible else _unguaranteed(state, job, asked)
-
-
-def _choices(state: State, job: Job, asked: Amount) -> tuple[Amount, ...]:
-    """The ways in which a job may hold what it asks for, where a limit or a guarantee names models of cards."""
-    counts = state.queues.counts_models and asked.gpu_milli
-    return choices_of(state.cluster, RequestClass(job), asked) if counts else (asked,)
-
-
-def _beyond_guarantee(state: State, job: Job, asked: Amount) -> Infeasibility | None:
-    leaf = state.queues.by_name[job.charged_queue]
-    bounds = leaf.confined_to
-    if leaf.is_confined and not any(node.unused().within_guarantee(asked) for node in leaf.guarantors):
-        bounds = (*bounds, max(leaf.path, key=lambda node: node.queue.guarantee.gpu_milli))
-    for node in bounds:
-        counts = asked.gpu_milli or node.queue.guarantee.cpu_milli
-        beyond = node.unused().first_beyond(node.guarantee, asked) if counts else None
-        if beyond is None:
-            continue
-        field, wanted, most = beyond.field, beyond.asked, beyond.most
-        unit, words = _UNITS[field], _WORDS[field]
-        return Infeasibility(
-            f"the job asks for {words(wanted)}{beyond.of_model}; queue {job.queue!r} may not borrow, and is guaranteed "
-            f"{words(most)}{' of these' if beyond.model else ''}",
-            f"ask for at most {words(most)}, or use another queue" if most else "use another queue",
-            field if most else "queue",
-            _written(field, most) if most else "",
-            (("asked", wanted // unit), ("limit", most // unit)),
-        )
-    return None
-
-
-def _unguaranteed(state: State, job: Job, asked: Amount) -> Infeasibility | None:
-    """A job that is not preemptible, so that it may not borrow, of more than the guarantees it could live on."""
-    queues, leaf = state.queues, state.queues.by_name[job.queue]
-    counts = (asked.gpu_milli and queues.has_guarantees) or (asked.cpu_milli and queues.guarantees_cpus)
-    choices = _choices(state, job, asked)
-    if not counts or any(
-        keeps_promises(queues, node, leaf, each, empty=True) for node in leaf.guarantors for each in choices
-    ):
-        return None
-    most = max(node.queue.guarantee.gpu_milli for node in leaf.path)
-    beside = any(node.unused().within_guarantee(each) for node in leaf.guarantors for each in choices)
-    return Infeasibility(
-        f"the job is not preemptible, so it borrows nothing, and asks for {gpus_text(asked.gpu_milli)} and "
-        f"{cpus_text(asked.cpu_milli)}; no guarantee of queue {job.queue!r} or above it covers that (the largest is of "
-        f"{gpus_text(most)}){' beside those of the queues below it' if beside else ''}",
-        "leave it preemptible, ask for less, or have the guarantee raised",
-        "preemptible",
-        "true",
-        (("asked", asked.gpu_milli // 1000), ("limit", most // 1000)),
-    )
-
-
-def _account_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
-    """A limit of the job's user, or of the group whose queue it is, that the job breaks all by itself."""
-    limit = state.limits.never_admits(job, asked)
-    if limit is None:
-        return None
-    who = f"user {limit.user!r}" if limit.user else f"queue {limit.queue!r}"
-    for field, wanted, most in (
-        ("gpus", asked.gpu_milli, limit.gpu_milli),
-        ("cpus", asked.cpu_milli, limit.cpu_milli),
-    ):
-        if most is not None and wanted > most:
-            return _beyond(who, field, wanted, most, 1)
-    return Infeasibility(f"{who} may run no jobs", "have the limit raised")
-
-
-def _beyond(who: str, field: str, wanted: int, most: int, unit: int) -> Infeasibility:
-    """A job that asks for more than ``who`` ever holds, in units of which ``unit`` make one of the numbers given."""
-    words = _WORDS[field]
-    return Infeasibility(
-        f"the job asks for {words(wanted)}; {who} never holds more than {words(most)}",
-        f"ask for at most {words(most)}, or have the limit raised",
-        field,
-        _written(field, most),
-        (("asked", wanted // unit), ("limit", most // unit)),
-    )
-
-
-_UNITS = {"gpus": 1000, "cpus": 1000, "memory": 1}
-_WORDS = {"gpus": gpus_text, "cpus": cpus_text, "memory": memory_text}
-
-
-def _written(field: str, amount: int) -> str:
-    """As a job file has it."""
-    return f"{amount}MiB" if field == "memory" else milli_text(amount)

@@ -8,11 +8,12 @@ these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import Amount
+from millpond.model.workloads import Job
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding
@@ -45,6 +46,15 @@ def choices_of(cluster: Cluster, demand: RequestClass, amount: Amount) -> tuple[
             if _takes(role.request.models, model):
                 by_model[model] = by_model.get(model, 0) + part
     return (replace(amount, models=tuple(sorted(by_model.items()))),)
+
+
+def on_models_alone(job: Job, models: Sequence[str]) -> Job:
+    """The same job, which takes cards of these models alone, all of which it takes."""
+    roles = (
+        replace(role, request=replace(role.request, models=tuple(models))) if role.request.devices else role
+        for role in job.roles
+    )
+    return replace(job, roles=tuple(roles))
 
 
 def choices_of_reserved(cluster: Cluster, wanted: AdvanceReservation) -> tuple[Amount, ...]:
