@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Stop
-from millpond.model.errors import InvalidInputError
-from millpond.model.events import QueueChanged
+from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.model.events import QueueChanged, ReservationMade
 from millpond.model.nodes import Node
-from millpond.model.reasons import Cause
+from millpond.model.reasons import Cause, DeadlineVerdict
+from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import Amount
 from millpond.model.tenants import Queue
 from millpond.model.workloads import Job
@@ -221,3 +223,96 @@ def test_a_job_that_may_not_borrow_hears_of_the_model_that_is_missing() -> None:
 def test_a_guarantee_that_cannot_hold_is_refused(wrong: Queue, what: str) -> None:
     with pytest.raises(InvalidInputError, match=what):
         world_of(wrong)
+
+
+# ---- estimates, deadlines, reservations -----------------------------------------------------------------------------
+
+
+def limited(name: str, **models: float) -> Queue:
+    """A queue with a limit of cards of some models."""
+    most = tuple(sorted((each, round(n * 1000)) for each, n in models.items()))
+    return Queue(name, limit=Amount(2**50, 2**50, 2**50, most))
+
+
+def likely_start(world: World, job: str) -> float | None:
+    start = world.why(job).start
+    assert start is not None
+    return start.likely_at
+
+
+def test_an_estimate_knows_how_much_of_a_model_a_limit_leaves() -> None:
+    world = world_of(limited("lab", A100=1))
+    world.submit(job_on("first", "A100", queue="lab"), lasting=100.0, known=True)
+    world.submit(job_on("second", "A100", queue="lab"), lasting=50.0, known=True)
+    world.submit(job_on("third", "A100", queue="lab"), lasting=50.0, known=True)
+    assert [likely_start(world, job) for job in ("second", "third")] == [100.0, 150.0]
+
+
+def test_an_estimate_lets_a_job_of_several_models_start_on_the_first_that_a_limit_leaves_it() -> None:
+    world = world_of(limited("lab", A100=1, V100=1))
+    world.submit(job_on("a", "A100", queue="lab"), lasting=300.0, known=True)
+    world.submit(job_on("v", "V100", queue="lab"), lasting=100.0, known=True)
+    world.submit(single("any", queue="lab"), lasting=500.0, known=True)
+    world.submit(job_on("later", "V100", queue="lab"), lasting=50.0, known=True)
+    assert likely_start(world, "later") == 100.0
+    assert likely_start(world, "any") == 150.0, "behind the shorter one, on the only V100 card that they may have"
+
+
+def test_an_estimate_knows_the_guarantee_of_a_model_where_nothing_may_be_borrowed() -> None:
+    world = world_of(replace(guaranteed("lab", A100=2), borrows=False))
+    world.submit(job_on("first", "A100", 2, queue="lab"), lasting=100.0, known=True)
+    world.submit(single("any", queue="lab"), lasting=50.0, known=True)
+    assert likely_start(world, "any") == 100.0
+
+
+def test_a_deadline_that_a_limit_of_a_model_makes_impossible_is_refused() -> None:
+    world = world_of(limited("lab", A100=1))
+    world.submit(job_on("first", "A100", queue="lab"), lasting=1_000.0, known=True)
+    world.submit(replace(job_on("due", "A100", queue="lab"), deadline_s=200.0), lasting=50.0, known=True)
+    found = world.core.deadline_outlook("due", world.now)
+    assert found is not None
+    assert found.verdict is not DeadlineVerdict.ACCEPT
+    assert found.likely_end_at == 1_050.0
+
+
+def reserve(world: World, cards: int, of: str = "lab", name: str = "demo", **fields: Any) -> None:
+    wanted = AdvanceReservation(name, of, cards, 1_000.0, 2_000.0, **fields)
+    world.tell(ReservationMade(world.now, wanted))
+    world.settle()
+
+
+def test_what_is_reserved_is_of_a_model_that_the_guarantee_covers_and_its_work_gets_it_in_time() -> None:
+    world = world_of(guaranteed("lab", A100=4), queue("guest"))
+    world.submit(*(single(f"g{number}", 8, queue="guest") for number in range(2)))
+    reserve(world, 4)
+    [view] = world.core.reservations()
+    assert view.reservation.models == ("A100",)
+    world.submit(single("own", 4, queue="lab", reservation="demo"))
+    world.go_to(1_000.0)
+    assert "own" in world.running()
+    assert world.nodes_of("own") == ["new"]
+    check_everything(world.core)
+
+
+@pytest.mark.parametrize(
+    ("cards", "fields", "why"),
+    [
+        (5, {}, "of the 4 cards of model A100 that queue lab is guaranteed, 4 are neither"),
+        (1, {"models": ("V100",)}, "is guaranteed no cards of other models"),
+        (5, {"beyond_guarantee": True, "models": ("A100",)}, "1 of its cards are guaranteed to other queues"),
+    ],
+)
+def test_a_reservation_beyond_what_is_guaranteed_of_a_model_is_refused(cards: int, fields: Any, why: str) -> None:
+    world = world_of(guaranteed("lab", A100=4), guaranteed("other", A100=4))
+    with pytest.raises(ConflictError, match=why):
+        reserve(world, cards, **fields)
+    assert world.core.reservations() == []
+
+
+def test_a_limit_of_a_model_bounds_what_is_reserved_of_it() -> None:
+    world = world_of(replace(limited("lab", A100=2), guarantee=Amount(8_000)))
+    reserve(world, 2, models=("A100",))
+    with pytest.raises(ConflictError, match="queue lab may have 2 cards of model A100, of which 2 are reserved then"):
+        reserve(world, 1, name="more", models=("A100",))
+    reserve(world, 4, name="others")
+    assert world.core.reservations()[1].reservation.models == ("V100",)

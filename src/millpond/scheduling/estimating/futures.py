@@ -18,7 +18,7 @@ from typing import Self
 
 from millpond.scheduling.estimating.displacer import Displacer, Leaving, Preemption
 from millpond.scheduling.estimating.lengths import Length
-from millpond.scheduling.estimating.possible_jobs import Candidate, Entry, HeldRoom
+from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom
 from millpond.scheduling.estimating.rooms import Rooms, Taken
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -247,7 +247,7 @@ class Future:
         self._held -= amount
         if candidate.length_class >= 0:
             self._short_work[candidate.length_class] -= amount
-        for account, charge in candidate.demand.charges:
+        for account, charge in run.charges:
             self._spare[account] += sign * charge
 
     def _promote(self, bounds: WaitBounds) -> bool:
@@ -261,7 +261,7 @@ class Future:
                 continue
             is_overdue = bounds.is_overdue(entry, self.now)
             if is_overdue is None:
-                room = self._room_expected(entry)
+                room = self._room_expected(next(iter(self._admitted(entry[3])), entry[3].demand))
                 bounds.promise(entry, None if room is None else max(room[0], self.now), self.now)
                 break
             if is_overdue:
@@ -302,17 +302,15 @@ class Future:
             return
         if candidate.strict and sum(each[3].group == candidate.group for each in self._waiting.values()) > 1:
             return
-        if not self._is_admitted(candidate):
+        placed = self._place(entry, self._admitted(candidate))
+        if placed is None:
             return
-        avoided = self._avoided(entry)
-        taken = self._rooms.take(candidate.demand.parts, avoided) or self._make_room(entry, avoided)
-        if taken is None:
-            return
+        demand, taken = placed
         if self._is_held_back(entry):
             self._rooms.give(taken)
         else:
             heapq.heappop(line)
-            self._begin(entry, taken)
+            self._begin(entry, demand, taken)
         self._requeue_left()
 
     def _walk(self) -> None:
@@ -328,25 +326,25 @@ class Future:
             candidate = entry[3]
             line = lines[candidate.line]
             self.steps += 1
-            if candidate.group in closed or not self._is_admitted(candidate):
+            if candidate.group in closed or not (demands := self._admitted(candidate)):
                 continue
-            avoided = self._avoided(entry)
-            taken = rooms.take(candidate.demand.parts, avoided) or self._make_room(entry, avoided)
-            if taken is None:
+            placed = self._place(entry, demands)
+            if placed is None:
                 if model.strict:
                     break
                 if not blocked and (model.reserves or candidate.overdue):
-                    self._reserve(entry)
+                    self._reserve(entry, demands[0])
                 blocked = True
                 if candidate.strict:
                     closed.add(candidate.group)
                 continue
             heapq.heappop(line)
+            demand, taken = placed
             if self._is_held_back(entry):
                 rooms.give(taken)
                 passed.append(entry)
             else:
-                self._begin(entry, taken)
+                self._begin(entry, demand, taken)
             if following := self._first(line):
                 heapq.heappush(heads, following)
         for entry in passed:
@@ -359,22 +357,42 @@ class Future:
             heapq.heappop(line)
         return line[0] if line else None
 
-    def _is_admitted(self, candidate: Candidate) -> bool:
-        return all(self._spare[account] >= charge for account, charge in candidate.demand.charges)
+    def _admitted(self, candidate: Candidate) -> list[Demand]:
+        """On which choices of models of cards the limits admit a job."""
+        demand, spare = candidate.demand, self._spare
+        return [
+            each
+            for each in demand.choices or (demand,)
+            if all(spare[account] >= charge for account, charge in each.charges)
+        ]
 
-    def _make_room(self, entry: Entry, avoided: Collection[int]) -> Taken | None:
+    def _place(self, entry: Entry, demands: Sequence[Demand]) -> tuple[Demand, Taken] | None:
+        """Take room for a job, by the first of its choices that has any, or for which work may leave."""
+        avoided = self._avoided(entry) if demands else ()
+        for demand in demands:
+            taken = self._rooms.take(demand.parts, avoided)
+            if taken:
+                return demand, taken
+        for demand in demands:
+            taken = self._make_room(entry, demand, avoided)
+            if taken is not None:
+                return demand, taken
+        return None
+
+    def _make_room(self, entry: Entry, demand: Demand, avoided: Collection[int]) -> Taken | None:
         """Let running work leave for a job, if that gives it a place: those wait again."""
         displacer = self._displacer
         if not displacer:
             return None
         displacer.earn(self._held, self.now)
         steps = displacer.steps
-        leaving = displacer.leaving_for(entry[3], avoided, self.now)
+        candidate = entry[3] if demand is entry[3].demand else replace(entry[3], demand=demand)
+        leaving = displacer.leaving_for(candidate, avoided, self.now)
         self.steps += displacer.steps - steps
         for each in leaving:
             left_s = max(self._end_of[each.number] - self.now, 0.0)
             self._left.append(self._after_leaving(self._stop(each.number), left_s, each))
-        return self._rooms.take(entry[3].demand.parts, avoided) if leaving else None
+        return self._rooms.take(demand.parts, avoided) if leaving else None
 
     def _after_leaving(self, run: HeldRoom, left_s: float, leaving: Leaving) -> Entry:
         """A job that was asked to leave, as it waits again."""
@@ -396,7 +414,7 @@ class Future:
             self._wait(entry)
         self._left.clear()
 
-    def _begin(self, entry: Entry, taken: Taken) -> None:
+    def _begin(self, entry: Entry, demand: Demand, taken: Taken) -> None:
         candidate = entry[3]
         del self._waiting[entry[1]]
         self.started_s.setdefault(entry[1], self.now)
@@ -404,7 +422,7 @@ class Future:
             self._bounds.add(entry, -1)
         if self._head is not None and entry[1] == self._head[1]:
             self._head, self._kept = None, set()
-        run = HeldRoom(entry, taken, self.now + candidate.expected_s, self.now)
+        run = HeldRoom(entry, taken, self.now + candidate.expected_s, self.now, demand.charges)
         self._book(run, -1)
         self._run(run, self.now + candidate.length.drawn_s(next(self._draws), self._stretch))
 
@@ -422,7 +440,7 @@ class Future:
 
     # ---- reservations -------------------------------------------------------------------------------------------
 
-    def _reserve(self, entry: Entry) -> None:
+    def _reserve(self, entry: Entry, demand: Demand) -> None:
         """Keep for the first job without room the nodes that should have it first.
 
         To a job that is overdue they are kept until it starts.
@@ -431,11 +449,11 @@ class Future:
         is_same = before is not None and before[1] == entry[1]
         if is_same and (self._kept_until > self.now or (entry[3].overdue and self._kept)):
             return
-        self._kept_until, self._kept = self._room_expected(entry) or (0.0, set())
+        self._kept_until, self._kept = self._room_expected(demand) or (0.0, set())
         if self._kept_until <= self.now and not entry[3].overdue:
             self._kept = set()  # room that is there by count, and yet does not do, comes no nearer by being kept
 
-    def _room_expected(self, entry: Entry) -> tuple[float, set[int]] | None:
+    def _room_expected(self, demand: Demand) -> tuple[float, set[int]] | None:
         """When a job should have room, and on which nodes."""
         self.steps += len(self._expected) // 8
         runs, now = self._runs, self.now
@@ -444,7 +462,7 @@ class Future:
             (now + MORE_OF_RUN * (now - runs[number].begun_s), number) for _, number in self._expected[:passed]
         )
         ends = merge(outlived, islice(self._expected, passed, None))
-        return self._rooms.nodes_of(entry[3].demand.parts, ((at, runs[number].taken) for at, number in ends))
+        return self._rooms.nodes_of(demand.parts, ((at, runs[number].taken) for at, number in ends))
 
     def _avoided(self, entry: Entry) -> Collection[int]:
         """The nodes that are kept from a job for the one ahead of it, or that close too soon for it."""

@@ -269,7 +269,8 @@ class PoolModeller:
             length = self.length_of(record)
             begun_s = record.attained_s - record.service_s(state.now)
             rank = (*self._standing.rank_of_growth(record), 0.0)
-            room = HeldRoom(self._entry(rank, record.sequence, record, length), taken, expected_s, begun_s)
+            entry = self._entry(rank, record.sequence, record, length)
+            room = HeldRoom(entry, taken, expected_s, begun_s, self._limits.charges_of_running(record))
             yield Running(room, length, self._leaves_s(record), self._kept.stays_until(record) - state.now)
 
     def _holders(self) -> list[JobRecord]:
@@ -386,15 +387,20 @@ class PoolModeller:
 
     def _line_of(self, record: JobRecord) -> tuple[int, Demand]:
         """The number of a job's line, and what it asks for."""
-        charges = self._limits.charges(record)
-        key = (record.demand, charges, record.group)
+        by_models = self._limits.charges(record)
+        key = (record.demand, by_models, record.group)
         found = self._lines.get(key)
         if found is None:
             shapes = self._state.cluster.words.shapes_of(record.demand)
             pairs = zip(record.job.roles, shapes, strict=True)
             amounts = ((role.minimum, self._resource.of(shape), shape.model_mask) for role, shape in pairs)
             parts = tuple(sorted((part for part in amounts if part[0]), key=lambda part: -part[1]))
-            demand = Demand(parts, sum(count * amount for count, amount, _ in parts), charges)
+            total = sum(count * amount for count, amount, _ in parts)
+            choices = tuple(
+                Demand(tuple((count, amount, kinds & models) for count, amount, kinds in parts), total, charges)
+                for models, charges in by_models
+            )
+            demand = choices[0] if len(choices) == 1 else Demand(parts, total, choices=choices)
             found = self._lines[key] = len(self._lines), demand
         return found
 

@@ -11,6 +11,10 @@ from millpond.scheduling.ordering.forecasts import NEVER
 Rank = tuple[float, ...]
 
 
+Charges = tuple[tuple[int, int], ...]
+"""Numbers of accounts, and what of each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What alike jobs ask for.
@@ -19,11 +23,14 @@ class Demand:
         parts: their tasks, the largest first.
         total: the amount of all tasks.
         charges: (account, amount) of every limit that they count against.
+        choices: where limits or guarantees name models of cards, the same on some models alone: they start on the first
+            that is admitted and has room.
     """
 
     parts: tuple[Part, ...]
     total: int
-    charges: tuple[tuple[int, int], ...] = ()
+    charges: Charges = ()
+    choices: tuple[Demand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +110,11 @@ class HeldRoom:
         entry: the job as it waited.
         expected_s: when it ends, as the scheduler expects (seconds from now).
         begun_s: when it had no service but ``served_s`` of its own (seconds from now).
+        charges: of its demand, on the cards that it has.
     """
 
     entry: Entry
     taken: Taken
     expected_s: float
     begun_s: float
+    charges: Charges

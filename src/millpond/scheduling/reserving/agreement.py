@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.reservations import AdvanceReservation
-from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.resources import CARD_MILLI
 from millpond.model.tenants import ROOT_QUEUE
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
@@ -23,6 +24,8 @@ from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.reserving.choosing import choose, leaves_at, taken_by_others, usable_cards
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.bounds import OTHER_MODELS
+from millpond.scheduling.tenancy.card_models import choices_of_reserved
 from millpond.scheduling.tenancy.queues import QueueTree
 
 MOST_TRIES = 200
@@ -49,12 +52,11 @@ def misfit(state: State, wanted: AdvanceReservation) -> Misfit | None:
         NotFoundError, InvalidInputError, ConflictError: it could at no time: as ``require_sound``.
     """
     require_sound(state, wanted)
-    why = _why_not(state, wanted)
-    if not why:
+    if _first_that_fits(state, wanted) is not None:
         return None
-    length_s = wanted.until - wanted.begin
+    why, length_s = _why_not(state, _by_model(state, wanted)[0]), wanted.until - wanted.begin
     for begin in _later_begins(state, wanted)[:MOST_TRIES]:
-        if not _why_not(state, replace(wanted, begin=begin, until=begin + length_s)):
+        if _first_that_fits(state, replace(wanted, begin=begin, until=begin + length_s)) is not None:
             return Misfit(why, begin)
     return Misfit(why)
 
@@ -111,8 +113,8 @@ def _require_cards(state: State, wanted: AdvanceReservation) -> None:
         )
 
 
-def refuse_misfit(state: State, wanted: AdvanceReservation) -> None:
-    """Refuse what cannot be agreed upon.
+def agreed(state: State, wanted: AdvanceReservation) -> AdvanceReservation:
+    """The reservation as it is agreed upon: where limits or guarantees name models, for cards of one of those it takes.
 
     Raises:
         NotFoundError, InvalidInputError, ConflictError: see ``misfit``.
@@ -123,6 +125,21 @@ def refuse_misfit(state: State, wanted: AdvanceReservation) -> None:
         if found.fits_from is not None:
             remedy = f"it fits {found.fits_from - wanted.begin:.0f} s later"
         raise ConflictError(f"reservation {wanted.name!r} does not fit: {found.why}", remedy)
+    return _first_that_fits(state, wanted) or wanted
+
+
+def _first_that_fits(state: State, wanted: AdvanceReservation) -> AdvanceReservation | None:
+    return next((each for each in _by_model(state, wanted) if not _why_not(state, each)), None)
+
+
+def _by_model(state: State, wanted: AdvanceReservation) -> list[AdvanceReservation]:
+    """The same for each model of cards that it takes, where a limit of its queues or any guarantee names models."""
+    tree = state.queues
+    limits = (node.limit for node in tree.by_name[wanted.queue].path)
+    if not (tree.guaranteed_models or any(limit is not None and limit.models for limit in limits)):
+        return [wanted]
+    choices = choices_of_reserved(state.cluster, wanted)
+    return [replace(wanted, models=(model,)) for choice in choices for model, _ in choice.models] or [wanted]
 
 
 def _why_not(state: State, wanted: AdvanceReservation) -> str:
@@ -141,56 +158,76 @@ def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
         tree.copy_from(state.queues)
         for node in tree.by_name.values():
             node.gpu_milli = node.cpu_milli = node.memory_mib = 0
+            node.models.clear()
         with tree.journal:
             for other in others:
                 if other.covers(instant):
-                    tree.charge(other.queue, Amount(other.gpu_milli), 1)
-            if why := _beyond_limit(tree, wanted) or _beyond_guarantee(state, tree, wanted, instant):
+                    tree.charge(other.queue, state.reserved_amount(other), 1)
+            if why := _beyond_limit(state, tree, wanted) or _beyond_guarantee(state, tree, wanted, instant):
                 return why
     return ""
 
 
-def _beyond_limit(tree: QueueTree, wanted: AdvanceReservation) -> str:
-    limiting = tree.limiting(wanted.queue, Amount(wanted.gpu_milli))
+def _beyond_limit(state: State, tree: QueueTree, wanted: AdvanceReservation) -> str:
+    asked = state.reserved_amount(wanted)
+    limiting = tree.limiting(wanted.queue, asked)
     if limiting is None:
         return ""
-    if limiting.queue.limit is None:
+    beyond = None if limiting.limit is None else limiting.first_beyond(limiting.limit, asked)
+    if beyond is None:
         return f"queue {wanted.queue} may not borrow beyond what {limiting.queue.name} is guaranteed"
-    reserved, most = limiting.gpu_milli // CARD_MILLI, limiting.queue.limit.gpu_milli // CARD_MILLI
-    return f"queue {limiting.queue.name} may have {most} cards, of which {reserved} are reserved then"
+    reserved, most = beyond.held // CARD_MILLI, beyond.most // CARD_MILLI
+    return f"queue {limiting.queue.name} may have {most} cards{beyond.of_model}, of which {reserved} are reserved then"
 
 
 def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation, instant: float) -> str:
     """Why the guarantee of the queue does not cover it beside what is reserved and cannot leave; empty if it does."""
-    asked = Amount(wanted.gpu_milli)
+    asked, model = state.reserved_amount(wanted), _judged_model(tree, wanted)
+    of_models = f" of model {model}" if model != OTHER_MODELS else " of other models" if tree.guaranteed_models else ""
     if wanted.beyond_guarantee:
         tree.charge(wanted.queue, asked, 1)
-        free = state.cluster.gpu_capacity_milli - sum(
-            max(_guaranteed(tree, child), tree.by_name[child].gpu_milli) for child in tree.by_name[ROOT_QUEUE].children
+        free = _capacity_milli(state, model) - sum(
+            max(_guaranteed(tree, child, model), tree.by_name[child].cards_held(model))
+            for child in tree.by_name[ROOT_QUEUE].children
         )
         short = -(free // CARD_MILLI)
         return f"{short} of its cards are guaranteed to other queues, or reserved then" if free < 0 else ""
     for record in state.running.values():
         if not record.job.preemptible and stays_until(record, state.ordering.time_left, state.now) > instant:
-            tree.charge(record.queue, record.held_by([task for task in record.tasks if task.holding is not None]), 1)
+            tree.charge(record.queue, state.held(record, [task for task in record.tasks if task.holding]), 1)
     if tree.has_guarantees and not tree.blocks_guarantees(wanted.queue, asked):
         return ""
-    held = [(node, node.queue.guarantee.gpu_milli - node.gpu_milli) for node in tree.by_name[wanted.queue].guarantors]
-    if not held:
+    guarantors = [node for node in tree.by_name[wanted.queue].guarantors if node.cards_guaranteed(model)]
+    if not guarantors:
         how = "an admin may reserve beyond the guarantee (--beyond-guarantee)"
-        return f"queue {wanted.queue} is guaranteed no cards; {how}"
-    node, left = max(held, key=lambda pair: pair[1])
-    given = node.queue.guarantee.gpu_milli // CARD_MILLI
+        return f"queue {wanted.queue} is guaranteed no cards{of_models}; {how}"
+    node = max(guarantors, key=lambda each: each.cards_left(model))
+    given, left = node.cards_guaranteed(model) // CARD_MILLI, max(node.cards_left(model), 0) // CARD_MILLI
     return (
-        f"of the {given} cards that queue {node.queue.name} is guaranteed, {max(left, 0) // CARD_MILLI} are neither "
-        "reserved then nor held by work that cannot be asked to leave"
+        f"of the {given} cards{of_models} that queue {node.queue.name} is guaranteed, {left} are neither reserved then "
+        "nor held by work that cannot be asked to leave"
     )
 
 
-def _guaranteed(tree: QueueTree, name: str) -> int:
-    """What a queue or those below it are guaranteed, in milli."""
+def _judged_model(tree: QueueTree, wanted: AdvanceReservation) -> str:
+    """The model by which guarantees judge a reservation, or all that they do not name."""
+    return next((model for model in wanted.models[:1] if model in tree.guaranteed_models), OTHER_MODELS)
+
+
+def _capacity_milli(state: State, model: str) -> int:
+    """The compute of all cards that guarantees judge together with those of a model."""
+    named = state.queues.guaranteed_models
+    if not named:
+        return state.cluster.gpu_capacity_milli
+    devices = (device for node in state.cluster.nodes if node is not None for device in node.devices)
+    usable = (device.model for device in devices if device.health is DeviceHealth.OK)
+    return CARD_MILLI * sum(each == model if model in named else each not in named for each in usable)
+
+
+def _guaranteed(tree: QueueTree, name: str, model: str) -> int:
+    """What a queue or those below it are guaranteed of a model, in milli."""
     node = tree.by_name[name]
-    return max(node.queue.guarantee.gpu_milli, sum(_guaranteed(tree, child) for child in node.children))
+    return max(node.cards_guaranteed(model), sum(_guaranteed(tree, child, model) for child in node.children))
 
 
 def _beyond_nodes(state: State, wanted: AdvanceReservation) -> str:

@@ -25,7 +25,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.cordon import MARGIN_S
 from millpond.scheduling.nodes.drain import follow_cordons, goes_on_without
 from millpond.scheduling.records import JobRecord, TaskRecord
-from millpond.scheduling.reserving.agreement import refuse_misfit
+from millpond.scheduling.reserving.agreement import agreed
 from millpond.scheduling.reserving.choosing import choose, stays_in_cells, taken_by_others, usable_cards
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
@@ -39,8 +39,7 @@ def make(state: State, wanted: AdvanceReservation) -> None:
     Raises:
         NotFoundError, InvalidInputError, ConflictError: see ``agreement.misfit``.
     """
-    refuse_misfit(state, wanted)
-    state.reserved.put(wanted)
+    state.reserved.put(agreed(state, wanted))
     _turn_waiting(state, wanted.name)
 
 

@@ -68,8 +68,7 @@ class _Owed:
 
     def __init__(self, node: QueueNode, model: str, below: Sequence[_Owed]) -> None:
         self.below = below
-        self.guarantee = node.cards_guaranteed(model)
-        self.used = self.guarantee - node.cards_left(model)
+        self.used, self.guarantee = node.cards_held(model), node.cards_guaranteed(model)
         self.promised: int = max(self.guarantee, sum(each.promised for each in below))
         self.covered: int = max(min(self.used, self.guarantee), sum(each.covered for each in below))
         self.within = self.free = self.missing = 0

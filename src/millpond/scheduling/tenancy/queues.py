@@ -149,11 +149,14 @@ class QueueNode:
 
     def cards_left(self, model: str) -> int:
         """What of these is left; below 0 where the queue holds more."""
+        return self.cards_guaranteed(model) - self.cards_held(model)
+
+    def cards_held(self, model: str) -> int:
+        """What it holds of the cards that its guarantee judges with those of a model."""
         bound = self.guarantee
         if bound.other_milli is None:
-            return bound.gpu_milli - self.gpu_milli
-        held = self.models.get(model, 0) if model in bound.models else self._others_milli(bound)
-        return self.cards_guaranteed(model) - held
+            return self.gpu_milli
+        return self.models.get(model, 0) if model in bound.models else self._others_milli(bound)
 
     @property
     def cards_left_of_each(self) -> list[int]:
