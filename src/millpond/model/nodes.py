@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.model.devices import Device
+from millpond.model.node_selection import Labels
 from millpond.model.resources import CARD_MILLI
 from millpond.model.windows import Window
 
@@ -70,6 +71,7 @@ class Node:
         link_map: a name in ``topology.LINK_MAPS``; empty means by switch and socket.
         swap_mib: host memory that may hold the device memory of suspended work.
         extras: named extra resources as sorted (name, amount) pairs.
+        labels: by which jobs may select it, sorted by key.
         schedulable: false while its engine lets nothing new start there; what runs there goes on. Cordons
             are apart, see ``Cordon``.
         rack_name, zone_name: its place; empty means the one unnamed rack or zone.
@@ -87,6 +89,7 @@ class Node:
     extras: tuple[tuple[str, int], ...] = ()
     schedulable: bool = True
     unschedulable_reason: str = ""
+    labels: Labels = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,8 @@ class Filter(StrEnum):
     CLOSES_TOO_SOON = "closes-too-soon"
     """It will be closed before the job would end."""
     OTHER_POOL = "other-pool"
+    NOT_SELECTED = "not-selected"
+    """It has not the labels that the job asks for."""
     KEPT_FOR_OTHERS = "kept-for-others"
     CPU = "cpu"
     MEMORY = "memory"

@@ -7,6 +7,7 @@ from enum import IntEnum, StrEnum
 from typing import Final
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.node_selection import NodeSelection
 from millpond.model.nodes import DEFAULT_POOL
 from millpond.model.resources import TaskRequest
 from millpond.model.sharing import ShareClass
@@ -184,6 +185,7 @@ class Job:
         rest_preemptible: of an elastic job that is not preemptible, the tasks beyond the minimum may be taken all the
             same, and may be borrowed.
         reservation: name of the advance reservation on whose cards alone it starts, while that is to come or holds.
+        only_on: which nodes it may have; empty: any of its pool.
         keep_s: the place of a task with which it fails for good is kept this long for a look inside; 0: it is not.
     """
 
@@ -214,6 +216,7 @@ class Job:
     keep_s: float = 0.0
     rest_preemptible: bool = False
     reservation: str = ""
+    only_on: NodeSelection = ()
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > LONGEST_JOB_ID:

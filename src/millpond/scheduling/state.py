@@ -424,6 +424,17 @@ class State:
         finally:
             self._chosen = None
 
+    def allowed_nodes(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NDArray[np.uint8] | None:
+        """(nodes,), 0 for those that these tasks of a job may not have: by its own choice, or by ``model_mask``.
+
+        None keeps nothing out.
+        """
+        models, selection = self.model_mask(record, tasks), record.job.only_on
+        if not selection:
+            return models
+        selected = self.cluster.nodes_selected(selection)
+        return selected if models is None else selected & models
+
     def model_mask(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NDArray[np.uint8] | None:
         """(nodes,), 0 for those with cards of models of which its queues do not admit these tasks of a job.
 

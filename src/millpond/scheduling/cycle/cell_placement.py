@@ -49,7 +49,7 @@ def place_in_cells(
         record.job.priority,
         preempts=preempts,
     )
-    found = book.places_for(record, request, both(mask, state.model_mask(record, tasks)))
+    found = book.places_for(record, request, both(mask, state.allowed_nodes(record, tasks)))
     if found is None:
         return None
     placed = []

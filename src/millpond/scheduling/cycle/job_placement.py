@@ -84,8 +84,8 @@ class Placer:
             self.mix.current = TypicalMix.from_counts(counts)
         self.selector = Selector(cluster.arrays, self._tables(self._main), links=cluster.links)
         self.tables_stale = False
-        self.model_mask: Callable[[JobRecord, Sequence[TaskRecord]], NodeMask | None] | None = None
-        """(nodes,), 0 for those with cards of models that tasks of a job may not have now; see ``State.model_mask``."""
+        self.allowed_nodes: Callable[[JobRecord, Sequence[TaskRecord]], NodeMask | None] | None = None
+        """(nodes,), 0 for those that tasks of a job may not have now; see ``State.allowed_nodes``."""
 
     # ---- the mix of requests ------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class Placer:
         """
         if tasks is None:
             tasks = record.tasks if len(record.tasks) == 1 else record.queued()
-        mask = self.within_models(record, tasks, mask)
+        mask = self.within_allowed(record, tasks, mask)
         swapping = nodes_that_swap(self.cluster, record, mask)
         if swapping is None:
             return self._place_by_affinity(record, tasks, mask)
@@ -190,9 +190,9 @@ class Placer:
                 return placed
         return None
 
-    def within_models(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> NodeMask | None:
-        """A mask without nodes that have cards of models which tasks of a job may not have now."""
-        allowed = None if self.model_mask is None else self.model_mask(record, tasks)
+    def within_allowed(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> NodeMask | None:
+        """A mask without nodes that tasks of a job may not have now, by its own choice or for their models."""
+        allowed = None if self.allowed_nodes is None else self.allowed_nodes(record, tasks)
         if allowed is None or mask is None:
             return mask if allowed is None else allowed
         within: NodeMask = mask & allowed[: len(mask)]
@@ -230,7 +230,7 @@ class Placer:
 
     def place_some(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed:
         """Take holdings for as many of these tasks of a job as fit, first to last."""
-        job, mask = record.job, self.within_models(record, tasks, mask)
+        job, mask = record.job, self.within_allowed(record, tasks, mask)
         placed: Placed = []
         for task in tasks:
             shape = self.cluster.words.shape_of(job.roles[task.role_index].request, job.pool)

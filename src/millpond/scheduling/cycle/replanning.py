@@ -160,7 +160,7 @@ class Replanner:
     def _first_fit(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask) -> Placed:
         journal, arrays = self._state.journal, self._state.cluster.arrays
         mark = journal.begin()
-        allowed = self._state.model_mask(record, tasks)
+        allowed = self._state.allowed_nodes(record, tasks)
         if allowed is not None:
             mask = mask & allowed if len(mask) else allowed
         placed: Placed = []

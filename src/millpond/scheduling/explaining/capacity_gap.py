@@ -82,7 +82,7 @@ class CapacityGap:
 
     def _mask(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where room is kept for others, or cards are of models that limits close to the job."""
-        return both(self._claims.mask(record), self._state.model_mask(record, record.queued()))
+        return both(self._claims.mask(record), self._state.allowed_nodes(record, record.queued()))
 
     def filters(self, record: JobRecord) -> FilterCounts:
         """How many nodes fail first on what, the most frequent first."""
@@ -96,12 +96,26 @@ class CapacityGap:
             if count:
                 name = _FILTERS[KernelFilter(number)]
                 merged[name] = merged.get(name, 0) + count
+        if record.job.only_on:
+            self._name_unselected(record, merged)
         gone = sum(node is None for node in self._state.cluster.nodes)
         if gone and Filter.UNSCHEDULABLE in merged:
             merged[Filter.UNSCHEDULABLE] -= gone
         if self._state.cordons.by_node:
             name_closed(self._state, self._claims, record, merged)
         return tuple(sorted(((f, n) for f, n in merged.items() if n), key=lambda pair: (-pair[1], pair[0].value)))
+
+    def _name_unselected(self, record: JobRecord, merged: dict[Filter, int]) -> None:
+        """Of the nodes that a mask keeps off, those that the job itself does not want count as such."""
+        cluster = self._state.cluster
+        selected = cluster.nodes_selected(record.job.only_on)
+        others = sum(
+            node is not None and node.schedulable and node.pool == record.job.pool and not selected[index]
+            for index, node in enumerate(cluster.nodes)
+        )
+        others = min(others, merged.get(Filter.KEPT_FOR_OTHERS, 0))
+        merged[Filter.KEPT_FOR_OTHERS] = merged.get(Filter.KEPT_FOR_OTHERS, 0) - others
+        merged[Filter.NOT_SELECTED] = others
 
     def no_room(self, record: JobRecord) -> Reason:
         """Why no node, or no set of them, takes it."""
@@ -126,7 +140,8 @@ class CapacityGap:
         room = min(scarce.total, scarce.tasks)
         if room == 0:
             for_role = f" for a task{of_role}" if of_role else ""
-            missing = f"{gpus_text(free)} {_is(free)} free, and no node has {_lacking(nodes)}{for_role}"
+            node = "none of the nodes that it asks for has" if job.only_on else "no node has"
+            missing = f"{gpus_text(free)} {_is(free)} free, and {node} {_lacking(nodes)}{for_role}"
         elif room < scarce.tasks:
             nodes_fit = f"{fitting} node{'s' * (fitting != 1)}"
             missing = f"{nodes_fit} could take {room} of its {scarce.tasks} tasks{of_role} now, not all"
@@ -195,7 +210,7 @@ def _scarcest(needs: list[RoleNeed]) -> RoleNeed:
 
 def _lacking(nodes: FilterCounts) -> str:
     """What no node has, in a few words: by its name if they all fail on the same."""
-    failed = {each for each, _ in nodes} - {Filter.OTHER_POOL, Filter.FITS}
+    failed = {each for each, _ in nodes} - {Filter.OTHER_POOL, Filter.NOT_SELECTED, Filter.FITS}
     return _LACKING.get(failed.pop(), "room") if len(failed) == 1 else "room"
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from millpond.model.amounts import memory_text
+from millpond.model.node_selection import NodeSelection, selection_text, selects
 from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, Priority, Suspendable
@@ -20,6 +21,11 @@ MOST_TRIALS = 32
 """Smaller gangs that are tried in search of one that would be possible."""
 
 
+MOST_POOLS = 50
+"""Empty twins of pools that are kept: one for each choice of nodes in it."""
+_LABELS = "see the labels of the nodes, and change them or what it asks for"
+
+
 class EmptyCluster:
     """Judges jobs against the cluster of one state as it would be if it were empty and healthy.
 
@@ -30,7 +36,7 @@ class EmptyCluster:
     def __init__(self, state: State, placer: Placer) -> None:
         self._state = state
         self._placer = placer
-        self._pools: dict[str, EmptyPool] = {}
+        self._pools: dict[tuple[str, NodeSelection], EmptyPool] = {}
 
     def infeasibility(self, job: Job) -> Infeasibility | None:
         """The first thing that makes the job impossible on this cluster; None if it could run on it empty."""
@@ -44,6 +50,11 @@ class EmptyCluster:
         nodes = self._nodes_of(pool)
         if not nodes:
             return Infeasibility(f"pool {job.pool!r} has no nodes", "add a node to it, or use another pool", "pool", "")
+        if job.only_on:
+            nodes = [node for node in nodes if selects(job.only_on, node.labels)]
+            if not nodes:
+                asked = selection_text(job.only_on)
+                return Infeasibility(f"no node of pool {job.pool!r} is as it asks: {asked}", _LABELS, "pool", "")
         return (
             self._room_infeasibility(job, pool, nodes)
             or quota_infeasibility(state, job)
@@ -76,7 +87,7 @@ class EmptyCluster:
         nodes = self._nodes_of(pool)
         for role in job.roles:
             shape = self._state.cluster.words.shape_of(role.request, job.pool)
-            able = [node for node in nodes if holds(node, role.request)]
+            able = [node for node in nodes if selects(job.only_on, node.labels) and holds(node, role.request)]
             needs = [device_memory_mib(node, role.request, shape) for node in able]
             if all(node.swap_mib < need for node, need in zip(able, needs, strict=True)):
                 return _too_large_to_swap(min(needs), max(node.swap_mib for node in able))
@@ -98,11 +109,13 @@ class EmptyCluster:
         counts = tuple(role.minimum for role in job.roles)
         if sum(counts) == 1:
             return None
-        empty = self._pools.get(pool.name)
+        empty = self._pools.get((pool.name, job.only_on))
         if empty is None or not empty.is_of(pool, nodes):
             state = self._state
             empty = EmptyPool(pool, nodes, state.settings, state.queues, self._placer.kernels)
-            self._pools[pool.name] = empty
+            if len(self._pools) >= MOST_POOLS:
+                self._pools.clear()
+            self._pools[pool.name, job.only_on] = empty
         if empty.takes(job, counts):
             return None
         asked = sum(counts)

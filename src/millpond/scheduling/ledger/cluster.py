@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import InconsistentStateError
+from millpond.model.node_selection import NodeSelection, selects
 from millpond.model.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.topology import LINK_MAPS
@@ -64,6 +65,7 @@ class Cluster:
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
         self._by_models: dict[tuple[str, ...], NDArray[np.uint8]] = {}
+        self._by_selection: dict[NodeSelection, NDArray[np.uint8]] = {}
         self._models_in: dict[str, tuple[str, ...]] = {}
         self._models_at = -1
         self.words = NameIndex()
@@ -348,9 +350,21 @@ class Cluster:
             )
         return found
 
+    def nodes_selected(self, selection: NodeSelection) -> NDArray[np.uint8]:
+        """(nodes,) 1 for those that a job may have which is to lie on these alone; to be left as it is."""
+        self._forget_models()
+        found = self._by_selection.get(selection)
+        if found is None:
+            found = self._by_selection[selection] = np.array(
+                [node is None or selects(selection, node.labels) for node in self.nodes[: self.arrays.node_count]],
+                dtype=np.uint8,
+            )
+        return found
+
     def _forget_models(self) -> None:
         if self._models_at != self._structure:
             self._by_models.clear()
+            self._by_selection.clear()
             self._models_in.clear()
             self._models_at = self._structure
 

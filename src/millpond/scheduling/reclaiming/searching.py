@@ -107,7 +107,7 @@ class VictimSearch:
         job = record.job
         queued = record.queued()
         tasks = least_tasks(job, queued) if record.elastic else queued
-        rule = replace(rule, mask=self._placer.within_models(record, tasks, rule.mask))
+        rule = replace(rule, mask=self._placer.within_allowed(record, tasks, rule.mask))
         attempt = (self._find_together if len(tasks) > 1 else self._attempt)(record, tasks, rule, rule.mask)
         if attempt is None:
             return None

@@ -20,6 +20,7 @@ _FILTERS = {
     "closed": "closed",
     "closes-too-soon": "that close before it would end",
     "other-pool": "in another pool",
+    "not-selected": "without the labels that it asks for",
     "kept-for-others": "kept for others",
     "cpu": "without enough free CPU cores",
     "memory": "without enough free memory",

@@ -1,0 +1,93 @@
+"""Jobs that may have some nodes alone, by the labels of these: where they start, whom they make leave, what is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from worlds import World, asks, gang, machine, single
+
+from ledgers import check_everything
+from millpond.model.decisions import Stop
+from millpond.model.events import NodeJoined
+from millpond.model.node_selection import NodeOperator, NodeRequirement, NodeSelection
+from millpond.model.nodes import Node
+from millpond.model.reasons import Cause, Filter
+from millpond.model.states import JobState
+from millpond.model.workloads import Priority
+from millpond.scheduling.scheduler import Scheduler
+
+
+def labelled(name: str, cards: int = 2, **labels: str) -> Node:
+    return replace(machine(name, cards), labels=tuple(sorted(labels.items())))
+
+
+def in_zone(*zones: str) -> NodeSelection:
+    return ((NodeRequirement("zone", NodeOperator.IN, zones),),)
+
+
+A1, A2, B1 = labelled("a1", zone="a"), labelled("a2", zone="a"), labelled("b1", zone="b")
+
+
+def test_a_job_starts_on_the_nodes_that_it_selects() -> None:
+    world = World(A1, B1)
+    world.submit(*(single(f"j{number}", only_on=in_zone("b")) for number in range(3)), single("any"))
+    assert [world.nodes_of(f"j{number}") for number in range(3)] == [["b1"], ["b1"], []]
+    assert world.nodes_of("any") == ["a1"]
+    check_everything(world.core)
+
+
+def test_one_that_waits_for_its_nodes_holds_up_nobody_else_and_hears_how_many_are_not_meant() -> None:
+    world = World(A1, A2, B1)
+    world.submit(single("first", 2, only_on=in_zone("b")), single("waits", 2, only_on=in_zone("b")), single("other", 2))
+    assert (world.state("waits"), world.state("other")) == (JobState.QUEUED, JobState.RUNNING)
+    reason = world.why("waits")
+    assert reason.cause is Cause.NO_ROOM
+    assert "none of the nodes that it asks for has room" in reason.summary
+    assert dict(reason.nodes)[Filter.NOT_SELECTED] == 2
+    assert reason.start is not None
+    assert "labels" in reason.start.unknown
+
+
+def test_a_gang_lies_on_selected_nodes_as_a_whole_or_not_at_all() -> None:
+    world = World(A1, A2, B1)
+    world.submit(gang("g", 4, asks(1), only_on=in_zone("a")))
+    assert set(world.nodes_of("g")) == {"a1", "a2"}
+    assert "no node of pool 'default' is as it asks: zone=c" in refusal(
+        world, gang("h", 2, asks(1), only_on=in_zone("c"))
+    )
+    assert refusal(world, gang("h", 5, asks(1), only_on=in_zone("a")))
+    assert not refusal(world, gang("h", 5, asks(1)))
+
+
+def refusal(world: World, job: object) -> str:
+    found = world.core.check(job)  # type: ignore[arg-type]
+    return "" if found is None else found.summary
+
+
+def test_work_leaves_for_a_higher_class_where_that_may_go_alone() -> None:
+    world = World(A1, B1)
+    world.submit(single("on-a", 2, only_on=in_zone("a")), single("on-b", 2, only_on=in_zone("b")))
+    world.submit(single("high", 2, priority=Priority.HIGH, only_on=in_zone("b")))
+    assert [stop.job for stop in world.of_kind(Stop)] == ["on-b"]
+    assert world.nodes_of("high") == ["b1"]
+
+
+def test_a_node_that_gets_the_label_is_taken_at_once_and_running_work_outlives_its_loss() -> None:
+    world = World(A1, B1)
+    world.submit(single("j", only_on=in_zone("c", "b")), single("k", 2, only_on=in_zone("b")))
+    assert world.state("k") is JobState.QUEUED
+    world.tell(NodeJoined(world.now, replace(A1, labels=(("zone", "b"),))))
+    world.settle()
+    assert world.nodes_of("k") == ["a1"]
+    world.tell(NodeJoined(world.now, replace(A1, labels=())))
+    world.settle()
+    assert world.nodes_of("k") == ["a1"]
+
+
+def test_a_restored_and_a_forked_scheduler_know_what_is_selected() -> None:
+    world = World(A1, B1)
+    world.submit(single("j", 2, only_on=in_zone("b")), single("k", 2, only_on=in_zone("b")))
+    for twin in (Scheduler.restore(world.core.snapshot()), world.core.fork()):
+        twin.handle(NodeJoined(world.now, labelled("b2", zone="b")))
+        starts = twin.decide(world.now)
+        assert [(start.job, [placed.node for placed in start.placements]) for start in starts] == [("k", ["b2"])]  # type: ignore[attr-defined]
