@@ -30,6 +30,7 @@ from starlette.websockets import WebSocket
 Plain = dict[str, Any]
 NAMESPACE = "team"
 _KINDS = {"pods": "Pod", "nodes": "Node", "secrets": "Secret", "services": "Service", "events": "Event"}
+_KINDS |= {"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume"}
 
 
 def refusal(code: int, reason: str, message: str) -> JSONResponse:

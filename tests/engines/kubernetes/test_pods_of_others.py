@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from foreign_pods import JOB, OWNER, AdoptingBench, condition, events_of, foreig
 from pod_bench import eventually, start, stop
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
-from millpond.engines.kubernetes.adoption import evictions, lost_gangs
+from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gangs
 from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
 from millpond.model.devices import DeviceHealth
-from millpond.model.events import Confirmed, Ended, Refused, StopRequested
+from millpond.model.events import Confirmed, Ended, NodeJoined, Refused, StopRequested
+from millpond.model.node_selection import NodeSelection, selection_text, selects
+from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
@@ -325,7 +328,6 @@ def asking(**requests: str) -> list[dict[str, Any]]:
         ({"annotations": {"millpond.io/gpu-milli": "250"}}, "millpond.io/gpu-milli: parts of cards are not given"),
         ({"containers": asking(millpond_io__x="1")}, "it asks for millpond.io/x, which Millpond does not count"),
         ({"resourceClaims": [{"name": "gpu"}]}, "it has resource claims (DRA)"),
-        ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, "it has a volume of a claim"),
         (
             {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
             "its spread over zone (DoNotSchedule) cannot be kept",
@@ -339,6 +341,114 @@ def test_what_cannot_be_done_for_a_pod_is_told(
     assert eventually(lambda: condition(cluster, "odd")).startswith(told)
     assert eventually(lambda: events_of(cluster, "odd"))[0].startswith(f"FailedScheduling: {told}")
     assert all(gang.trouble for gang in bench.engine.gangs())
+
+
+def selecting(cluster: StandinCluster, bench: AdoptingBench, **spec: Any) -> NodeSelection:
+    """What a pod is understood to select."""
+    foreign_pod(cluster, "choosy", **spec)
+    return bench.gang().terms.selection
+
+
+def affinity(*terms: list[dict[str, Any]]) -> dict[str, Any]:
+    wanted = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": wanted}}
+
+
+def test_a_node_selector_and_a_required_affinity_are_both_kept(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    zones = [{"key": "zone", "operator": "In", "values": ["a", "b"]}]
+    old = [{"key": "old", "operator": "DoesNotExist"}]
+    found = selecting(cluster, bench, nodeSelector={"disk": "ssd"}, affinity=affinity(zones, old, []))
+    assert selection_text(found) == "disk=ssd and zone In a, b or disk=ssd and no old"
+    labels = {node.name: dict(node.labels) for node in bench.engine.inventory().nodes}
+    assert labels["n1"]["millpond.io/pool"] == "default"
+    assert labels["n1"]["metadata.name"] == "n1"
+
+
+def test_the_label_of_pools_names_the_pool_of_the_job(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    foreign_pod(cluster, "choosy", nodeSelector={"millpond.io/pool": "gold"})
+    terms = bench.gang().terms
+    assert (terms.selection, terms.fields) == ((), (("pool", "gold"),))
+
+
+def test_pods_go_to_no_node_whose_taint_they_do_not_tolerate(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    taints = [{"key": "millpond.io/pool", "value": "gold", "effect": "NoSchedule"}]
+    cluster.add_node("n3", taints=taints)
+    bench.next(NodeJoined)
+    foreign_pod(cluster, "intolerant")
+    foreign_pod(cluster, "tolerant", tolerations=[{"key": "millpond.io/pool", "operator": "Exists"}])
+    foreign_pod(cluster, "of-gold", tolerations=[{"key": "millpond.io/pool", "value": "gold"}])
+    foreign_pod(cluster, "of-lead", tolerations=[{"key": "millpond.io/pool", "value": "lead"}])
+    gangs = eventually(lambda: found if len(found := bench.engine.gangs()) == 4 else None)
+    selections = {gang.key.name: gang.terms.selection for gang in gangs}
+    nodes = {node.name: node.labels for node in bench.engine.inventory().nodes}
+    kept_off = {name for name, selection in selections.items() if not selects(selection, nodes["n3"])}
+    assert kept_off == {"intolerant", "of-lead"}
+    assert all(selects(selection, nodes["n1"]) for selection in selections.values())
+    assert selections["tolerant"] == ()
+
+
+def test_pods_of_one_gang_that_ask_for_other_nodes_are_told(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    job_of(cluster, 2)
+    foreign_pod(cluster, "theirs-0", owner=OWNER, nodeSelector={"zone": "a"})
+    foreign_pod(cluster, "theirs-1", owner=OWNER, nodeSelector={"zone": "b"})
+    assert "its pods ask for other nodes" in eventually(lambda: condition(cluster, "theirs-1"))
+
+
+def claim(cluster: StandinCluster, name: str, phase: str = "Bound", *zones: str) -> None:
+    cluster.put(
+        "persistentvolumeclaims", name, {"spec": {"volumeName": f"pv-{name}"}, "status": {"phase": phase}}, NAMESPACE
+    )
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": list(zones)}]}
+    where = {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}} if zones else {}
+    cluster.put("persistentvolumes", f"pv-{name}", {"spec": where})
+
+
+def volumes(*claims: str) -> list[dict[str, Any]]:
+    return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+
+
+def test_a_pod_goes_where_its_volumes_are(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    claim(cluster, "data", "Bound", "a", "b")
+    claim(cluster, "results", "Bound", "b")
+    claim(cluster, "anywhere")
+    found = selecting(cluster, bench, volumes=volumes("data", "results", "anywhere"), nodeSelector={"disk": "ssd"})
+    assert selection_text(found) == "disk=ssd and zone In a, b and zone=b"
+
+
+def test_a_claim_that_waits_for_its_pod_is_told_and_looked_at_again(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.close()
+    monkeypatch.setattr(gang_book, "LOOK_AGAIN_S", 0.05)
+    bench.open()
+    claim(cluster, "data", "Pending")
+    foreign_pod(cluster, "late", volumes=volumes("data"))
+    assert eventually(lambda: condition(cluster, "late")).startswith("its claim data is not bound to a volume")
+    claim(cluster, "data")
+    assert bench.gang().terms.selection == ()
+
+
+def test_pods_for_which_work_leaves_say_which_node_is_made_free(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    bound_pair(cluster, bench)
+    foreign_pod(cluster, "urgent")
+    bench.stand_for(bench.gang().key, "urgent-abcde")
+    bench.engine.apply([replace(stop(2, JOB), for_job="urgent-abcde", cause=Cause.PREEMPTED)])
+    eventually(lambda: (cluster.get("pods", "urgent") or {})["status"].get("nominatedNodeName") in ("n1", "n2"))
+    told = eventually(lambda: condition(cluster, "theirs-0", "DisruptionTarget"))
+    assert told == "Millpond: preempted, for job urgent-abcde"
+
+
+def test_where_nodes_have_cards_of_several_vendors_a_pod_goes_to_those_of_its_own(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    status = {"allocatable": {"cpu": "8", "memory": "8Gi", "amd.com/gpu": "2"}}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    cluster.put("nodes", "red", {"metadata": {"labels": {"millpond.io/pool": "default"}}, "status": status | ready})
+    bench.next(NodeJoined)
+    foreign_pod(cluster, "green")
+    selection = bench.gang().terms.selection
+    nodes = {node.name: node.labels for node in bench.engine.inventory().nodes}
+    assert [name for name in sorted(nodes) if selects(selection, nodes[name])] == ["n1", "n2"]
 
 
 def test_a_node_that_is_deleted_while_a_pod_is_bound_to_it_is_told(

@@ -9,6 +9,8 @@ import pytest
 from api_world import Api
 
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangTerms, PodRole
+from millpond.model.events import NodeJoined
+from millpond.model.node_selection import NodeOperator, NodeRequirement
 from millpond.model.resources import TaskRequest
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
@@ -93,6 +95,18 @@ def test_what_comes_after_a_run_began_is_a_job_of_its_own(api: Api) -> None:
     assert api.job(second).gpus == "1"
 
 
+def test_pods_beyond_the_least_of_a_gang_join_it_and_are_no_job_of_their_own(api: Api) -> None:
+    cluster = Cluster(replace(TRIO, roles=(PodRole("worker", TaskRequest(500, 256, 1), 6, 3),)))
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    job = only_job(cluster)
+    assert [task.state for task in api.job(job).tasks] == ["running"] * 4 + ["queued"] * 2
+    cluster.waiting = [replace(TRIO, roles=(replace(TRIO.roles[0], count=2, least=1),))]
+    adopter.look()
+    assert only_job(cluster) == job
+    assert "joins when there is room" in cluster.answers[TRIO.key]
+
+
 def test_a_new_server_goes_on_with_the_jobs_of_the_one_before(api: Api) -> None:
     api.submit(gpus=4)
     cluster = Cluster(TRIO)
@@ -146,6 +160,20 @@ def test_a_queue_that_is_not_there_is_told(api: Api) -> None:
     rules = AdoptFile.model_validate({"namespaces": {"*": "gone"}})
     Adopter(api.components, cluster, lambda: rules, {}).look()
     assert "'gone'" in cluster.answers[TRIO.key]
+
+
+def test_the_nodes_that_a_gang_selects_are_those_of_its_job(api: Api) -> None:
+    ssd = ((NodeRequirement("disk", NodeOperator.IN, ("ssd",)),),)
+    cluster = Cluster(replace(TRIO, terms=GangTerms(selection=ssd)))
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    assert "no node of pool 'default' is as it asks: disk=ssd" in cluster.answers[TRIO.key]
+    api.loop.notify([NodeJoined(1.0, replace(api.world.nodes[0], labels=(("disk", "ssd"),)))])
+    api.loop.query(lambda core: None).result(60)
+    cluster.waiting = [replace(TRIO, terms=GangTerms(selection=ssd, account="again"))]
+    adopter.look()
+    assert api.job(only_job(cluster)).state == "running"
+    assert api.components.job_files.file_of(only_job(cluster)).adopted.selection == ssd
 
 
 def test_a_priority_class_is_a_class_of_jobs(api: Api) -> None:

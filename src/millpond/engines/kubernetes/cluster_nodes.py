@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from millpond.engines.kubernetes.objects import NodeObject
 from millpond.engines.kubernetes.resource_amounts import ResourceAmounts, amounts_in, quantity
 from millpond.model.devices import Device, DeviceHealth
+from millpond.model.node_selection import Labels
 from millpond.model.nodes import DEFAULT_POOL, Node
 from millpond.node.devices.nvidia import model_name
 
@@ -26,6 +27,9 @@ VENDORS = {"nvidia.com/gpu": "nvidia", "amd.com/gpu": "amd"}
 """By extended resource."""
 TOLERATED = (POOL_LABEL, *VENDORS)
 """Keys of taints that Millpond's pods tolerate: its own, and those that keep nodes with cards for work with cards."""
+NAME_FIELD = "metadata.name"
+"""A pseudo-label of every node: its name."""
+_REPELLING = ("NoSchedule", "NoExecute")
 _USED_ELSEWHERE = "pods that are not Millpond's have it"
 
 
@@ -35,9 +39,11 @@ class NodeRules:
 
     Attributes:
         all_nodes: every one that takes pods; otherwise those with ``POOL_LABEL``.
+        tell_labels: jobs select nodes by their labels.
     """
 
     all_nodes: bool = False
+    tell_labels: bool = False
 
     def pool_of(self, node: NodeObject) -> str:
         """The pool that a node is in; empty when it is not Millpond's."""
@@ -53,6 +59,24 @@ def resource_of(device: Device) -> str:
 def is_ready(node: NodeObject) -> bool:
     """Whether its kubelet says so."""
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
+def taint_label(key: str) -> str:
+    """The pseudo-label of nodes that have a taint of this key."""
+    return f"taint:{key}"
+
+
+def offered(resource: str) -> str:
+    """The pseudo-label of nodes that offer cards as this extended resource."""
+    return f"offers:{resource}"
+
+
+def labels_of(node: NodeObject) -> Labels:
+    """By what jobs may select a node: its labels, its name, its taints, and the kinds of cards that it offers."""
+    found = {**node.metadata.labels, NAME_FIELD: node.metadata.name}
+    found |= {taint_label(each.key): each.value for each in node.spec.taints if each.effect in _REPELLING}
+    found |= {offered(name): "" for name in VENDORS if node.status.allocatable.get(name, "0") != "0"}
+    return tuple(sorted(found.items()))
 
 
 def describe_node(node: NodeObject, pool: str, foreign: ResourceAmounts, held: Collection[str]) -> Node:
@@ -115,4 +139,4 @@ def _why_closed(node: NodeObject) -> str:
 
 
 def _repels(key: str, effect: str) -> bool:
-    return effect in ("NoSchedule", "NoExecute") and key not in TOLERATED
+    return effect in _REPELLING and key not in TOLERATED

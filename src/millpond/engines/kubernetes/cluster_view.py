@@ -12,7 +12,16 @@ from typing import Any
 import httpx2
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
-from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules, describe_node, is_ready, resource_of
+from millpond.engines.kubernetes.cluster_nodes import (
+    POOL_LABEL,
+    NodeRules,
+    describe_node,
+    is_ready,
+    labels_of,
+    offered,
+    resource_of,
+    taint_label,
+)
 from millpond.engines.kubernetes.objects import NodeObject, PodObject
 from millpond.engines.kubernetes.pod_executor import PodExecutor
 from millpond.engines.kubernetes.pod_template import TaskMark
@@ -50,6 +59,12 @@ class OurPods:
         """UUIDs of what they were given on a node."""
         return {uuid for mark in self._marks_on(node) for uuid in mark.devices}
 
+    def nodes_of(self, job: str) -> list[str]:
+        """Where the tasks of a job are."""
+        made = {each.node for each in self.made.pods.by_name.values() if each.mark.job == job}
+        adopted = set() if self.adopted is None else self.adopted.nodes_of(job)
+        return sorted(made | adopted)
+
     def run_on(self, node: str) -> bool:
         """Whether there is one on a node."""
         return any(True for _ in self._marks_on(node))
@@ -70,7 +85,7 @@ class ClusterView:
     """Follows nodes and pods, and reports nodes that come, change and go. Lives on the engine's loop.
 
     Args:
-        ours: what made pods is told what happens to them.
+        ours: the pods that the core knows as tasks.
         node_timeout_s: a node that has not been ready for so long is lost.
     """
 
@@ -83,7 +98,7 @@ class ClusterView:
         node_timeout_s: float,
     ) -> None:
         self._rules = rules
-        self._ours, self._executor = ours, ours.made
+        self.ours, self._executor = ours, ours.made
         self._outbox = outbox
         self._node_timeout_s = node_timeout_s
         self._nodes = Reflector(client, NODES, self._node_changed, self._node_deleted)
@@ -129,6 +144,12 @@ class ClusterView:
         for name in list(self._reported):
             self.recount(name)
 
+    @property
+    def marks(self) -> frozenset[str]:
+        """The pseudo-labels of nodes: their taints, and the kinds of cards that they offer."""
+        labels = {key for node in self._reported.values() for key, _ in node.labels}
+        return frozenset(key for key in labels if key.startswith((taint_label(""), offered(""))))
+
     def has_node(self, name: str) -> bool:
         """Whether there is a node of that name in the cluster."""
         return f"/{name}" in self._nodes.objects
@@ -144,10 +165,12 @@ class ClusterView:
         if node is None or not pool or self._is_lost(node):
             self._lose(name)
             return
-        is_ours = self._ours.has if self._is_settled else self._ours.may_become
+        is_ours = self.ours.has if self._is_settled else self.ours.may_become
         others = [pod for pod in self._on_node[name].values() if not is_ours(pod)]
         foreign = sum((asked_by(pod.spec) for pod in others if not pod.is_over), NOTHING)
-        described = describe_node(node, pool, foreign, self._ours.devices_on(name))
+        described = describe_node(node, pool, foreign, self.ours.devices_on(name))
+        if self._rules.tell_labels:
+            described = replace(described, labels=labels_of(node))
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
         if self._reported.get(name) != described:
@@ -157,7 +180,7 @@ class ClusterView:
 
     def _pool_until_empty(self, name: str) -> str:
         """The pool of a node whose label was taken away, for as long as something of ours runs there."""
-        return self._reported[name].pool if name in self._reported and self._ours.run_on(name) else ""
+        return self._reported[name].pool if name in self._reported and self.ours.run_on(name) else ""
 
     def _is_lost(self, node: NodeObject) -> bool:
         name = node.metadata.name
@@ -169,7 +192,7 @@ class ClusterView:
 
     def _lose(self, name: str) -> None:
         if self._reported.pop(name, None) is not None and not self._is_listing:
-            self._ours.node_lost(name)
+            self.ours.node_lost(name)
             self._outbox.lost(name)
 
     async def _look_for_silence(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -27,7 +27,7 @@ from millpond.engines.kubernetes.pod_access import PodAccess
 from millpond.engines.kubernetes.pod_executor import CONFINEMENT, PodExecutor, StartSources
 from millpond.engines.kubernetes.pod_template import PodLaunch, PodRules, TaskMark
 from millpond.engines.outbox import Outbox
-from millpond.model.decisions import Decision
+from millpond.model.decisions import Decision, Stop
 from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Event
@@ -121,7 +121,7 @@ class KubernetesEngine:
         self._foreign = self._foreign_pods(api)
         self._view = ClusterView(
             self._http,
-            self._options.nodes,
+            replace(self._options.nodes, tell_labels=self._foreign is not None),
             OurPods(self._executor, None if self._foreign is None else self._foreign.adopted),
             self._outbox,
             self._options.node_timeout_s,
@@ -138,7 +138,12 @@ class KubernetesEngine:
         if self._options.adopts is None:
             return None
         around = ClusterParts(
-            self._http, api, self._outbox, lambda name: self._view.has_node(name), lambda node: self._view.recount(node)
+            self._http,
+            api,
+            self._outbox,
+            lambda name: self._view.has_node(name),
+            lambda: self._view.marks,
+            lambda node: self._view.recount(node),
         )
         return ForeignPods(around, self._options.adopts, self._options.servers)
 
@@ -148,6 +153,9 @@ class KubernetesEngine:
             self._loop.call_soon_threadsafe(self._carry_out, decision)
 
     def _carry_out(self, decision: Decision) -> None:
+        if isinstance(decision, Stop) and self._is_foreign(decision.for_job):
+            assert self._foreign is not None
+            self._foreign.adopted.make_room(decision.for_job, self._view.ours.nodes_of(decision.job))
         if self._is_foreign(decision.job):
             assert self._foreign is not None
             self._foreign.adopted.carry_out(decision)
@@ -221,7 +229,7 @@ class KubernetesEngine:
         return self._ask(self._find_gangs())
 
     async def _find_gangs(self) -> Sequence[FoundGang]:
-        return () if self._foreign is None else self._foreign.gangs
+        return () if self._foreign is None else self._foreign.gangs()
 
     def entrust(self, jobs: Mapping[str, GangKey]) -> None:
         """From now on these jobs stand for these gangs; said before the scheduler has them."""

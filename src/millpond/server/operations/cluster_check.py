@@ -40,6 +40,7 @@ ADOPTING: Final = (
     ("patch", "pods/status"),
     ("create", "pods/eviction"),
     ("create", "events"),
+    ("get", "persistentvolumeclaims"),
     ("get", "jobs.batch"),
     ("patch", "jobs.batch"),
 )

@@ -6,9 +6,29 @@ from typing import Annotated
 
 from pydantic import Field
 
+from millpond.model.node_selection import NodeOperator, NodeRequirement, NodeSelection
 from millpond.specs.validation import Strict
 
 ObjectText = Annotated[str, Field(max_length=253)]
+
+
+class SelectedNodes(Strict):
+    """What the label of a node must be that the pods may have.
+
+    Attributes:
+        key: of the label.
+        operator: how its value is compared, as in a node affinity; ``AbsentOrIn`` of the taints of nodes.
+        values: with what.
+    """
+
+    key: Annotated[str, Field(max_length=400)]
+    operator: Annotated[NodeOperator, Field(strict=False)]
+    values: list[Annotated[str, Field(max_length=300)]] = Field(default=[])
+
+    @property
+    def requirement(self) -> NodeRequirement:
+        """The model's form."""
+        return NodeRequirement(self.key, self.operator, tuple(self.values))
 
 
 class AdoptedPods(Strict):
@@ -20,6 +40,7 @@ class AdoptedPods(Strict):
         name: of the owner, of the group, or of the pod.
         uid: of the same, where pods tell it.
         part: which of the owner's gangs, where it has several.
+        nodes: which nodes they may have: alternatives, each of requirements that all hold; left out: any.
     """
 
     namespace: ObjectText
@@ -27,3 +48,9 @@ class AdoptedPods(Strict):
     name: ObjectText
     uid: ObjectText = ""
     part: ObjectText = ""
+    nodes: list[list[SelectedNodes]] = Field(default=[])
+
+    @property
+    def selection(self) -> NodeSelection:
+        """The model's form of ``nodes``."""
+        return tuple(tuple(each.requirement for each in term) for term in self.nodes)

@@ -58,6 +58,7 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         retry_delay=RetryDelay(file.retry_delay.first, file.retry_delay.factor, file.retry_delay.longest),
         keep_s=file.keep or 0.0,
         reservation=file.reservation or "",
+        only_on=file.adopted.selection if file.adopted is not None else (),
     )
 
 

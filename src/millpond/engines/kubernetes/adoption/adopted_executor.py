@@ -8,6 +8,7 @@ was deleted, or taken by another scheduler, in that moment, the others run, and 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -135,6 +136,10 @@ class AdoptedExecutor:
         """Those bound to a node."""
         return (taken for taken in self._taken.values() if taken.node == node)
 
+    def nodes_of(self, job: str) -> set[str]:
+        """Where the tasks of a job are."""
+        return {taken.node for taken in self._taken.values() if taken.mark.job == job}
+
     # ---- decisions ----------------------------------------------------------------------------------------------
 
     def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision], pods: Iterable[ScheduledPod]) -> None:
@@ -180,6 +185,12 @@ class AdoptedExecutor:
                 self._outbox.refuse(decision, _SUSPENDS)
             case _:
                 raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
+
+    def make_room(self, job: str, nodes: Sequence[str]) -> None:
+        """Work leaves these nodes for a job: its pods that wait say so."""
+        if (key := self._jobs.get(job)) is not None and nodes:
+            for pod, node in zip(self._book.waiting(key), itertools.cycle(nodes), strict=False):
+                self._work.begin(self._answers.nominate(pod, node))
 
     def _stop(self, decision: Stop) -> None:
         run = [taken for taken in self._of_run(decision.job, decision.attempt) if not taken.pod.is_over]

@@ -11,7 +11,7 @@ import httpx2
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
 from millpond.engines.kubernetes.adoption.evictions import Evictions
-from millpond.engines.kubernetes.adoption.gang_book import GangBook
+from millpond.engines.kubernetes.adoption.gang_book import FoundPodRules, GangBook
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
@@ -53,6 +53,7 @@ class ClusterParts:
 
     Attributes:
         has_node: whether there is a node of that name.
+        marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
         changed: called with the name of a node whose pods have become ours, or no longer are.
     """
 
@@ -60,6 +61,7 @@ class ClusterParts:
     api: ClusterApi
     outbox: Outbox
     has_node: Callable[[str], bool]
+    marks: Callable[[], frozenset[str]]
     changed: Callable[[str], None]
 
 
@@ -73,7 +75,7 @@ class ForeignPods:
     def __init__(self, around: ClusterParts, rules: AdoptionRules, servers: Sequence[str]) -> None:
         self.adopted = adopted = AdoptedExecutor(around.api, servers, around.outbox, around.has_node, around.changed)
         self._found: Callable[[], None] = lambda: None
-        self._book = GangBook(around.api, rules.includes, adopted.is_taken, self._said)
+        self._book = GangBook(around.api, FoundPodRules(rules.includes, adopted.is_taken, around.marks), self._said)
         self._answers = PodAnswers(around.api, self._book.waiting)
         evictions = Evictions(around.api, self._answers)
         adopted.attach(self._book, self._answers, evictions)
@@ -85,10 +87,9 @@ class ForeignPods:
         """Have a function called when there is a gang to be lined up; it must return at once."""
         self._found = call
 
-    @property
     def gangs(self) -> tuple[FoundGang, ...]:
-        """Those with pods that wait."""
-        return self._book.found
+        """Those with pods that wait, as of this moment."""
+        return self._book.find()
 
     @property
     def pods(self) -> Collection[ScheduledPod]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claims_of, read_places
 from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
 from millpond.engines.kubernetes.adoption.grouping import gang_of, place_of, role_of
 from millpond.engines.kubernetes.adoption.pod_demand import demand_of, terms_of
+from millpond.engines.kubernetes.adoption.pod_nodes import within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster_api import ClusterApi
 from millpond.model.resources import TaskRequest
@@ -26,35 +28,48 @@ TOGETHER_S: Final = 0.02
 _UNNAMED: Final = "worker"
 
 
+@dataclass(frozen=True, slots=True)
+class FoundPodRules:
+    """What is to be known about pods that were found.
+
+    Attributes:
+        is_ours: whether pods of a namespace are adopted.
+        is_taken: whether a run of a job has a pod, by its namespace and name.
+        marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
+    """
+
+    is_ours: Callable[[str], bool]
+    is_taken: Callable[[str], bool]
+    marks: Callable[[], frozenset[str]]
+
+
 class GangBook:
     """All gangs.
 
     Args:
-        is_ours: whether pods of a namespace are adopted.
-        is_taken: whether a run of a job has a pod, by its namespace and name.
         said: called with gangs that are in trouble, and with those that no longer are.
     """
 
     def __init__(
         self,
         api: ClusterApi,
-        is_ours: Callable[[str], bool],
-        is_taken: Callable[[str], bool],
+        rules: FoundPodRules,
         said: Callable[[FoundGang], None],
     ) -> None:
         self._api = api
-        self._is_ours, self._is_taken = is_ours, is_taken
+        self._is_ours, self._is_taken, self._marks = rules.is_ours, rules.is_taken, rules.marks
         self._said = said
         self._pods: defaultdict[GangKey, dict[str, ScheduledPod]] = defaultdict(dict)
         self._sizes: dict[GangKey, GangSize] = {}
+        self._places: dict[GangKey, ClaimPlaces] = {}
         self._found: dict[GangKey, FoundGang] = {}
         self._stale: set[GangKey] = set()
         self._asking: set[GangKey] = set()
         self._work: set[asyncio.Task[None]] = set()
 
-    @property
-    def found(self) -> tuple[FoundGang, ...]:
-        """Those with pods that wait."""
+    def find(self) -> tuple[FoundGang, ...]:
+        """Those with pods that wait, as of this moment."""
+        self._refresh_all()
         return tuple(self._found.values())
 
     def pod_changed(self, pod: ScheduledPod) -> None:
@@ -104,9 +119,10 @@ class GangBook:
             if not self.pods_of(key):
                 self._pods.pop(key, None)
                 self._sizes.pop(key, None)
+                self._places.pop(key, None)
             return
         size = GangSize() if key.kind == POD else self._sizes.get(key)
-        if size is None:
+        if size is None or (key not in self._places and any(claims_of(pod) for pod in waiting)):
             self._ask(key)
             return
         before, gang = self._found.get(key), self._describe(key, waiting, size)
@@ -118,8 +134,8 @@ class GangBook:
         """Ask for the sizes of those that cannot start, again and again."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
-            for gang in self.found:
-                if gang.trouble and gang.key.kind != POD:
+            for gang in self.find():
+                if gang.trouble and (gang.key.kind != POD or gang.key in self._places):
                     self._ask(gang.key)
 
     def _ask(self, key: GangKey) -> None:
@@ -131,19 +147,25 @@ class GangBook:
 
     async def _learn(self, key: GangKey) -> None:
         try:
-            self._sizes[key] = await read_size(self._api, key, self.pods_of(key))
+            pods = list(self.pods_of(key))
+            if key.kind != POD:
+                self._sizes[key] = await read_size(self._api, key, pods)
+            self._places[key] = await read_places(self._api, pods)
         finally:
             self._asking.discard(key)
         self.refresh(key)
 
     def _describe(self, key: GangKey, waiting: Sequence[ScheduledPod], size: GangSize) -> FoundGang:
-        gang = FoundGang(key, terms_of(waiting[0]))
+        marks = self._marks()
+        terms, places = terms_of(waiting[0], marks), self._places.get(key, ClaimPlaces())
+        gang = FoundGang(key, replace(terms, selection=within_both(terms.selection, places.selection)))
         pods = self.pods_of(key)
         others = sum(1 for pod in pods if self._is_taken(pod.key) or (_counts(pod) and not pod.waits))
         trouble = (
             size.trouble
+            or places.trouble
             or next((text for pod in waiting if (text := demand_of(pod).trouble)), "")
-            or _disagreement(waiting)
+            or _disagreement(waiting, marks)
         )
         if not trouble and others + len(waiting) < size.count:
             gated = sum(1 for pod in pods if pod.spec.scheduling_gates)
@@ -181,10 +203,13 @@ def _roles(pods: Sequence[ScheduledPod]) -> list[tuple[tuple[str, TaskRequest], 
     return named
 
 
-def _disagreement(pods: Sequence[ScheduledPod]) -> str:
-    first = terms_of(pods[0])
+def _disagreement(pods: Sequence[ScheduledPod], marks: frozenset[str]) -> str:
+    first = terms_of(pods[0], marks)
     for pod in pods[1:]:
-        other = terms_of(pod)
+        other = terms_of(pod, marks)
+        if other.selection != first.selection:
+            names = f"{pods[0].metadata.name} and {pod.metadata.name}"
+            return f"its pods ask for other nodes ({names}): a gang has one nodeSelector and affinity"
         if (other.queue, other.fields) != (first.queue, first.fields):
             return (
                 f"its pods disagree: {pods[0].metadata.name} and {pod.metadata.name} have other labels or annotations"

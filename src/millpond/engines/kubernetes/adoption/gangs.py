@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from millpond.model.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
 
 ANNOTATION_PREFIX = "millpond.io/"
@@ -59,6 +60,7 @@ class GangTerms:
         queue: that their label names; empty: none.
         priority, priority_class: of their PriorityClass; an empty name: they have none.
         fields: of the job file, by their names, as annotations have them: YAML.
+        selection: the nodes that they may have; empty: any.
         grace_s: seconds between notice and the end by force.
     """
 
@@ -67,6 +69,7 @@ class GangTerms:
     priority: int = 0
     priority_class: str = ""
     fields: tuple[tuple[str, str], ...] = ()
+    selection: NodeSelection = ()
     grace_s: float = 30.0
 
 

@@ -1,4 +1,4 @@
-"""Ends jobs that wait and whose pods are gone for good: nobody will make them again."""
+"""Ends jobs that wait and whose pods are gone: others that come later are a job of their own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from millpond.engines.kubernetes.adoption.gang_book import GangBook
 from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
 from millpond.engines.outbox import Outbox
 
-GONE_AFTER_S: Final = 60.0
+GONE_AFTER_S: Final = 120.0
 """A job that waits ends when it has had no pods for so long; at once where no owner could make others."""
-LOOKS: Final = 20
+LOOKS: Final = 40
 """So often it is looked in that time."""
 
 
@@ -31,7 +31,7 @@ class LostGangs:
         """Look again and again."""
         while True:
             await asyncio.sleep(GONE_AFTER_S / LOOKS)
-            missing = {job: key for job, key in self._adopted.waiting_jobs.items() if not self._book.pods_of(key)}
+            missing = {job: key for job, key in self._adopted.waiting_jobs.items() if not self._book.waiting(key)}
             self._since = {job: since for job, since in self._since.items() if job in missing}
             for job, key in missing.items():
                 await self._look(job, key)

@@ -7,6 +7,7 @@ not load the cluster; events come less often, one for a gang.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from millpond.engines.kubernetes.adoption.grouping import GROUPS, SIGS, GroupKin
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster_api import ClusterApi, StatusError
 
+log = logging.getLogger(__name__)
+
 LEAST_S: Final = 10.0
 """Between two conditions of a gang."""
 LEAST_EVENT_S: Final = 60.0
 """Between two events of a gang, or of a pod that cannot be evicted."""
 LONGEST_EVENT: Final = 1_000
 _COMPONENT: Final = "millpond"
+_FORBIDDEN: Final = 403
 _MOST_KEPT: Final = 20_000
 
 
@@ -57,6 +61,7 @@ class PodAnswers:
         self._clock = clock
         self._told: dict[GangKey, _LastAnswer] = {}
         self._due: dict[GangKey, str] = {}
+        self._forbidden: set[str] = set()
         self._told_pods: dict[tuple[str, str], float] = {}
 
     def say(self, key: GangKey, text: str) -> None:
@@ -173,7 +178,10 @@ class PodAnswers:
         try:
             await self._api.ask(method, path, body, patch=patch)
         except StatusError as error:
-            self.trouble = str(error)
+            what = path.rpartition("/")[2]
+            if error.code == _FORBIDDEN and what not in self._forbidden:
+                self._forbidden.add(what)
+                log.warning("pods of others are not told why they wait (deploy/kubernetes/adopt-roles.yaml): %s", error)
 
 
 def _said(pod: ScheduledPod) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, GangTerms
 from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_ANNOTATION
 from millpond.engines.kubernetes.adoption.owner_table import value_at
+from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster_nodes import VENDORS
+from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, VENDORS
 from millpond.engines.kubernetes.pod_template import TASK_ANNOTATION
 from millpond.engines.kubernetes.resource_amounts import asked_by
 from millpond.model.resources import TaskRequest
@@ -22,14 +23,13 @@ QUEUE_LABEL: Final = "millpond.io/queue"
 FIELDS: Final = {
     f"{ANNOTATION_PREFIX}{field.replace('_', '-')}": field
     for field in (
-        "topology", "gpu_models", "preemptible", "min_run_time", "deadline", "reservation", "window",
+        "pool", "topology", "gpu_models", "preemptible", "min_run_time", "deadline", "reservation", "window",
     )
 }  # fmt: skip
 """Annotations that stand for fields of the job file, with the values that these take."""
 _OURS: Final = frozenset({GANG_ANNOTATION, SIZE_ANNOTATION, QUEUE_LABEL, TASK_ANNOTATION, f"{ANNOTATION_PREFIX}server"})
 _PARTS: Final = (f"{ANNOTATION_PREFIX}gpu-milli", f"{ANNOTATION_PREFIX}gpu-memory-mib")
 _COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", *VENDORS})
-_HARMLESS_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,16 @@ def demand_of(pod: ScheduledPod) -> PodDemand:
     return PodDemand(request, next(_troubles(pod), ""))
 
 
-def terms_of(pod: ScheduledPod) -> GangTerms:
-    """What a pod says about its gang."""
+def terms_of(pod: ScheduledPod, marks: frozenset[str]) -> GangTerms:
+    """What a pod says about its gang.
+
+    Args:
+        marks: see ``pod_nodes.selection_of``.
+    """
     meta, spec = pod.metadata, pod.spec
     said = {**meta.labels, **meta.annotations}
+    if pool := pool_of(pod):
+        said[POOL_LABEL] = pool
     fields = tuple(sorted((FIELDS[name], said[name]) for name in FIELDS if name in said))
     return GangTerms(
         spec.service_account_name,
@@ -62,6 +68,7 @@ def terms_of(pod: ScheduledPod) -> GangTerms:
         spec.priority,
         spec.priority_class_name,
         fields,
+        selection_of(pod, marks),
         spec.termination_grace_period_seconds,
     )
 
@@ -71,8 +78,6 @@ def _troubles(pod: ScheduledPod) -> Iterator[str]:
     yield from _of_resources(pod)
     yield from _of_places(pod)
     spec = pod.spec
-    if any(kind in volume for volume in spec.volumes for kind in _HARMLESS_VOLUMES):
-        yield "it has a volume of a claim, and Millpond does not choose places for volumes"
     if spec.resource_claims:
         yield "it has resource claims (DRA), which Millpond does not allocate: ask for cards by nvidia.com/gpu"
     if spec.preemption_policy == "Never":
@@ -104,13 +109,9 @@ def _of_resources(pod: ScheduledPod) -> Iterator[str]:
 def _of_places(pod: ScheduledPod) -> Iterator[str]:
     spec = pod.spec
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    if spec.node_selector:
-        yield f"its nodeSelector ({_pairs(spec.node_selector)}) cannot be kept"
-    for kind, words in (
-        ("nodeAffinity", "node affinity"),
-        ("podAffinity", "pod affinity"),
-        ("podAntiAffinity", "pod anti-affinity"),
-    ):
+    if asks_for_too_much(pod):
+        yield "its node affinity has more alternatives than Millpond looks at (50)"
+    for kind, words in (("podAffinity", "pod affinity"), ("podAntiAffinity", "pod anti-affinity")):
         if value_at(spec.affinity, f"{kind}.{required}"):
             yield f"its required {words} cannot be kept"
     hard = [
@@ -118,7 +119,3 @@ def _of_places(pod: ScheduledPod) -> Iterator[str]:
     ]
     if hard:
         yield f"its spread over {hard[0]} (DoNotSchedule) cannot be kept; ScheduleAnyway can"
-
-
-def _pairs(labels: Any) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))

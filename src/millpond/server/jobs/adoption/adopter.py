@@ -16,7 +16,7 @@ from typing import Final
 
 from millpond.engines.kubernetes.adoption.gangs import Adoption, FoundGang, GangKey
 from millpond.model.errors import MillpondError
-from millpond.model.states import JobState
+from millpond.model.states import JobState, TaskState
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.server.jobs.adoption.gang_documents import place_of, spec_of
 from millpond.server.jobs.submission import new_id
@@ -39,6 +39,9 @@ MOST_ANSWERS: Final = 40
 """So many jobs are asked about in one look, each in a question to the scheduler's thread of its own."""
 _COVERING: Final = frozenset({JobState.QUEUED, JobState.STARTING, JobState.STOPPING})
 """States of a job that has, or will have, the pods of its gang that wait."""
+
+
+_GROWS: Final = "the least of its gang runs; this pod joins when there is room for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class Adopter(Periodic):
             if info is None:
                 self._adoption.withdraw(job)
                 del self._gangs[job]
-            elif info.state in _COVERING:
+            elif info.state in _COVERING or _may_grow(info):
                 standing[key] = job
         return standing
 
@@ -146,9 +149,7 @@ class Adopter(Periodic):
             asked.pop(job, None)
             asked[job] = None
             found = self._loop.query(partial(_why, job=job), is_long=True).result(ANSWER_WITHIN_S)
-            if found is not None:
-                text = self._veiled(job, found)
-                self._adoption.answer(waiting[job], text)
+            self._adoption.answer(waiting[job], _GROWS if found is None else self._veiled(job, found))
         self._asked = asked
 
     def _veiled(self, job: str, reason: ReasonInfo) -> str:
@@ -158,6 +159,11 @@ class Adopter(Periodic):
         reader = Reader(Owners(user, frozenset({group} - {""})))
         shown = reader.reason(reason, self._components.lookup.find)
         return _sentence(shown.summary, shown.remedy.change if shown.remedy is not None else "")
+
+
+def _may_grow(info: JobInfo) -> bool:
+    """Whether a job that runs has room for more pods of its gang."""
+    return info.state == JobState.RUNNING and any(task.state == TaskState.QUEUED for task in info.tasks)
 
 
 def _why(core: Core, job: str) -> ReasonInfo | None:

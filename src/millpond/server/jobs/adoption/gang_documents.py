@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import yaml
@@ -69,7 +69,7 @@ def spec_of(gang: FoundGang, place: GangPlace, rules: AdoptFile) -> JobSpec:
         "checkpoint": {"mode": "none", "grace": f"{gang.terms.grace_s:g}s"},
         "suspend": "never",
         **{field: _value(text) for field, text in gang.terms.fields},
-        "adopted": adopted_by(key).model_dump(),
+        "adopted": adopted_by(gang),
     }
     try:
         return stored_job(document)
@@ -91,9 +91,13 @@ def priority_of(gang: FoundGang, rules: AdoptFile) -> Priority:
     return Priority.HIGH if number > 0 else Priority.NORMAL if number == 0 else Priority.LOW
 
 
-def adopted_by(key: GangKey) -> AdoptedPods:
+def adopted_by(gang: FoundGang) -> dict[str, Any]:
     """A gang, as job files have it."""
-    return AdoptedPods(namespace=key.namespace, kind=key.kind, name=key.name, uid=key.uid, part=key.part)
+    nodes = [
+        [{"key": each.key, "operator": each.operator.value, "values": list(each.values)} for each in term]
+        for term in gang.terms.selection
+    ]
+    return {**asdict(gang.key), **({"nodes": nodes} if nodes else {})}
 
 
 def key_in(document: Mapping[str, Any]) -> GangKey:

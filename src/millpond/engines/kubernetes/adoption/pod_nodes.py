@@ -1,0 +1,86 @@
+"""Which nodes a pod may be bound to: its nodeSelector, required node affinity and tolerations, in the core's words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from millpond.engines.kubernetes.adoption.owner_table import value_at
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod, Toleration
+from millpond.engines.kubernetes.cluster_nodes import NAME_FIELD, POOL_LABEL, VENDORS, offered, taint_label
+from millpond.model.node_selection import NodeOperator, NodeRequirement, NodeSelection
+
+_REQUIRED: Final = "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+_MOST_TERMS: Final = 50
+_NOWHERE: Final = (NodeRequirement(NAME_FIELD, NodeOperator.IN),)
+
+
+def pool_of(pod: ScheduledPod) -> str:
+    """The pool that its nodeSelector names; empty where it names none."""
+    return pod.spec.node_selector.get(POOL_LABEL, "")
+
+
+def selection_of(pod: ScheduledPod, marks: Collection[str]) -> NodeSelection:
+    """The nodes that a pod may have; empty: any of its pool.
+
+    Args:
+        marks: pseudo-labels by which nodes of this cluster differ: their taints, and the kinds of cards they offer.
+    """
+    common = tuple(
+        NodeRequirement(key, NodeOperator.IN, (value,))
+        for key, value in sorted(pod.spec.node_selector.items())
+        if key != POOL_LABEL
+    )
+    common += tuple(_of_marks(pod, marks))
+    return within_both((common,) if common else (), alternatives_in(value_at(pod.spec.affinity, _REQUIRED)))
+
+
+def alternatives_in(selector: Any) -> NodeSelection:
+    """What a node selector of the API means; empty: any node."""
+    terms = value_at(selector, "nodeSelectorTerms")
+    if not isinstance(terms, list) or not terms:
+        return ()
+    # A term without expressions matches no node.
+    wanted = [tuple(_of_term(term)) for term in terms[:_MOST_TERMS]]
+    return tuple(term for term in wanted if term) or (_NOWHERE,)
+
+
+def within_both(one: NodeSelection, other: NodeSelection) -> NodeSelection:
+    """The nodes that both select."""
+    if not one or not other:
+        return one or other
+    return tuple(dict.fromkeys((*term, *more) for term in one for more in other))
+
+
+def asks_for_too_much(pod: ScheduledPod) -> bool:
+    """Whether its node affinity has more alternatives than are looked at."""
+    return len(value_at(pod.spec.affinity, f"{_REQUIRED}.nodeSelectorTerms") or ()) > _MOST_TERMS
+
+
+def _of_term(term: Any) -> Iterator[NodeRequirement]:
+    for expression in term.get("matchExpressions") or ():
+        yield _requirement(expression["key"], expression)
+    for expression in term.get("matchFields") or ():
+        yield _requirement(NAME_FIELD, expression)
+
+
+def _requirement(key: str, expression: Any) -> NodeRequirement:
+    return NodeRequirement(key, NodeOperator(expression["operator"]), tuple(expression.get("values") or ()))
+
+
+def _of_marks(pod: ScheduledPod, marks: Collection[str]) -> Iterator[NodeRequirement]:
+    """Nodes whose taints the pod does not tolerate are out, and those that offer no cards of its kind."""
+    for resource in VENDORS:
+        asks = any(resource in each.resources.requests for each in (*pod.spec.containers, *pod.spec.init_containers))
+        if asks and offered(resource) in marks and sum(offered(name) in marks for name in VENDORS) > 1:
+            yield NodeRequirement(offered(resource), NodeOperator.EXISTS)
+    for mark in sorted(marks):
+        if mark.startswith(taint_label("")):
+            key = mark.removeprefix(taint_label(""))
+            tolerations = [each for each in pod.spec.tolerations if _is_of(each, key)]
+            if not any(each.operator == "Exists" for each in tolerations):
+                yield NodeRequirement(mark, NodeOperator.ABSENT_OR_IN, tuple(each.value for each in tolerations))
+
+
+def _is_of(toleration: Toleration, key: str) -> bool:
+    return toleration.key == key or (not toleration.key and toleration.operator == "Exists")
