@@ -163,8 +163,10 @@ def test_readyz_keeps_requests_coming_and_says_that_nothing_is_taken_on_or_start
     room.free_mib = 7
     full = "nothing is taken on: the server's disk is full: 7.0 MiB are free"
     assert readiness(api) == (200, "degraded", full)
+    assert "millpond_server_degraded 1.0" in api.client.get("/metrics").text
     assert error_of(api.client.post(JOBS, json={"command": "work"})).cause in full
     room.free_mib = 10_000
     watch.look_at_room()
     api.loop.query(lambda core: None).result(30)
     assert readiness(api) == (200, "ready", "")
+    assert "millpond_server_degraded 0.0" in api.client.get("/metrics").text

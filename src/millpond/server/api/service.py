@@ -37,7 +37,7 @@ from millpond.server.views.events import EventLog
 from millpond.server.views.history_export import HistoryExport
 from millpond.server.views.logs import Logs
 from millpond.server.views.machines import Machines
-from millpond.server.views.metrics_page import MetricsPage
+from millpond.server.views.metrics_page import MetricsPage, MetricsSources
 from millpond.server.views.queues import Queues
 from millpond.server.views.usage import Bookkeeper
 from millpond.server.views.waits import Waits
@@ -112,4 +112,5 @@ class Service:
         self.changes = Changes(loop, queries, self.services, components.job_files, longest)
 
         self.instruments = components.instruments
-        self.metrics = MetricsPage(self.instruments.registry, self.machines, self.queues, loop.job_cache)
+        sources = MetricsSources(self.machines, self.queues, loop.job_cache, self.health, identity.certificate_ends)
+        self.metrics = MetricsPage(self.instruments.registry, sources)

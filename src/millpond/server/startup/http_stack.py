@@ -38,6 +38,8 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         started_at=time.time(),
         ordering=base.settings.ordering,
         placement=base.settings.placement,
+        engine="local" if current.config.kubernetes is None else "kubernetes",
+        certificate_ends=lambda: None if (way := lead.post.encryption) is None else way.certificate.ends_at,
         unlimited=unlimited_text(base.host.limiter),
         longest_dev_s=current.config.dev.longest_s,
         ssh=base.listener.info if base.listener else SshInfo(),

@@ -31,6 +31,8 @@ class ServerFacts:
     """What the server says about itself that does not change while it runs.
 
     Attributes:
+        engine: what carries decisions out: ``local`` or ``kubernetes``.
+        certificate_ends: until when the certificate is valid, in seconds since 1970; None: there is none.
         unlimited: why all processes of a task together are not kept to its amounts; empty when they are.
         longest_dev_s: how far the time limit of a dev job can be extended; None: without bound.
         ssh: where people come into jobs with SSH.
@@ -44,6 +46,8 @@ class ServerFacts:
     started_at: float
     ordering: str
     placement: str
+    engine: str = "local"
+    certificate_ends: Callable[[], float | None] = lambda: None
     unlimited: str = ""
     longest_dev_s: float | None = None
     ssh: SshInfo = SshInfo()
@@ -79,7 +83,7 @@ class About:
         return ServerInfo(
             version=VERSION,
             url=identity.url,
-            engine="local",
+            engine=identity.engine,
             fake=any(node.fake for node in nodes),
             pid=os.getpid() if admin else 0,
             state_dir=str(identity.state_dir) if admin else "",

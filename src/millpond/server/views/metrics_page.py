@@ -21,6 +21,7 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
+from millpond.server.views.about import ServerHealth
 from millpond.server.views.machines import Machines
 from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY
@@ -43,34 +44,53 @@ class MetricsState:
     Attributes:
         at: seconds since 1970.
         jobs: those that have not ended.
+        degraded: whether nothing new is taken on, or started.
+        certificate_ends: until when the certificate is valid, in seconds since 1970; None: there is none.
     """
 
     at: float
+    degraded: bool
+    certificate_ends: float | None
     jobs: Sequence[JobInfo]
     nodes: Sequence[NodeInfo]
     devices: Sequence[DeviceStatus]
     queues: Sequence[QueueInfo]
 
 
+@dataclass(frozen=True, slots=True)
+class MetricsSources:
+    """Whom to ask how things stand."""
+
+    machines: Machines
+    queues: Queues
+    job_cache: JobCache
+    health: ServerHealth
+    certificate_ends: Callable[[], float | None]
+
+
 class MetricsPage:
     """The page of one server, made when it is asked for.
 
     Args:
-        version: the server's.
         registry: what was counted.
     """
 
-    def __init__(self, registry: CollectorRegistry, machines: Machines, queues: Queues, job_cache: JobCache) -> None:
+    def __init__(self, registry: CollectorRegistry, sources: MetricsSources) -> None:
         self._registry = registry
-        self._machines = machines
-        self._queues = queues
-        self._job_cache = job_cache
+        self._sources = sources
 
     async def page(self) -> bytes:
         """Everything, in the text format of Prometheus."""
-        nodes, devices = await self._machines.all(EVERYBODY), await self._machines.devices(EVERYBODY, 0)
-        queues = await self._queues.all()
-        standing = MetricsState(time.time(), self._job_cache.newest_first(), nodes, devices, queues)
+        ask = self._sources
+        standing = MetricsState(
+            time.time(),
+            bool(ask.health.degraded()),
+            ask.certificate_ends(),
+            ask.job_cache.newest_first(),
+            await ask.machines.all(EVERYBODY),
+            await ask.machines.devices(EVERYBODY, 0),
+            await ask.queues.all(),
+        )
         return await asyncio.to_thread(generate_latest, _Together(self._registry, standing))
 
 
@@ -93,6 +113,11 @@ class _Together(CollectorRegistry):
 
 def _server(standing: MetricsState) -> Iterator[Metric]:
     yield _gauge("millpond_server", "Always 1; says which version runs", ("version",), [((VERSION,), 1.0)])
+    text = "Whether nothing new is taken on or started, for want of room or of a working database"
+    yield _gauge("millpond_server_degraded", text, (), [((), float(standing.degraded))])
+    if standing.certificate_ends is not None:
+        text = "Until when the server's certificate is valid, in seconds since 1970"
+        yield _gauge("millpond_certificate_end_timestamp_seconds", text, (), [((), standing.certificate_ends)])
 
 
 def _jobs(standing: MetricsState) -> Iterator[Metric]:

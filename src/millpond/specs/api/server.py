@@ -36,7 +36,7 @@ class ServerInfo:
     """The server itself.
 
     Attributes:
-        engine: what carries decisions out: ``local``.
+        engine: what carries decisions out: ``local`` or ``kubernetes``.
         fake: whether any device is pretended.
         jobs: how many jobs are in which state.
         unsandboxed: why jobs are not kept apart from each other on this machine; empty when they are.

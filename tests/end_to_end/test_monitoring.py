@@ -1,0 +1,119 @@
+"""A real Prometheus reads a real server, its rules fire, and a real Alertmanager delivers what they say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+from real_pond import REPOSITORY, Pond, until
+
+from own_address import free_port, own_address
+
+PROGRAMS = ("prometheus", "prometheus-alertmanager")
+ABSENT = [name for name in PROGRAMS if shutil.which(name) is None]
+pytestmark = [
+    pytest.mark.end_to_end,
+    pytest.mark.skipif(bool(ABSENT), reason=f"{', '.join(ABSENT)} not installed (apt install {' '.join(ABSENT)})"),
+]
+RULES = REPOSITORY / "deploy" / "prometheus" / "millpond.rules.yaml"
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Where alerts are delivered to."""
+
+    alerts: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.alerts.extend(json.loads(body)["alerts"])
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *said: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def prometheus(running: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
+    """The address of a Prometheus that reads the server with a token of its own, and tells an Alertmanager."""
+    token = running("token", "create", "prometheus", "--allow", "read-metrics", "--expires", "1d").stdout.split()[-1]
+    (tmp_path / "token").write_text(token)
+    rules = yaml.safe_load(RULES.read_text())
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        rule.pop("for", None)  # at once
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    listen = {name: f"{own_address()}:{free_port(own_address())}" for name in PROGRAMS}
+    server = json.loads((running.state_dir / "server.json").read_text())["url"]
+    settings = {
+        "prometheus": {
+            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"},
+            "rule_files": ["rules.yaml"],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [listen["prometheus-alertmanager"]]}]}]},
+            "scrape_configs": [
+                {
+                    "job_name": "millpond",
+                    "authorization": {"credentials_file": "token"},
+                    "static_configs": [{"targets": [urllib.parse.urlsplit(server).netloc]}],
+                }
+            ],
+        },
+        "prometheus-alertmanager": {
+            "route": {"receiver": "test", "group_wait": "0s", "group_by": ["alertname"]},
+            "receivers": [{"name": "test", "webhook_configs": [{"url": receiver}]}],
+        },
+    }
+    own = {
+        "prometheus": ["--storage.tsdb.path=data"],
+        "prometheus-alertmanager": ["--storage.path=alerts", "--cluster.listen-address="],
+    }
+    programs = []
+    for name in PROGRAMS:
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(settings[name]))
+        command = [name, f"--config.file={name}.yaml", f"--web.listen-address={listen[name]}", *own[name]]
+        with (tmp_path / f"{name}.log").open("wb") as log:
+            programs.append(subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log))
+    yield f"http://{listen['prometheus']}"
+    for program in programs:
+        program.kill()
+        program.wait()
+
+
+def ask(prometheus: str, question: str) -> list[Any]:
+    """What a Prometheus answers; nothing while it is not up."""
+    try:
+        with urllib.request.urlopen(
+            f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': question})}"
+        ) as answer:
+            return list(json.load(answer)["data"]["result"])
+    except OSError:
+        return []
+
+
+def test_a_failed_server_is_told_to_the_receiver_of_alerts(running: Pond, prometheus: str) -> None:
+    until(lambda: ask(prometheus, "millpond:largest_free_block_gpus == 4"))
+    assert ask(prometheus, "millpond:whole_free_gpus")[0]["value"][1] == "8"
+    assert ask(prometheus, 'ALERTS{alertstate="firing"}') == []
+    running.kill_server()
+    until(lambda: Receiver.alerts)
+    (alert,) = Receiver.alerts
+    assert (alert["labels"]["alertname"], alert["status"]) == ("MillpondDown", "firing")
+    assert "does not answer" in alert["annotations"]["summary"]

@@ -1,0 +1,140 @@
+"""The rules and the dashboard of ``deploy/`` ask for what the server tells, and alerts come when they should."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from api_world import Api
+from prometheus_client.parser import text_string_to_metric_families
+
+from millpond.model.events import QueueChanged
+from millpond.model.resources import Amount
+from millpond.model.tenants import Queue
+from millpond.node.task.records import TaskId
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+RULES = DEPLOY / "prometheus" / "millpond.rules.yaml"
+DASHBOARD = DEPLOY / "grafana" / "millpond.json"
+NAME = re.compile(r"\bmillpond[_:][a-z_:]+")
+ONLY_SOMETIMES = {
+    "millpond_certificate_end_timestamp_seconds",
+    "millpond_oldest_waiting_job_seconds",
+    "millpond_device_use_ratio",
+    "millpond_device_memory_used_bytes",
+    "millpond_device_power_watts",
+    "millpond_device_temperature_celsius",
+}
+"""Where there is a certificate, a waiting job, and a driver that reports them; told in `docs/operating.md`."""
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def questions() -> Iterator[str]:
+    yield from (rule["expr"] for rule in rules())
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+
+
+def test_every_figure_that_is_asked_for_is_told_by_the_server(api: Api) -> None:
+    api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(1000)))])
+    ended = api.submit(gpus=1, queue="vision").id
+    api.job(ended)
+    api.engine.finish(TaskId(ended, 1, 0))
+    api.job(ended)
+    api.job(api.submit(gpus=1).id)
+    page = text_string_to_metric_families(api.client.get("/metrics").text)
+    told = {sample.name for family in page for sample in family.samples}
+    told |= {rule["record"] for rule in rules() if "record" in rule} | ONLY_SOMETIMES
+    asked = {name for question in questions() for name in NAME.findall(question)}
+    assert asked - told == set()
+    guide = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    assert [name for name in ONLY_SOMETIMES if name.removeprefix("millpond_device_") not in guide] == []
+
+
+def firing(tmp_path: Path, alert: str, by: str, at: str, series: dict[str, str]) -> set[str]:
+    """For which values of a label an alert fires after a time.
+
+    Args:
+        series: figures as promtool writes them down, one a minute.
+    """
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (apt install prometheus)")
+    asked = f'count by ({by}) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
+    played = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": asked, "eval_time": at, "exp_samples": [{"labels": "{}", "value": -1}]}],
+    }
+    file = tmp_path / "played.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [played]}))
+    said = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False).stderr
+    assert "got:" in said, said
+    return set(re.findall(rf'{{{by}="([^"]*)"}} 1E\+00', said.rpartition("got:")[2]))
+
+
+CARD = 'node="{}",device="{}",model="A100",fake="false"'
+
+
+def test_a_card_that_fails_is_told_after_a_minute(tmp_path: Path) -> None:
+    series = {
+        f"millpond_device_healthy{{{CARD.format('n1', 0)}}}": "1x5 0x10",
+        f"millpond_device_healthy{{{CARD.format('n1', 1)}}}": "1x15",
+    }
+    assert firing(tmp_path, "MillpondCardFailed", "device", "5m", series) == set()
+    assert firing(tmp_path, "MillpondCardFailed", "device", "9m", series) == {"0"}
+
+
+def test_cards_that_are_held_and_do_nothing_are_counted_by_machine(tmp_path: Path) -> None:
+    series = {}
+    for node, use, held in (("idle", "0.01x120", "1x120"), ("busy", "0.9x120", "1x120"), ("free", "0x120", "0x120")):
+        series[f"millpond_device_use_ratio{{{CARD.format(node, 0)}}}"] = use
+        series[f"millpond_device_granted_ratio{{{CARD.format(node, 0)}}}"] = held
+    assert firing(tmp_path, "MillpondCardsHeldIdle", "node", "100m", series) == {"idle"}
+
+
+def test_a_queue_that_waits_below_its_guarantee_is_told_and_one_that_waits_beyond_it_is_not(tmp_path: Path) -> None:
+    series = {}
+    for queue, used in (("below", 2), ("beyond", 8)):
+        series[f'millpond_oldest_waiting_job_seconds{{queue="{queue}"}}'] = "0+60x60"
+        series[f'millpond_queue_used_gpus{{queue="{queue}"}}'] = f"{used}x60"
+        series[f'millpond_queue_guaranteed_gpus{{queue="{queue}"}}'] = "4x60"
+        series[f'millpond_queue_asked_gpus{{queue="{queue}"}}'] = "4x60"
+    assert firing(tmp_path, "MillpondQueueBelowGuarantee", "queue", "20m", series) == set()
+    assert firing(tmp_path, "MillpondQueueBelowGuarantee", "queue", "40m", series) == {"below"}
+
+
+def test_free_cards_in_small_pieces_are_told_while_jobs_wait(tmp_path: Path) -> None:
+    def pool(waiting: int, closed: int) -> dict[str, str]:
+        series = {'millpond_jobs{queue="q",kind="train",state="queued"}': f"{waiting}x90"}
+        for node in range(10):
+            series[f'millpond_node_schedulable{{node="n{node}",pool="p"}}'] = f"{int(node >= closed)}x90"
+            for device in range(4):
+                series[f"millpond_device_granted_ratio{{{CARD.format(f'n{node}', device)}}}"] = f"{int(device < 2)}x90"
+                series[f"millpond_device_healthy{{{CARD.format(f'n{node}', device)}}}"] = "1x90"
+        return series
+
+    assert firing(tmp_path, "MillpondFragmented", "alertname", "80m", pool(3, 0)) == {"MillpondFragmented"}
+    assert firing(tmp_path, "MillpondFragmented", "alertname", "80m", pool(0, 0)) == set()
+    assert firing(tmp_path, "MillpondFragmented", "alertname", "80m", pool(3, 5)) == set(), (
+        "closed machines are not free"
+    )
+
+
+def test_a_server_that_takes_nothing_on_and_a_certificate_near_its_end_are_told(tmp_path: Path) -> None:
+    series = {
+        'millpond_server_degraded{instance="one"}': "0x10 1x10",
+        'millpond_certificate_end_timestamp_seconds{instance="one"}': "1000000x200",
+        'millpond_certificate_end_timestamp_seconds{instance="two"}': "9000000x200",
+    }
+    assert firing(tmp_path, "MillpondDegraded", "instance", "15m", series) == {"one"}
+    assert firing(tmp_path, "MillpondCertificateEnds", "instance", "90m", series) == {"one"}
