@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +26,19 @@ def until(condition: Callable[[], object], within_s: float = PATIENCE_S) -> None
     while not condition():
         assert time.monotonic() < give_up_at, "it did not come about in time"
         time.sleep(0.05)
+
+
+def asked(pond: Pond, service: str) -> tuple[int, bytes]:
+    """What a job answers through the proxy of its server: the status, and the body."""
+    url = json.loads((pond.state_dir / "server.json").read_text())["url"]
+    token = (pond.state_dir / "token").read_text().strip()
+    request = urllib.request.Request(f"{url}/proxy/{service}/", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
 
 
 def alive(pid: int) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import urllib.request
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from real_pond import Pond, until
+from real_pond import Pond, asked, until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
 from standin_cluster import StandinCluster
@@ -37,7 +40,7 @@ def pond(cluster: StandinCluster, tmp_path: Path) -> Iterator[Pond]:
     done = pond("up", "--detach", "--config", str(config))
     assert done.returncode == 0, done.stderr
     yield pond
-    pond("down")
+    pond("down", "--keep-jobs")
 
 
 def submit(pond: Pond, *arguments: str) -> str:
@@ -69,13 +72,73 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     assert f"task 0 of job {job} is succeeded" in over.stderr
 
 
+def test_a_service_is_reached_in_its_pods_and_another_revision_takes_its_place(
+    pond: Pond, cluster: StandinCluster, tmp_path: Path
+) -> None:
+    answers = {"one": answering(b"one"), "two": answering(b"two")}
+    file = tmp_path / "web.yaml"
+    text = "kind: service\ntasks: {desired: 1, min: 1, max: 2}\nserve: {ready: /}\ncommand: serve one\n"
+    file.write_text(text)
+    done = pond("submit", str(file))
+    assert done.returncode == 0, done.stderr
+    service = done.stdout.strip()
+    comes_up(cluster, "one", answers["one"])
+    until(lambda: asked(pond, service) == (200, b"one"))
+    file.write_text(text.replace("one", "two"))
+    assert pond("apply", "-y", "--update", service, str(file)).returncode == 0
+    comes_up(cluster, "two", answers["two"])
+    until(lambda: asked(pond, service) == (200, b"two"))
+    forward = pond.start("forward", f"{service}.r2", "0")
+    assert forward.stderr is not None
+    address = forward.stderr.readline().split()[1]
+    with urllib.request.urlopen(f"http://{address}/", timeout=20) as answer:
+        assert answer.read() == b"two"
+    forward.kill()
+    forward.wait()
+    for port in answers.values():
+        port.shutdown()
+
+
+def answering(text: bytes) -> ThreadingHTTPServer:
+    """A program on this machine that stands for one in a pod."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def comes_up(cluster: StandinCluster, word: str, program: ThreadingHTTPServer) -> None:
+    """The kubelet starts the pod whose command has the word; the program is what answers in it."""
+
+    def bound() -> str:
+        pods = [cluster.get("pods", name) for name in cluster.names("pods")]
+        named = [pod for pod in pods if pod and word in pod["spec"]["containers"][0]["command"][-1]]
+        return next((pod["metadata"]["name"] for pod in named if pod["spec"].get("nodeName")), "")
+
+    until(bound)
+    cluster.ports[bound(), 8080] = program.server_address[1]
+    cluster.run(bound())
+
+
 def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond) -> None:
     parts = pond("run", "--detach", "--gpus", "0.5", "--", "true")
     assert parts.returncode == 2
     assert "parts of cards" in parts.stderr
-    session = pond("dev")
-    assert session.returncode == 2
-    assert "interactive sessions" in session.stderr
+    job_file = pond.state_dir.parent / "job.yaml"
+    job_file.write_text("kind: dev\nserve: {listen: socket}\ncommand: serve\n")
+    unreached = pond("submit", str(job_file))
+    assert unreached.returncode == 2
+    assert "listen on Unix sockets" in unreached.stderr
 
 
 def test_folders_of_volumes_lie_in_pods_where_job_files_name_them(pond: Pond, cluster: StandinCluster) -> None:

@@ -38,6 +38,9 @@ class TaskAccess(Protocol):
     def serving(self, task: TaskId) -> ServingPlace | None:
         """Where a task serves; None when it runs no more. Asks nobody."""
 
+    def cpu_s(self, task: TaskId) -> float | None:
+        """Processor time that a task's processes have used; None where that is not known. May take seconds."""
+
     async def open_session(self, task: TaskId) -> socket.socket:
         """A place for one command beside a task: a socket with bounds of messages that does not block.
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import uvicorn
 import yaml
-from standin_streams import serve_command
+from standin_streams import serve_command, serve_port
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -83,6 +83,7 @@ class StandinCluster:
         guarded: pods that a disruption budget protects.
         keeps_logs_open: whoever follows a log waits for more of it until watches are cut.
         token: what requests must carry; empty: anything.
+        ports: of this machine, at which the programs of pods listen: by pod and their own port.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -92,6 +93,7 @@ class StandinCluster:
     guarded: set[str] = field(default_factory=set)
     keeps_logs_open: bool = False
     token: str = ""
+    ports: dict[tuple[str, int], int] = field(default_factory=dict)
     _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
     _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
     _oldest: int = 0
@@ -196,6 +198,7 @@ class StandinCluster:
             plain = self._objects["pods", NAMESPACE, pod]
             statuses = [{"name": "task", "state": state}] if state else []
             status = {"phase": phase, "reason": reason, "message": message, "containerStatuses": statuses}
+            status["podIP"] = "127.0.0.1"
             self._store(("pods", NAMESPACE, pod), {**plain, "status": {**plain.get("status", {}), **status}}, False)
 
     def run(self, pod: str) -> None:
@@ -252,15 +255,19 @@ class StandinCluster:
     async def _stream(self, client: WebSocket) -> None:
         """A stream into a container, which has to run."""
         self.requests.append(f"GET {client.url.path}")
-        *_, pod, _ = client.url.path.split("/")
+        *_, pod, part = client.url.path.split("/")
         told = self.refuses(self.requests[-1], {})
         plain = self.get("pods", pod)
         if told is None and plain is None:
             told = refusal(404, "NotFound", f'pods "{pod}" not found')
         if told is None and not any(each["state"].get("running") for each in _containers(plain)):
-            told = refusal(400, "BadRequest", f"container {client.query_params['container']} is not running")
+            told = refusal(400, "BadRequest", f"pod {pod} does not run")
         if told is not None:
             await client.send_denial_response(told)
+            return
+        if part == "portforward":
+            port = int(client.query_params["ports"])
+            await serve_port(client, port, self.ports.get((pod, port)))
             return
         await serve_command(client, client.query_params.getlist("command"), client.query_params["tty"] == "true")
 

@@ -22,6 +22,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 PROTOCOL = "v4.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE = (bytes([number]) for number in range(5))
+_DATA, _ERROR = b"\x00", b"\x01"
 
 
 async def serve_command(client: WebSocket, words: Sequence[str], terminal: bool) -> None:
@@ -46,6 +47,40 @@ async def serve_command(client: WebSocket, words: Sequence[str], terminal: bool)
     for end in set(ends.values()):
         with contextlib.suppress(OSError):
             os.close(end)
+
+
+async def serve_port(client: WebSocket, named: int, real: int | None) -> None:
+    """Forward a port of a pod.
+
+    Args:
+        real: the port of this machine where its program listens; None: none does.
+    """
+    await client.accept(subprotocol=PROTOCOL)
+    number = struct.pack("<H", named)
+    for channel in (_DATA, _ERROR):
+        await client.send_bytes(channel + number)
+    try:
+        if real is None:
+            raise ConnectionRefusedError("connection refused")
+        reader, writer = await asyncio.open_connection("127.0.0.1", real)
+    except OSError as error:
+        await client.send_bytes(_ERROR + f"error forwarding port {named} to pod: {error}".encode())
+        await client.close()
+        return
+    outward = asyncio.ensure_future(_from_program(client, reader))
+    with contextlib.suppress(OSError, RuntimeError, WebSocketDisconnect):
+        while message := await client.receive_bytes():
+            writer.write(message[1:])
+            await writer.drain()
+    outward.cancel()
+    writer.close()
+
+
+async def _from_program(client: WebSocket, reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(OSError, RuntimeError, WebSocketDisconnect):
+        while data := await reader.read(32_768):
+            await client.send_bytes(_DATA + data)
+        await client.close()
 
 
 def _start(words: Sequence[str], terminal: bool) -> tuple[subprocess.Popen[bytes], dict[bytes, int]]:

@@ -9,7 +9,7 @@ from pod_bench import PodBench, eventually, start, stop
 from standin_cluster import Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
 
-from millpond.engines.kubernetes import pod_executor
+from millpond.engines.kubernetes import live_pods, pod_executor
 from millpond.engines.kubernetes.pod_template import PodLaunch, RoleNeeds
 from millpond.model.decisions import Suspend
 from millpond.model.events import Confirmed, Ended, Refused
@@ -220,3 +220,38 @@ def test_suspension_is_refused_with_the_reason(bench: PodBench) -> None:
     refused = bench.next(Refused)
     assert refused.decision == 2
     assert "neither suspended nor moved" in refused.reason
+
+
+def test_a_replica_that_is_replaced_alone_gets_the_name_of_the_one_before(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    bench.started(nodes=["n1", "n2"])
+    cluster.finish(POD, 1)
+    assert bench.next(Ended).outcome is Outcome.USER_ERROR
+    replace_first_task(bench, cluster)
+
+
+def test_an_ended_pod_is_deleted_after_a_while_and_not_the_one_that_has_its_name_since(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_pods, "KEEP_ENDED_S", 0.2)
+    bench.started(nodes=["n1", "n2"])
+    cluster.finish(POD, 1)
+    bench.next(Ended)
+    replace_first_task(bench, cluster)
+    cluster.finish("train-abcde-1-1")
+    bench.next(Ended)
+    eventually(lambda: cluster.names("pods") == [POD])
+
+
+def replace_first_task(bench: PodBench, cluster: StandinCluster) -> None:
+    bench.engine.apply([start(2)])
+
+    def is_bound() -> bool:
+        pod = cluster.get("pods", POD)
+        mark = {} if pod is None else json.loads(pod["metadata"]["annotations"]["millpond.io/task"])
+        return pod is not None and mark["decision"] == 2 and "nodeName" in pod["spec"]
+
+    eventually(is_bound)
+    cluster.run(POD)
+    assert bench.next(Confirmed).decision == 2

@@ -76,17 +76,26 @@ class ClusterApi:
     async def make_pod(self, pod: Pod, mark: TaskMark) -> None:
         """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.
 
+        The pod of an earlier start of the task, which is over by the core's account, makes room: a replica that is
+        replaced alone has the name of the one before.
+
         Raises:
             ClusterRefusedError: the cluster does not take it.
         """
-        try:
-            await self._asked("POST", "pods", pod)
-        except StatusError as error:
-            if error.code != _CONFLICT:
-                raise _refused("the cluster does not take its pod", error) from error
-            there = await self.find_pod(mark.pod)
-            if there is None or TaskMark.of(there.metadata.annotations) != mark:
-                raise ClusterRefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
+        while True:
+            try:
+                await self._asked("POST", "pods", pod)
+                return
+            except StatusError as error:
+                if error.code != _CONFLICT:
+                    raise _refused("the cluster does not take its pod", error) from error
+                there = await self.find_pod(mark.pod)
+                found = None if there is None else TaskMark.of(there.metadata.annotations)
+                if found == mark:
+                    return
+                if there is not None and (found is None or found.id != mark.id or found.decision > mark.decision):
+                    raise ClusterRefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
+            await self.delete_and_wait(mark.pod)
 
     async def bind(self, pod: str, node: str) -> None:
         """Bind a pod to a node; one that is bound there already is left alone.

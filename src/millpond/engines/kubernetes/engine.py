@@ -24,7 +24,7 @@ from millpond.engines.kubernetes.live_pods import ClusterAccount
 from millpond.engines.kubernetes.log_copies import LogCopies
 from millpond.engines.kubernetes.objects import PodObject
 from millpond.engines.kubernetes.pod_access import PodAccess
-from millpond.engines.kubernetes.pod_executor import CONFINEMENT, PodExecutor, StartSources
+from millpond.engines.kubernetes.pod_executor import CONFINEMENT, NEVER_HALTED, PodExecutor, StartSources
 from millpond.engines.kubernetes.pod_template import PodLaunch, PodRules, TaskMark
 from millpond.engines.outbox import Outbox
 from millpond.model.decisions import Decision, Stop
@@ -50,6 +50,7 @@ class KubernetesOptions:
         servers: identities of the servers whose pods are its own; what it starts carries the first.
         service_account, pull_secrets: of all pods.
         adopts: which pods of others are adopted; None: none are.
+        access_key_of: what a job's programs may ask of those who connect to them.
     """
 
     wake: Callable[[], None] = field(default=lambda: None)
@@ -59,6 +60,7 @@ class KubernetesOptions:
     service_account: str = ""
     pull_secrets: tuple[str, ...] = ()
     adopts: AdoptionRules | None = None
+    access_key_of: Callable[[str], str] = field(default=lambda job: "")
 
 
 class KubernetesEngine:
@@ -116,7 +118,7 @@ class KubernetesEngine:
             lambda name: self._view.pod(self.namespace, name),
         )
         channels = PodChannels(self._config, self.namespace)
-        self.access = PodAccess(self._loop, channels, sources.find)
+        self.access = PodAccess(self._loop, channels, sources.find, self._options.access_key_of)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._foreign = self._foreign_pods(api)
         self._view = ClusterView(
@@ -259,6 +261,10 @@ class KubernetesEngine:
     def why_nothing_is_shared(self) -> str:
         """Why slices are refused here."""
         return NO_SLICES
+
+    def why_nothing_is_halted(self) -> str:
+        """Why jobs are neither halted nor swapped."""
+        return NEVER_HALTED
 
     def notes(self) -> tuple[str, ...]:
         """Remarks for the user on where jobs run."""

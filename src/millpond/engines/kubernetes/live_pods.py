@@ -205,7 +205,8 @@ class LivePods:
         while self._ended:
             due, mark = self._ended.popleft()
             await asyncio.sleep(due - asyncio.get_running_loop().time())
-            await self._account.api.delete_pod(mark.pod, 0)
+            if mark.pod not in self._live:  # or another start of the task has a pod of this name
+                await self._account.api.delete_pod(mark.pod, 0)
             self.forget_run(mark.job, mark.attempt)
         self._is_tidying = False
 

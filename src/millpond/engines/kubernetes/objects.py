@@ -122,6 +122,7 @@ class ContainerStatus(Struct):
 class PodStatus(Struct, rename="camel"):
     """What a kubelet says of a pod."""
 
+    pod_ip: str = field(default="", name="podIP")
     phase: str = "Pending"
     reason: str = ""
     message: str = ""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from millpond.engines.kubernetes.channels import PodChannels
 from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.pod_session import PodSession
-from millpond.engines.kubernetes.pod_template import pod_name
+from millpond.engines.kubernetes.pod_port import PodPort
+from millpond.engines.kubernetes.pod_session import PodSession, said_by
+from millpond.engines.kubernetes.pod_template import TaskMark, pod_name
 from millpond.engines.task_access import ServingPlace
 from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId
@@ -18,27 +22,51 @@ from millpond.node.task.records import TaskId
 R = TypeVar("R")
 MOST_AT_ONCE: Final = 1_000
 """Streams into pods; each is a connection to the API server."""
+KNOWN_FOR_S: Final = 30.0
+"""So long after a program answered at a port, it is believed to listen there still."""
+_STRAIGHT_WITHIN_S: Final = 1.0
+_NOT_STRAIGHT_FOR_S: Final = 60.0
+_CPU_WITHIN_S: Final = 10.0
+# Of control groups in their second and their first version: microseconds, nanoseconds.
+_CPU_USED: Final = """
+if read -r name used </sys/fs/cgroup/cpu.stat; then echo "${used}000"; else cat /sys/fs/cgroup/cpuacct/cpuacct.usage; fi
+"""
 
 
 class PodAccess:
     """Ways into the pods of one engine; the streams live on its loop.
 
+    A server that runs in the cluster itself connects to pods straight, where it can. Programs that listen at 127.0.0.1
+    alone, and all those that a server elsewhere asks, are reached through the API server.
+
     Args:
         find: a pod by its name, as far as the cluster was seen.
+        access_key_of: what a job's programs may ask of those who connect to them.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, channels: PodChannels, find: Callable[[str], PodObject | None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        channels: PodChannels,
+        find: Callable[[str], PodObject | None],
+        access_key_of: Callable[[str], str],
     ) -> None:
         self._loop = loop
         self._channels = channels
         self._find = find
+        self._access_key_of = access_key_of
+        self._is_inside = "KUBERNETES_SERVICE_HOST" in os.environ
+        self._straight_again_at = 0.0
+        self._answered_at: dict[tuple[str, int], float] = {}
         self._streams: set[asyncio.Task[None]] = set()
 
     def serving(self, task: TaskId) -> ServingPlace | None:
         """Where a task serves; None when it runs no more."""
         pod = self._find(pod_name(task))
-        return None if pod is None or pod.is_over else ServingPlace(None)
+        if pod is None or pod.is_over:
+            return None
+        mark = TaskMark.of(pod.metadata.annotations)
+        return ServingPlace(None if mark is None else mark.port, self._access_key_of(task.job))
 
     async def open_session(self, task: TaskId) -> socket.socket:
         """A place for one command beside a task.
@@ -49,23 +77,74 @@ class PodAccess:
         return await self._on_loop(self._open_session(pod_name(task)))
 
     async def connect(self, task: TaskId, port: int, within_s: float | None) -> socket.socket:
-        """A connection to a program of a task."""
-        raise ConnectionRefusedError("no port of a pod is reached yet")
+        """A connection to a program of a task.
 
-    async def _open_session(self, pod: str) -> socket.socket:
-        self._require_room(pod)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (ours, theirs):
-            end.setblocking(False)
-        self._keep(PodSession(self._channels, pod, theirs).run())
+        Raises:
+            OSError: no program listens there, or the task is over.
+        """
+        pod = self._find(pod_name(task))
+        if pod is None or pod.is_over:
+            raise ConnectionRefusedError("the task runs no more")
+        async with asyncio.timeout(within_s):
+            if self._is_inside and pod.status.pod_ip and time.monotonic() >= self._straight_again_at:
+                with contextlib.suppress(OSError):
+                    return await self._straight(pod.status.pod_ip, port)
+            return await self._on_loop(self._forwarded(pod.metadata.name, port))
+
+    def cpu_s(self, task: TaskId) -> float | None:
+        """Processor time that its container has used; None where that cannot be read.
+
+        The image needs a shell. Waits for the cluster; not for the engine's own thread.
+        """
+        work = asyncio.wait_for(said_by(self._channels, pod_name(task), _CPU_USED), _CPU_WITHIN_S)
+        try:
+            said = asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return int(said) / 1e9
+        except (UnavailableError, ValueError, TimeoutError):
+            return None
+
+    async def _straight(self, address: str, port: int) -> socket.socket:
+        connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        connection.setblocking(False)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+            async with asyncio.timeout(_STRAIGHT_WITHIN_S):
+                await asyncio.get_running_loop().sock_connect(connection, (address, port))
+        except BaseException as error:  # also a cancellation
+            connection.close()
+            if isinstance(error, TimeoutError):  # a network policy, for one
+                self._straight_again_at = time.monotonic() + _NOT_STRAIGHT_FOR_S
+            raise
+        return connection
+
+    async def _forwarded(self, pod: str, port: int) -> socket.socket:
+        known = time.monotonic() - self._answered_at.get((pod, port), -KNOWN_FOR_S) < KNOWN_FOR_S
+        stream = await PodPort.open(self._channels, pod, port, is_known=known)
+        ours, theirs = _pair(socket.SOCK_STREAM)
+
+        async def carry() -> None:
+            await stream.carry(theirs)
+            now = time.monotonic()
+            for place, at in list(self._answered_at.items()):
+                if now - at >= KNOWN_FOR_S:
+                    del self._answered_at[place]
+            if stream.has_answered:
+                self._answered_at[pod, port] = now
+            else:
+                self._answered_at.pop((pod, port), None)
+
+        self._keep(carry())
         return ours
 
-    def _require_room(self, pod: str) -> None:
+    async def _open_session(self, pod: str) -> socket.socket:
         found = self._find(pod)
         if found is None or found.is_over:
-            raise UnavailableError(f"pod {pod} takes no commands: it is over", "see `pond ps` for what became of it")
+            raise UnavailableError(f"pod {pod} takes no commands: it is over, or not Millpond's", "see `pond ps`")
         if len(self._streams) >= MOST_AT_ONCE:
             raise UnavailableError(f"{MOST_AT_ONCE} streams into pods are open already", "close some of them")
+        ours, theirs = _pair(socket.SOCK_SEQPACKET)
+        self._keep(PodSession(self._channels, pod, theirs).run())
+        return ours
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         stream = self._loop.create_task(work)
@@ -74,3 +153,10 @@ class PodAccess:
 
     async def _on_loop(self, work: Coroutine[Any, Any, R]) -> R:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+def _pair(kind: socket.SocketKind) -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+    for end in (ours, theirs):
+        end.setblocking(False)
+    return ours, theirs

@@ -31,6 +31,7 @@ from millpond.node.task.records import TaskId
 NEVER_STARTED: Final = EndVerdict(Outcome.NODE_LOST, None, "the cluster has no pod of it")
 PULL_PATIENCE_S: Final = 60.0
 """A start is given up when an image could not be pulled for so long."""
+NEVER_HALTED: Final = "tasks in pods are neither suspended nor moved"
 _STOPPED_EARLY: Final = Refusal("it was stopped before it ran", False)
 CONFINEMENT: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
 
@@ -142,9 +143,7 @@ class PodExecutor:
             case Stop():
                 self._stop(decision)
             case Suspend() | Resume() | Migrate():
-                self._outbox.refuse(
-                    decision, Refusal("tasks in pods are neither suspended nor moved; stop the job instead", False)
-                )
+                self._outbox.refuse(decision, Refusal(f"{NEVER_HALTED}; stop the job instead", False))
             case _:
                 raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
 

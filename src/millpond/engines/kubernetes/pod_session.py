@@ -202,14 +202,9 @@ class PodSession:
     async def _hang_up(self) -> None:
         """The client is gone. Without a terminal, the end of the stream says so to the script."""
         if self._process.isdigit():
-            query = _query(["/bin/sh", "-c", _HANG_UP, "sh", self._process], terminal=False)
-            with contextlib.suppress(UnavailableError, ConnectionClosed, TimeoutError):
-                async with (
-                    asyncio.timeout(_HANG_UP_WITHIN_S),
-                    await self._channels.open(self._pod, "exec", query) as pod,
-                ):
-                    async for _ in pod:
-                        continue
+            with contextlib.suppress(UnavailableError, TimeoutError):
+                async with asyncio.timeout(_HANG_UP_WITHIN_S):
+                    await said_by(self._channels, self._pod, _HANG_UP, self._process)
 
     async def _next(self) -> bytes:
         """What the client says next; nothing when it has left."""
@@ -226,6 +221,22 @@ class PodSession:
                 self._client.shutdown(socket.SHUT_WR)
                 while await self._next():
                     continue
+
+
+async def said_by(channels: PodChannels, pod: str, script: str, *words: str) -> bytes:
+    """What a short script says in a pod, to its end.
+
+    Raises:
+        UnavailableError: the pod cannot be entered.
+    """
+    said = b""
+    query = _query(["/bin/sh", "-c", script, "sh", *words], terminal=False)
+    async with await channels.open(pod, "exec", query) as stream:
+        async for message in _messages(stream):
+            if message[:1] == _STATUS:
+                break
+            said += message[1:] if message[:1] == STDOUT else b""
+    return said
 
 
 async def _messages(pod: ClientConnection) -> AsyncIterator[bytes]:

@@ -29,6 +29,7 @@ from lightkube.resources.core_v1 import Pod, Secret, Service
 
 from millpond.engines.kubernetes.cluster_nodes import TOLERATED
 from millpond.engines.kubernetes.pod_volumes import PodMount, volume_mounts_of, volumes_of
+from millpond.model.confinement import NetworkScope
 from millpond.model.decisions import Placement, Start
 from millpond.model.errors import InvalidInputError
 from millpond.node.task.launch import Command
@@ -40,6 +41,8 @@ SERVER_LABEL, JOB_LABEL, RUN_LABEL = "millpond.io/server", "millpond.io/job", "m
 TASK_ANNOTATION = "millpond.io/task"
 MASTER_PORT = 29_500
 """Every pod has a network address of its own, so that gangs need not agree on a free port."""
+SERVICE_PORT = 8_080
+"""For the same reason all that serves listens on one port."""
 _LONGEST_RUN_NAME = 50
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 
@@ -52,6 +55,7 @@ class TaskMark:
         decision: the one that started it.
         devices: UUIDs of what it was given.
         saves: its job saves its work on notice.
+        port: where it serves; None: nowhere.
     """
 
     job: str
@@ -61,6 +65,7 @@ class TaskMark:
     role: str
     devices: tuple[str, ...] = ()
     saves: bool = False
+    port: int | None = None
 
     @property
     def id(self) -> TaskId:
@@ -106,6 +111,7 @@ class PodLaunch:
         grace_s: seconds between notice and the end by force, where Kubernetes itself ends a pod.
         mounts: storage of the cluster, each place once, the outer before the inner.
         workdir: where its programs start; empty: where the image says.
+        serves: its tasks get a port.
     """
 
     image: str
@@ -116,6 +122,7 @@ class PodLaunch:
     grace_s: float = 30.0
     mounts: tuple[PodMount, ...] = ()
     workdir: str = ""
+    serves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +211,9 @@ def _pod(
 ) -> Pod:
     task, run = TaskId(start.job, start.attempt, placed.task), run_name(start.job, start.attempt)
     devices = tuple(grant.device for grant in placed.grants)
-    mark = TaskMark(start.job, start.attempt, placed.task, start.id, placed.role, devices, bool(launch.notice_signal))
+    port = SERVICE_PORT if launch.serves else None
+    saves = bool(launch.notice_signal)
+    mark = TaskMark(start.job, start.attempt, placed.task, start.id, placed.role, devices, saves, port)
     needs = launch.roles[placed.role]
     command = ["/bin/sh", "-c", needs.command] if isinstance(needs.command, str) else list(needs.command)
     container = Container(
@@ -268,6 +277,8 @@ def _environment(
         "MILLPOND_ATTEMPT": str(task.attempt),
         "MILLPOND_ROLE": placed.role,
         "MILLPOND_NODE": placed.node,
+        "MILLPOND_NETWORK": NetworkScope.PRIVATE.value,
+        **({"MILLPOND_PORT": str(SERVICE_PORT)} if launch.serves else {}),
     }
 
 

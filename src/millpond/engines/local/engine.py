@@ -122,6 +122,10 @@ class LocalEngine:
         """Why slices and swapping of real devices are refused here; empty where they are not, or there are none."""
         return self._executor.sharing.hindrance()
 
+    def why_nothing_is_halted(self) -> str:
+        """Nothing is in the way of halting a job: its processes are this machine's."""
+        return ""
+
     def close(self) -> None:
         """End the engine's threads. The tasks go on."""
         self._health.close()

@@ -41,6 +41,13 @@ class LocalTaskAccess:
         record = read_record(TaskFiles.of(self._state_dir, task))
         return None if record is None or record.over else ServingPlace(record.port, record.access_key)
 
+    def cpu_s(self, task: TaskId) -> float | None:
+        """Processor time that everything below a task's supervisor has used, ended processes included."""
+        record = read_record(TaskFiles.of(self._state_dir, task))
+        if record is None or not record.alive:
+            return None
+        return procfs.cpu_s_below(record.supervisor_pid) + procfs.cpu_s(detached_processes(record))
+
     async def open_session(self, task: TaskId) -> socket.socket:
         """A connection to the supervisor of a task.
 

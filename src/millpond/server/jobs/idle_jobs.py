@@ -19,10 +19,8 @@ from millpond.model.errors import MillpondError
 from millpond.model.events import Noted, StopRequested, SuspendRequested
 from millpond.model.states import JobState
 from millpond.model.workloads import Kind
-from millpond.node.host import procfs
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
-from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
-from millpond.node.task.runner import detached_processes
+from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.sessions.activity import Activity
@@ -99,7 +97,8 @@ class IdleWatch(Periodic):
 
     Args:
         clock: seconds since 1970.
-        cpu_s_of: processor time that a task's processes have used.
+        cpu_s_of: processor time that a task's processes have used; None where that is not known.
+        why_never_halted: why the engine halts and swaps no job; empty: it does.
     """
 
     def __init__(
@@ -109,7 +108,8 @@ class IdleWatch(Periodic):
         state_dir: Path,
         rules: DevRules,
         clock: Callable[[], float],
-        cpu_s_of: Callable[[RunRecord], float],
+        cpu_s_of: Callable[[TaskId], float | None],
+        why_never_halted: str = "",
     ) -> None:
         self._loop = loop
         self._activity = activity
@@ -117,6 +117,7 @@ class IdleWatch(Periodic):
         self._rules = rules
         self._clock = clock
         self._cpu_s_of = cpu_s_of
+        self._why_never_halted = why_never_halted
         self._watched: dict[str, _IdleJob] = {}
         self._worker = PeriodicWorker("idle-watch", self.look, LOOK_EVERY_S, "idle dev jobs are not looked at now")
 
@@ -162,6 +163,8 @@ class IdleWatch(Periodic):
 
     def _way_of(self, job: JobInfo) -> tuple[Leave, str]:
         """How it would leave its cards now, and why not in the way that costs its user least."""
+        if self._why_never_halted:
+            return Leave.STOP, "" if self._rules.on_idle == "stop" else self._why_never_halted
         if self._rules.on_idle != "suspend":
             return _LEAVES[self._rules.on_idle], ""
         if job.gpu_milli == 0:
@@ -200,15 +203,5 @@ class IdleWatch(Periodic):
         self._loop.change_job(change).result(_ANSWER_WITHIN_S)
 
     def _cpu_s(self, job: JobInfo) -> float:
-        used = 0.0
-        for task in job.tasks:
-            record = read_record(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, task.task)))
-            if record is not None and record.alive:
-                used += self._cpu_s_of(record)
-        return used
-
-
-def cpu_s_of(record: RunRecord) -> float:
-    """Processor time in seconds that everything below a task's supervisor has used, ended processes included."""
-    used = procfs.cpu_s_below(record.supervisor_pid)
-    return used + procfs.cpu_s(detached_processes(record))
+        runs = [TaskId(job.id, job.attempt, task.task) for task in job.tasks]
+        return sum((self._cpu_s_of(run) or 0.0 for run in runs), 0.0)

@@ -27,6 +27,8 @@ RIGHTS: Final = (
     ("get", "pods/log", "namespace"),
     ("get", "pods/exec", "namespace"),
     ("create", "pods/exec", "namespace"),
+    ("get", "pods/portforward", "namespace"),
+    ("create", "pods/portforward", "namespace"),
     ("create", "secrets", "namespace"),
     ("delete", "secrets", "namespace"),
     ("create", "services", "namespace"),
@@ -65,16 +67,16 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
     with client:
         try:
             version = _get(client, "/version").get("gitVersion", "of an unknown version")
+            namespace = access.namespace or config.namespace
+            found = [Finding("way to the cluster", Grade.OK, f"{config.cluster.server}, Kubernetes {version}")]
+            adopting = () if settings.adopt is None else _adopting(client, settings.adopt)
+            return [*found, _rights(client, namespace), *adopting, *_nodes(client, settings)]
         except httpx2.HTTPStatusError as error:
             what = f"{config.cluster.server} answers {error.response.status_code}"
             return [Finding("way to the cluster", Grade.BROKEN, what, "check the credentials in the kubeconfig")]
         except (httpx2.HTTPError, OSError) as error:
             what = f"{config.cluster.server} does not answer: {error}"
             return [Finding("way to the cluster", Grade.BROKEN, what, "check the address in the kubeconfig")]
-        namespace = access.namespace or config.namespace
-        found = [Finding("way to the cluster", Grade.OK, f"{config.cluster.server}, Kubernetes {version}")]
-        adopting = () if settings.adopt is None else _adopting(client, settings.adopt)
-        return [*found, _rights(client, namespace), *adopting, *_nodes(client, settings)]
 
 
 def _rights(client: httpx2.Client, namespace: str) -> Finding:

@@ -12,7 +12,7 @@ from millpond.node.host.periodic_worker import PeriodicWorker
 from millpond.server.api.service import Service
 from millpond.server.jobs import task_inputs
 from millpond.server.jobs.deadlines import DeadlineWatch
-from millpond.server.jobs.idle_jobs import IdleWatch, cpu_s_of
+from millpond.server.jobs.idle_jobs import IdleWatch
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
@@ -112,7 +112,15 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
     return [
         *([] if adopter is None else [adopter]),
         PeriodicWorker("input-watch", end_silent, task_inputs.LOOK_EVERY_S, "standard input cannot be looked after"),
-        IdleWatch(components.loop, service.activity, components.state_dir, current.config.dev, time.time, cpu_s_of),
+        IdleWatch(
+            components.loop,
+            service.activity,
+            components.state_dir,
+            current.config.dev,
+            time.time,
+            service.access.cpu_s,
+            base.engine.why_nothing_is_halted(),
+        ),
         DeadlineWatch(components.loop, time.time),
         WaitWatch(components.loop, components.store.histories, time.time),
         scaler,

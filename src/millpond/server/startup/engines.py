@@ -24,10 +24,11 @@ from millpond.node.sharing.mps import MpsEnforcer
 from millpond.node.task.limits import Limiter
 from millpond.node.task.records import RunRecord
 from millpond.server.auth.isolation import IsolationLevel, look_around
+from millpond.server.auth.owner import token_in
 from millpond.server.runtime.loop_dependencies import AdoptingEngine
 from millpond.server.server_components import ServerComponents
 from millpond.server.startup.configuration import Current
-from millpond.server.startup.kubernetes_engine import PodLauncher, open_engine
+from millpond.server.startup.kubernetes_engine import PodLauncher, ProgramKeys, open_engine
 from millpond.server.startup.local_engine import Launcher, Rules, describe, make_limiter
 from millpond.server.startup.options import ServerOptions
 from millpond.specs.config.cluster import ClusterConfig
@@ -50,6 +51,9 @@ class ServerEngine(AdoptingEngine, Protocol):
 
     def why_nothing_is_shared(self) -> str:
         """Why slices are refused; empty where they are not."""
+
+    def why_nothing_is_halted(self) -> str:
+        """Why jobs are neither halted nor swapped; empty where they can be."""
 
     def close(self) -> None:
         """End the engine. What runs goes on."""
@@ -100,7 +104,14 @@ def make_engine(
         return _make_local_engine(current, host, components, origins, servers), host
     settings = current.config.kubernetes
     assert settings is not None
-    launcher = PodLauncher(components.job_files, components.pods, components.vault, components.files)
+    launcher = PodLauncher(
+        components.job_files,
+        components.pods,
+        components.vault,
+        components.files,
+        ProgramKeys(token_in(host.state_dir)),
+        origins,
+    )
     engine = open_engine(settings, host.state_dir, launcher, servers, components.loop.wake)
     return engine, replace(host, machine=Machine((), {}, engine.notes()))
 

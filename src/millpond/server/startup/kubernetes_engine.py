@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,10 @@ from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.pod_jobs import PodJobs
 from millpond.specs.config.adoption import AdoptFile
 from millpond.specs.config.kubernetes import KubernetesFile
+from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 from millpond.specs.job.job_file import JobFile
+from millpond.specs.job.job_ids import service_of
+from millpond.specs.job.serving import base_path
 
 if TYPE_CHECKING:
     from millpond.engines.kubernetes.engine import KubernetesEngine
@@ -36,13 +41,31 @@ NOBODY: Final = AdoptFile.model_construct(namespaces={}, priorities={})
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramKeys:
+    """The access keys of jobs, which follow from the server's own secret: none has to be stored, or read back."""
+
+    secret: str
+
+    def of(self, job: str) -> str:
+        """The key that all runs of a job have."""
+        return hmac.new(self.secret.encode(), f"program of {job}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
 class PodLauncher:
-    """Knows what the pods of jobs run."""
+    """Knows what the pods of jobs run.
+
+    Attributes:
+        keys: what programs may ask of those who connect to them.
+        origins: where browsers reach what jobs serve.
+    """
 
     jobs: JobFiles
     pods: PodJobs
     vault: Vault
     files: FileService
+    keys: ProgramKeys
+    origins: JobOrigins = PATHS_ONLY
 
     def stands_for(self) -> dict[str, GangKey]:
         """The gangs of pods of others for which jobs stand that have not ended."""
@@ -74,13 +97,25 @@ class PodLauncher:
         return PodLaunch(
             self.pods.image_of(file),
             roles,
-            {**file.env, **_places(workspace)},
-            self.vault.environment(accepted.user, accepted.group, file.secrets),
+            {**file.env, **_places(workspace), **self._base(job, file)},
+            {
+                **self.vault.environment(accepted.user, accepted.group, file.secrets),
+                **({"MILLPOND_ACCESS_KEY": self.keys.of(job)} if file.serves else {}),
+            },
             checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
             checkpoint.grace_s,
             mounts=self._mounts(file, workspace),
             workdir=file.workdir if self.pods.working_folder(file) and file.workdir else "",
+            serves=file.serves,
         )
+
+    def _base(self, job: str, file: JobFile) -> dict[str, str]:
+        """Where the proxy shows what it serves."""
+        if not file.serves:
+            return {}
+        service = service_of(job)
+        origin = self.origins.url_of(service)
+        return {"MILLPOND_BASE_PATH": base_path(service), **({"MILLPOND_ORIGIN": origin} if origin else {})}
 
     def _mounts(self, file: JobFile, workspace: Workspace) -> tuple[PodMount, ...]:
         """The folders of volumes that a job has."""
@@ -161,5 +196,6 @@ def open_engine(
         config.service_account or "",
         tuple(config.pull_secrets),
         adopts,
+        launcher.keys.of,
     )
     return KubernetesEngine(access_of(config), state_dir, launcher.launch_of, options)

@@ -6,6 +6,7 @@ import json
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -21,7 +22,7 @@ from control_plane import ADMIN, ControlPlane
 from kubelet import Kubelet
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "end_to_end"))
-from real_pond import Pond, until
+from real_pond import Pond, asked, until
 
 ROLES = Path(__file__).parents[4] / "deploy" / "kubernetes" / "roles.yaml"
 SERVER = 'server-token,millpond,2,"people"'
@@ -199,6 +200,60 @@ def test_a_command_whose_pod_is_deleted_says_so(pond: Pond, plane: ControlPlane)
     assert client.stdout.readline() == "ready\n"
     call(plane, "DELETE", f"/api/v1/namespaces/millpond/pods/{job}-1-0?gracePeriodSeconds=1")
     assert client.wait(60) in (137, 255)
+
+
+SERVICE = """
+kind: service
+tasks: {desired: 2, min: 1, max: 3}
+cpus: 0.1
+memory: 64MiB
+serve: {ready: /, drain: 5s}
+command: "mkdir /tmp/w; echo WORD > /tmp/w/index.html; exec httpd -f -p 127.0.0.1:$MILLPOND_PORT -h /tmp/w"
+"""
+
+
+def test_a_service_answers_all_requests_while_a_revision_takes_its_place(pond: Pond, tmp_path: Path) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(SERVICE.replace("WORD", "one"))
+    done = pond("submit", str(file))
+    assert done.returncode == 0, done.stderr
+    service = done.stdout.strip()
+    until(lambda: asked(pond, service) == (200, b"one\n"))
+    seen: set[tuple[int, bytes]] = set()
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            seen.add(asked(pond, service))
+
+    clients = [threading.Thread(target=ask) for _ in range(4)]
+    for client in clients:
+        client.start()
+    file.write_text(SERVICE.replace("WORD", "two"))
+    assert pond("apply", "-y", "--update", service, str(file)).returncode == 0
+    until(lambda: "revision 2 replaced it" in pond("rollout", "status", service).stdout)
+    stop.set()
+    for client in clients:
+        client.join()
+    assert seen == {(200, b"one\n"), (200, b"two\n")}
+    forward = pond.start("forward", f"{service}.r2", "0:9999")
+    assert forward.stderr is not None
+    address = forward.stderr.readline().split()[1]
+    with pytest.raises(ConnectionError):
+        urllib.request.urlopen(f"http://{address}/", timeout=20)
+    forward.kill()
+    pond("stop", service)
+
+
+def test_a_replica_whose_pod_is_deleted_is_replaced(pond: Pond, plane: ControlPlane, tmp_path: Path) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(SERVICE.replace("WORD", "one").replace("desired: 2", "desired: 1"))
+    service = pond("submit", str(file)).stdout.strip()
+    until(lambda: asked(pond, service) == (200, b"one\n"))
+    call(plane, "DELETE", f"/api/v1/namespaces/millpond/pods/{service}-1-0?gracePeriodSeconds=1")
+    until(lambda: asked(pond, service)[0] == 503)
+    until(lambda: asked(pond, service) == (200, b"one\n"))
+    pond("stop", service)
 
 
 def test_a_pod_that_somebody_deletes_is_run_again(pond: Pond, plane: ControlPlane) -> None:

@@ -92,9 +92,9 @@ def _warnings(file: JobFile, folder: tuple[VolumePlace, bool] | None) -> tuple[s
 
 def _not_in_pods(file: JobFile) -> str:
     """What it asks for that pods are not given, in words; empty when there is nothing."""
+    listens = "port" if file.serve is None else file.serve.listen
     asked = {
-        "interactive sessions (kind: dev)": file.kind == "dev",
-        "services (kind: service)": file.kind == "service",
+        "programs that listen on Unix sockets (serve.listen: socket)": listens == "socket",
         "folders that are sent along (ship)": bool(file.ship),
         "functions (payload)": file.payload is not None,
         "datasets (data)": any(dataset_ref(source) for source in file.data.values()),
