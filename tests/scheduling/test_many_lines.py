@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 
 import pytest
 from bursts import KINDS, settings_of, world_of
-from worlds import World, asks, elastic, gang, machine, queue
+from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Decision, Stop
 from millpond.model.events import DurationPredicted, JobSubmitted, LimitChanged, NodeClosed
@@ -18,9 +20,12 @@ from millpond.model.reasons import Cause
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Kind, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
+from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.prospects import Prospects
 from millpond.scheduling.ordering import waiting_lines
 from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
+from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -191,3 +196,69 @@ def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monk
     assert [decisions_of(seed, displacing=True) for seed in seeds] == decided
     displaced = [each for each in chain(*decided) if isinstance(each, Stop) and each.cause is Cause.PREEMPTED]
     assert len(displaced) > len(seeds)
+
+
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 40), marks=pytest.mark.long)], ids=str)
+def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one whose first a reservation keeps off nodes, once no line goes on for that."""
+    monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
+    monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
+    left_out, kept_off, could = 0, 0, 0
+    for seed in seeds:
+        world, draws = crowded(seed), random.Random(seed)
+        for _ in range(4):
+            world.end(draws.choice(sorted(world.running())))
+            world.go_to(world.now + draws.choice((1.0, 3000.0)))
+            with in_a_walk(world) as (prospects, firsts, planner, claims):
+                kept_off += int(prospects.is_kept_off().sum())
+                holders = {kept.job for kept in claims.reservations.values()}  # who have had their turns
+                for first, makes_room in zip(firsts, prospects.makes_room.tolist(), strict=True):
+                    if first.id in holders:
+                        continue
+                    plan = planner.by_ordering(first, claims.mask(first))
+                    assert plan is None or makes_room, first.id
+                    left_out += not makes_room
+                    could += plan is not None
+                    if plan is not None:
+                        break  # what could leave is not what it was
+    assert left_out > 5 * len(seeds)
+    assert kept_off
+    assert could or len(seeds) < 20
+
+
+def crowded(seed: int) -> World:
+    """Full machines, queues of equal weight with much more work, and one large job that has waited too long."""
+    draws = random.Random(seed)
+    world = World(
+        *(machine(f"n{number}", draws.choice((2, 4, 8))) for number in range(4)),
+        settings=Settings(ordering="default", preempt=True),
+        queues=[queue(name) for name in ("red", "blue", "green")],
+    )
+    for number in range(60):
+        name, gpus = draws.choice(("red", "blue", "green")), draws.choice((0.25, 0.5, 1, 1, 2, 4))
+        length = draws.choice((20.0, 200.0, 2000.0, 20_000.0))
+        world.tell(JobSubmitted(world.now, single(f"{name}{number}", gpus, queue=name, user=f"u{number % 4}")))
+        world.tell(DurationPredicted(world.now, f"{name}{number}", length, 2.0 * length))
+        if draws.random() < 0.3:
+            world.go_to(world.now + draws.choice((1.0, 3000.0)))
+    return world
+
+
+@contextmanager
+def in_a_walk(world: World) -> Iterator[tuple[Prospects, list[JobRecord], Planner, Claims]]:
+    """The prospects of the first of each line, when the walk has come to all who have a reservation."""
+    core, state = world.core, world.core._state
+    room_maker, claims, standing = core._walk._room_maker, core._claims, QueueRank(state)
+    mark = state.journal.begin()
+    core._placer.refresh()
+    claims.begin_walk()
+    claims.bind_all(list(claims.reservations))
+    core._planner.begin(standing)
+    displaced_at, claims.displaced_at = claims.displaced_at, -1.0
+    room_maker.begin_walk()
+    prospects = Prospects(state, core._placer, claims, standing)
+    prospects.look(room_maker.departures, is_short=True)
+    yield prospects, [state.waiting.lines[key][0][2] for key in state.waiting.table.keys], core._planner, claims
+    claims.displaced_at = displaced_at
+    claims.end_walk()
+    state.journal.rollback(mark)

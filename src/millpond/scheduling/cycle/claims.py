@@ -14,6 +14,7 @@ from millpond.scheduling.cycle.job_placement import NodeMask, Placed
 from millpond.scheduling.cycle.reservations import Reservation
 from millpond.scheduling.cycle.reserved_places import is_wanted
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.reclaiming.displacement_bounds import BarredNodes
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
@@ -75,6 +76,7 @@ class Claims:
         self._cautious_ends: dict[str, float] | None = None
         """Of the jobs that the present walk has looked at; None outside of walks."""
         self._masks: dict[tuple[str, bool], NodeMask] = {}
+        self._masks_version = 0
         self._claimants: dict[int, set[str]] | None = None
         self._asked: set[tuple[str, int]] | None = None
         """Of all claims, found when they are asked for: who has a node, and which runs have to leave."""
@@ -113,8 +115,12 @@ class Claims:
 
     def _changed(self) -> None:
         self.version += 1
-        self._masks.clear()
+        self._forget_masks()
         self._claimants = self._asked = None
+
+    def _forget_masks(self) -> None:
+        self._masks.clear()
+        self._masks_version += 1
 
     def charge(self, sign: int, *, but: str = "") -> None:
         """Count what is claimed as held (``sign`` -1: no longer), so that no job slips in while the victims leave.
@@ -239,7 +245,7 @@ class Claims:
         if reservation is not None:
             self.reservations[pool] = reservation
         self._found_at[pool] = self._state.cluster.releases if is_fresh else -1
-        self._masks.clear()
+        self._forget_masks()
 
     def end_reservation(self, record: JobRecord) -> None:
         """Keep no nodes for a job any more: it starts."""
@@ -260,7 +266,7 @@ class Claims:
         """A walk begins: a reservation binds only those who come after its holder, so none does yet."""
         self._not_reached = set(self.reservations)
         self._cautious_ends = {}
-        self._masks.clear()
+        self._forget_masks()
 
     def bind(self, record: JobRecord, ranks: QueueRank) -> None:
         """The walk has come to a job: if it has the reservation of its pool, or who has goes first, that binds now."""
@@ -288,7 +294,7 @@ class Claims:
         finally:
             self.reservations, self._found_at = reservations, found_at
             self.end_walk()
-            self._masks.clear()
+            self._forget_masks()
 
     def kept_off(self, record: JobRecord) -> KeptOff:
         """What keeps this job off nodes that others of its line may use; the higher each number, the more nodes.
@@ -392,6 +398,17 @@ class Claims:
         if mask is None or mask.shape[0] != self._state.cluster.arrays.node_count:
             mask = self._masks[key] = self._mask_without((), self.reservations[pool] if is_kept_off else None)
         return mask
+
+    def kept_in(self, pool: str, *, is_kept_off: bool) -> BarredNodes | None:
+        """The nodes that ``mask_in`` keeps from jobs; None where none is."""
+        is_kept_off = is_kept_off and pool in self.reservations
+        if not self.by_job and not is_kept_off:
+            return None
+        return BarredNodes((pool, is_kept_off, self._masks_version), self.mask_in(pool, is_kept_off=is_kept_off))
+
+    def kept_from(self, record: JobRecord) -> BarredNodes | None:
+        """The nodes that are kept from a job without a claim."""
+        return self.kept_in(record.job.pool, is_kept_off=self.keeps_out(record))
 
     def mask_without(self, record: JobRecord, keepers: Collection[str]) -> NodeMask:
         """(nodes,), as ``mask_of_others``, if no room were kept for some jobs."""

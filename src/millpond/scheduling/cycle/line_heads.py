@@ -155,8 +155,9 @@ class TableHeads(Heads):
 
     def look_no_further(self) -> JobRecord | None:
         self._is_short = True
+        self._prospects.look(self._departures(), is_short=True)
         kept, released_first = self._prospects.kept_waiting()
-        self._leave_out(kept)
+        self._leave_out(kept | self._cannot_start())
         return released_first
 
     def found_no_room(self, record: JobRecord, *, is_kept_off: bool) -> None:
@@ -171,7 +172,7 @@ class TableHeads(Heads):
         self._leave_out(alike & self._prospects.is_kept_off() if is_kept_off else alike)
 
     def reconsider(self) -> None:
-        self._prospects.look(self._departures())
+        self._prospects.look(self._departures(), is_short=self._is_short)
         if self._ranked_at != self._standing.version:
             self._places, self._ranked_at = self._standing.places(self._table), self._standing.version
         again = self._behind() & ~self._had_turn

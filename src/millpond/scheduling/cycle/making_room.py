@@ -85,7 +85,10 @@ class RoomMaker:
     def _might_displace(self, record: JobRecord) -> bool:
         """Whether running work that comes far enough behind the job in the ordering could leave room for it."""
         bounds = self.departures.bounds
-        return bounds is not None and not bounds.exclude(record, is_long=self._is_long)
+        if bounds is None:
+            return False
+        kept = self._claims.kept_from(record) if self._is_long else None
+        return not bounds.exclude(record, kept, is_long=self._is_long)
 
     def plan(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place."""

@@ -5,6 +5,7 @@ Each answer is on the safe side: who is left out by it could not start, nor have
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,7 +28,7 @@ from millpond.scheduling.ordering.line_table import (
     LineTable,
 )
 from millpond.scheduling.placement.arrays import Int64Array
-from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
+from millpond.scheduling.reclaiming.displacement_bounds import EVERYWHERE, DisplacementBounds, Reach
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import room_under_limits
@@ -67,11 +68,12 @@ class Prospects:
         self._standing = standing
         self._table = state.waiting.table
 
-    def look(self, departures: Departures | None) -> None:
+    def look(self, departures: Departures | None, *, is_short: bool = False) -> None:
         """Look around anew.
 
         Args:
             departures: who may leave; None: nobody may be asked any more.
+            is_short: no line goes on because a reservation keeps its first off, see ``Heads.look_no_further``.
         """
         table = self._table
         self.admitted, self.makes_room = _admitted(self._state, table), np.zeros(len(table), dtype=np.bool_)
@@ -82,7 +84,7 @@ class Prospects:
             self.makes_room |= guaranteed
             self.makes_room |= table.figure(PRIORITY) > departures.lowest_class
             if departures.bounds is not None:
-                self.makes_room |= self._displace(departures.bounds)
+                self.makes_room |= self._displace(departures.bounds, is_short=is_short)
         self.fits = self._fit(None, of=self.admitted)
 
     @cached_property
@@ -93,23 +95,48 @@ class Prospects:
         reserved: BoolArray = np.isin(self._table.number(QUEUE), numbers)
         return reserved
 
-    def _displace(self, bounds: DisplacementBounds) -> BoolArray:
+    def _displace(self, bounds: DisplacementBounds, *, is_short: bool) -> BoolArray:
         """(lines,) for whose first running work could leave by the ordering."""
         table, above, classes = self._table, self._table.figure(DISPLACES_ABOVE), self._classes
         displace: BoolArray = np.zeros(len(table), dtype=np.bool_)
         # Few lines pass the first bound, and fewer the next.
         of_classes = np.array([bounds.of_class(each) for each in Priority])
         rows = np.flatnonzero(above < of_classes[classes - Priority.BACKGROUND])
+        rows = self._with_room(bounds, rows, [EVERYWHERE], np.zeros(len(rows), dtype=np.int64))
+        if not len(rows):
+            return displace
+        firsts, of_rows = self._alike(rows, self._kinds[rows])
+        below = above[rows] < np.array([bounds.of_kind(first) for first in firsts])[of_rows]
+        rows, of_rows = rows[below], of_rows[below]
         if len(rows):
-            firsts, of_rows = self._alike(rows, self._requests)
-            least = np.full(len(firsts), np.inf)
-            np.minimum.at(least, of_rows, above[rows])
-            below = [bounds.of_request(first, low) for first, low in zip(firsts, least.tolist(), strict=True)]
-            rows = rows[above[rows] < np.array(below)[of_rows]]
-        if len(rows):
-            firsts, of_rows = self._alike(rows, self._kinds)
-            displace[rows] = above[rows] < np.array([bounds.of_kind(first) for first in firsts])[of_rows]
+            kept_off = self.is_kept_off()[rows] if is_short else np.zeros(len(rows), dtype=np.bool_)
+            reaches = [
+                bounds.reach(first, self._claims.kept_in(first.job.pool, is_kept_off=is_kept_off))
+                for is_kept_off in (False, True)[: 1 + is_short]
+                for first in firsts
+            ]
+            rows = self._with_room(bounds, rows, reaches, of_rows + kept_off * len(firsts))
+        displace[rows] = True
         return displace
+
+    def _with_room(
+        self, bounds: DisplacementBounds, rows: Int64Array, reaches: Sequence[Reach], of_rows: Int64Array
+    ) -> Int64Array:
+        """Those of these lines for whose first there would be room if all left that may.
+
+        Args:
+            reaches: who may leave, of which each of ``rows`` has one: ``of_rows``.
+        """
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(each.key for each in reaches))}
+        alike = np.array([numbers[each.key] for each in reaches])[of_rows]
+        firsts, groups = self._alike(rows, self._requests[rows] * len(numbers) + alike)
+        above, least = self._table.figure(DISPLACES_ABOVE)[rows], np.full(len(firsts), np.inf)
+        np.minimum.at(least, groups, above)
+        of_groups = np.zeros(len(firsts), dtype=np.int64)
+        of_groups[groups] = of_rows
+        within = [reaches[number] for number in of_groups.tolist()]
+        below = [bounds.of_request(*each) for each in zip(firsts, least.tolist(), within, strict=True)]
+        return rows[above < np.array(below)[groups]]
 
     @cached_property
     def _kinds(self) -> Int64Array:
@@ -135,8 +162,8 @@ class Prospects:
         return self._table.figure(PRIORITY).astype(np.int64)
 
     def _alike(self, rows: Int64Array, kinds: Int64Array) -> tuple[list[JobRecord], Int64Array]:
-        """Lines grouped by ``kinds``, (lines,): the first job of one line of each group; and (rows,) their groups."""
-        _, places, of_rows = np.unique(kinds[rows], return_index=True, return_inverse=True)
+        """Lines grouped by ``kinds``, (rows,): the first job of one line of each group; and (rows,) their groups."""
+        _, places, of_rows = np.unique(kinds, return_index=True, return_inverse=True)
         lines, keys = self._state.waiting.lines, self._table.keys
         return [lines[keys[row]][0][2] for row in rows[places].tolist()], of_rows
 

@@ -20,7 +20,7 @@ from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
-from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds, Kind, kind_of
+from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.limits import within
 from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.reclaiming.roster import (
@@ -53,9 +53,6 @@ class Planner:
         self._shrink = Shrink(state)
         self._selector = placer.selector
         self._holders: dict[RequestClass, list[JobRecord]] = {}
-        self._open: dict[Kind, BoolArray] = {}
-        self._open_at: tuple[tuple[int, int], int] | None = None
-        """Up to which stamp of the bounds that holds."""
         self._running = RunningWork(state)
         self._displacement = Displacement(state)
         self.bounds = DisplacementBounds(state, placer.selector, self._running, self._displacement)
@@ -70,7 +67,6 @@ class Planner:
     def begin(self, ranks: QueueRank) -> None:
         """A walk begins: no work has been asked to leave in it yet."""
         self._holders.clear()
-        self._open_at = None
         self._running.begin()
         self._displacement.begin(ranks)
         self.bounds.begin()
@@ -181,15 +177,11 @@ class Planner:
         slots = state.roster.live
         keys = self._running.keys()
         is_open, still = self._entitled(record, Entitlement.ORDERING)
-        stamp = self.bounds.stamp
-        if stamp != self._open_at:
-            self._open_at = stamp
-            self._open.clear()
-        kind, priority = kind_of(record), record.job.priority
-        allowed = self._open.get(kind)
-        if allowed is None or state.queues.has_guarantees:  # what these shield changes with every place taken
-            allowed = self._displaceable(slots, (priority, priority), Entitlement.ORDERING, is_open)
-            self._open[kind] = allowed
+        classes = record.job.priority, record.job.priority
+        if self.bounds.by_queue:
+            allowed = self._running.outside_cells(classes) & state.roster.are_of(self.bounds.open_to(record))
+        else:
+            allowed = self._displaceable(slots, classes, Entitlement.ORDERING, is_open)
         judged = state.ordering.victims(record, slots, state.now, keys, allowed, self._running.budget)
         if judged is None:
             return None

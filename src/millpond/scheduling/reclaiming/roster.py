@@ -246,6 +246,16 @@ class Roster:
         """The rows of these jobs, all in one array."""
         return np.array([row for slot in slots.tolist() for row in self._slot_rows[slot]], dtype=np.int64)
 
+    @property
+    def owner_count(self) -> int:
+        """How many owners the roster has known."""
+        return len(self._owner_numbers)
+
+    def are_of(self, owners: BoolArray) -> BoolArray:
+        """(slots,) whose job is of one of these owners, (owners,)."""
+        of_owners: BoolArray = owners[self.live[SLOT_OWNER].astype(np.int64)]
+        return of_owners
+
     def one_of_each_owner(self, slots: Int64Array) -> list[JobRecord]:
         """The last job with cards of each queue, and the last without, among these slots."""
         last = np.full(len(self._owner_numbers), -1, dtype=np.int64)

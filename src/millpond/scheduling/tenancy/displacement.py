@@ -162,6 +162,11 @@ class Displacement:
         """Differs whenever it may have become the turn of other queues than before in this walk."""
         return (self._ranks.version, len(self._first_blocked)) if self._ranks.has_rounds else (0, 0)
 
+    def turn_of(self, record: JobRecord) -> tuple[object, ...]:
+        """Equal for those of a class whose turn it is before the same work of that class, see ``_has_turn``."""
+        own, is_behind = self._ranks.rounds(record.queue), self._is_behind_first(record)
+        return own, is_behind, (record.queue, record.group) if is_behind or record.group is not None else None
+
     def is_by_queue(self, by: Entitlement) -> bool:
         """Whether it can matter of which queues the two are, for work that the classes of priority allow."""
         return self._state.queues.has_guarantees or (by is Entitlement.ORDERING and self._ranks.has_rounds)
@@ -210,10 +215,16 @@ class Displacement:
         """Whether it is the turn of a job's queue to take room from another one, or of the job within its queue."""
         if record.queue == victim.queue:
             return record.group is None or self._state.group_of(victim) != record.group
-        own, first = self._ranks.rounds(record.queue), self._first_blocked.get(record.job.pool)
-        if first is not None and first.job.priority == record.job.priority and own > self._ranks.rounds(first.queue):
+        if self._is_behind_first(record):
             return False
-        return own <= self._ranks.rounds(victim.queue)
+        return self._ranks.rounds(record.queue) <= self._ranks.rounds(victim.queue)
+
+    def _is_behind_first(self, record: JobRecord) -> bool:
+        """Whether a queue has had its turn later than that of the first job of its pool that found no room."""
+        first = self._first_blocked.get(record.job.pool)
+        if first is None or first.job.priority != record.job.priority:
+            return False
+        return self._ranks.rounds(record.queue) > self._ranks.rounds(first.queue)
 
     def may_displace(
         self, record: JobRecord, victim: JobRecord, by: Entitlement, beside: Sequence[JobRecord] = ()
