@@ -108,7 +108,7 @@ class StandinCluster:
 
     def start(self) -> None:
         routes = [
-            Route("/{path:path}", self._answer, methods=["GET", "POST", "DELETE", "PATCH"]),
+            Route("/{path:path}", self._answer, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
             WebSocketRoute("/{path:path}", self._stream),
         ]
         app = Starlette(routes=routes)
@@ -216,7 +216,7 @@ class StandinCluster:
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return refusal(401, "Unauthorized", "Unauthorized")
         raw = await request.body()
-        body = json.loads(raw) if raw and request.method in ("POST", "PATCH") else {}
+        body = json.loads(raw) if raw and request.method in ("POST", "PUT", "PATCH") else {}
         told = self.refuses(self.requests[-1], body)
         if told is not None:
             return told
@@ -243,6 +243,8 @@ class StandinCluster:
                 return self._create(kind, namespace, body)
             case "PATCH", _:
                 return self._patch((kind, namespace, name), body)
+            case "PUT", _:
+                return self._replace((kind, namespace, name), body)
             case "DELETE", _:
                 return self._delete((kind, namespace, name), int(request.query_params.get("gracePeriodSeconds", 30)))
             case "GET", "" if request.query_params.get("watch"):
@@ -301,6 +303,18 @@ class StandinCluster:
             patched = merged(plain, body)
             self._store(key, patched, False)
             return JSONResponse(patched)
+
+    def _replace(self, key: tuple[str, str, str], body: Plain) -> Response:
+        with self._lock:
+            plain = self._objects.get(key)
+            if plain is None:
+                return refusal(404, "NotFound", f'{key[0]} "{key[2]}" not found')
+            if body["metadata"].get("resourceVersion") not in (None, plain["metadata"]["resourceVersion"]):
+                return refusal(
+                    409, "Conflict", "the object has been modified; apply your changes to the latest version"
+                )
+            self._store(key, {**body, "metadata": {**plain["metadata"], **body["metadata"]}}, False)
+            return JSONResponse(self._objects[key])
 
     def _evict(self, key: tuple[str, str, str], body: Plain) -> Response:
         if body["apiVersion"] not in self.policies:

@@ -20,7 +20,8 @@ from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError
 
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=30.0, connect=10.0)
+REQUEST_WITHIN_S: Final = 10.0
+"""A request is answered, or given up, within so long."""
 _KEPT_OPEN_S: Final = 60.0
 _UNAUTHORIZED: Final = 401
 
@@ -65,7 +66,7 @@ class ApiChannel:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=at_once, ssl=context, keepalive_timeout=_KEPT_OPEN_S),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=_TIMEOUT,
+            timeout=aiohttp.ClientTimeout(total=REQUEST_WITHIN_S),
             proxy=_proxy_to(self._base),  # asked once: aiohttp would look at the environment for every request
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import httpx2
@@ -53,10 +53,15 @@ class StatusError(Exception):
 
 
 class ClusterApi:
-    """Writes to one namespace of a cluster. Lives on one event loop."""
+    """Writes to one namespace of a cluster. Lives on one event loop.
 
-    def __init__(self, client: ApiChannel, namespace: str) -> None:
+    Args:
+        held: waits until this process may change the cluster.
+    """
+
+    def __init__(self, client: ApiChannel, namespace: str, held: Callable[[], Awaitable[None]]) -> None:
         self._client = client
+        self._held = held
         self._namespace = namespace
         self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
 
@@ -173,6 +178,8 @@ class ClusterApi:
         while True:
             try:
                 async with self._at_once:
+                    if method != "GET":
+                        await self._held()  # with nothing between it and the request
                     answer = await self._client.request(method, url, content=content, params=params, headers=headers)
                 if answer.is_success:
                     return answer.content

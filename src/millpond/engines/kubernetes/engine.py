@@ -18,10 +18,12 @@ from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, Clu
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.channels import PodChannels
 from millpond.engines.kubernetes.cluster_api import MOST_AT_ONCE, ClusterApi
+from millpond.engines.kubernetes.cluster_lease import ClusterLease, LeaseTimes
 from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules
 from millpond.engines.kubernetes.cluster_view import ClusterView, OurPods
 from millpond.engines.kubernetes.live_pods import ClusterAccount
 from millpond.engines.kubernetes.log_copies import LogCopies
+from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.objects import PodObject
 from millpond.engines.kubernetes.pod_access import PodAccess
 from millpond.engines.kubernetes.pod_executor import CONFINEMENT, NEVER_HALTED, PodExecutor, StartSources
@@ -51,6 +53,7 @@ class KubernetesOptions:
         service_account, pull_secrets: of all pods.
         adopts: which pods of others are adopted; None: none are.
         access_key_of: what a job's programs may ask of those who connect to them.
+        lease: by which one process at a time changes the cluster.
     """
 
     wake: Callable[[], None] = field(default=lambda: None)
@@ -61,6 +64,7 @@ class KubernetesOptions:
     pull_secrets: tuple[str, ...] = ()
     adopts: AdoptionRules | None = None
     access_key_of: Callable[[str], str] = field(default=lambda job: "")
+    lease: LeaseTimes = LeaseTimes()
 
 
 class KubernetesEngine:
@@ -110,7 +114,8 @@ class KubernetesEngine:
         log_http = await self._hanging_up.enter_async_context(http_client(self._config))
         channel = write_channel(self._config, MOST_AT_ONCE)
         self._hanging_up.push_async_callback(channel.close)
-        api, logs = ClusterApi(channel, self.namespace), LogCopies(log_http, self.namespace)
+        self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
+        api, logs = ClusterApi(channel, self.namespace, self._lease.held), LogCopies(log_http, self.namespace)
         account = ClusterAccount(api, logs, rules, self._state_dir, frozenset(self._options.servers))
         sources = StartSources(
             self._launch_of,
@@ -130,6 +135,7 @@ class KubernetesEngine:
         )
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
+                await self._lease.require_right()
                 if self._foreign is not None:
                     await self._foreign.list_all()
                 await self._view.list_all()
@@ -186,6 +192,7 @@ class KubernetesEngine:
             others = [each for each in unanswered if self._is_foreign(each.job)]
             self._foreign.adopted.adopt(expected - own, others, self._foreign.pods)
             work += self._foreign.work()
+        LoopWork(self._outbox).begin(self._lease.keep())
         self._view.settle()
         self._tasks = [self._loop.create_task(each) for each in work]
 
@@ -290,6 +297,8 @@ class KubernetesEngine:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        if self._tasks:
+            await self._lease.release()
         await self._hanging_up.aclose()
 
     def _ask(self, work: Coroutine[Any, Any, R]) -> R:

@@ -95,6 +95,7 @@ class PodExecutor:
         self._changed = changed
         self._pending: dict[str, GangStart] = {}
         self._latest = 0
+        self._is_adopted = False
 
     # ---- decisions ----------------------------------------------------------------------------------------------
 
@@ -126,6 +127,7 @@ class PodExecutor:
         for task, (_, mark) in found.items():
             if task not in expected and task not in starting:
                 self.pods.remove(mark)
+        self._is_adopted = True
         for decision in unanswered:
             self._latest = max(self._latest, decision.id)
             self._dispatch(decision)
@@ -263,12 +265,20 @@ class PodExecutor:
         """A pod of ours is there, or has changed."""
         live = self.pods.update(pod)
         if live is None:
+            self._end_stray(pod)
             return
         pending = self._start_of(live)
         if pending is not None:
             self._note(pending, live)
         elif live.phase is PodPhase.OVER:
             self.pods.finish(live)
+
+    def _end_stray(self, pod: PodObject) -> None:
+        """One that nobody will ever bind: a server that was deposed had it made with its last request."""
+        mark = TaskMark.of(pod.metadata.annotations)
+        is_open = not pod.spec.node_name and not pod.is_over and pod.metadata.deletion_timestamp is None
+        if self._is_adopted and is_open and mark is not None and mark.pod not in self.pods.by_name:
+            self.pods.remove(mark)
 
     def pod_deleted(self, pod: PodObject) -> None:
         """A pod of ours is gone from the cluster."""

@@ -33,6 +33,9 @@ RIGHTS: Final = (
     ("delete", "secrets", "namespace"),
     ("create", "services", "namespace"),
     ("delete", "services", "namespace"),
+    ("get", "leases.coordination.k8s.io", "namespace"),
+    ("create", "leases.coordination.k8s.io", "namespace"),
+    ("update", "leases.coordination.k8s.io", "namespace"),
 )
 """What the engine does: verb, resource, and whether in its namespace or in the whole cluster."""
 
