@@ -133,6 +133,17 @@ def test_tasks_that_end_apart_are_neither_missed_nor_started_again(outcome: Outc
     assert world.state("g") is FAILED
 
 
+def test_tasks_that_end_apart_are_tried_again_where_they_could_not_even_be_started() -> None:
+    world = World(machine("n", 2))
+    world.refusing = {"g": True}
+    world.submit(gang("g", 2, asks(1), gang_rule=GangRule.APART))
+    assert world.state("g") is QUEUED
+    assert world.why("g").cause is Cause.RETRY_DELAYED
+    world.refusing = {}
+    world.go_to(world.now + 600)
+    assert world.state("g") is RUNNING
+
+
 def test_tasks_that_end_apart_start_together_and_run_again_after_a_preemption() -> None:
     world = World(machine("n", 2))
     world.submit(gang("g", 2, asks(1), priority=Priority.LOW, gang_rule=GangRule.APART))

@@ -9,10 +9,11 @@ import pytest
 from api_world import Api
 
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangTerms, PodRole
-from millpond.model.events import NodeJoined
+from millpond.model.events import NodeJoined, QueueChanged
 from millpond.model.node_selection import NodeOperator, NodeRequirement
-from millpond.model.resources import TaskRequest
+from millpond.model.resources import Amount, TaskRequest
 from millpond.model.states import Outcome
+from millpond.model.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.adoption.adopter import Adopter
 from millpond.server.jobs.adoption.gang_documents import key_in
@@ -150,6 +151,34 @@ def test_what_a_gang_may_not_have_is_told_and_tried_again_when_it_has_changed(
     adopter.look()
     assert told in cluster.answers[TRIO.key]
     assert cluster.jobs == {}
+    cluster.waiting = [TRIO]
+    adopter.look()
+    assert len(cluster.jobs) == 1
+
+
+def test_a_gang_beyond_the_limit_of_its_queue_hears_it(api: Api) -> None:
+    api.loop.notify([QueueChanged(1.0, Queue("default", limit=Amount(2_000, 2**50, 2**50)))])
+    api.loop.query(lambda core: None).result(60)
+    cluster = Cluster(TRIO)
+    adopter_of(api, cluster).look()
+    assert "queue 'default'" in cluster.answers[TRIO.key]
+    assert "2 GPUs" in cluster.answers[TRIO.key]
+
+
+def test_a_stopped_job_whose_pods_still_wait_is_not_lined_up_again(api: Api) -> None:
+    api.submit(gpus=4)
+    cluster = Cluster(TRIO)
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    job = only_job(cluster)
+    assert api.client.post(f"/api/v1/jobs/{job}/stop").status_code == 202
+    assert api.job(job).state == "cancelled"
+    adopter.look()
+    adopter.look()
+    assert cluster.jobs == {}
+    assert cluster.answers[TRIO.key].startswith(f"its job {job} was stopped; delete these pods")
+    cluster.waiting = []
+    adopter.look()
     cluster.waiting = [TRIO]
     adopter.look()
     assert len(cluster.jobs) == 1

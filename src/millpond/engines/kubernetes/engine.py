@@ -14,7 +14,8 @@ import httpx2
 import uvloop
 
 from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client, write_channel
-from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, ClusterParts, ForeignPods
+from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
+from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, ForeignPods
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.channels import PodChannels
 from millpond.engines.kubernetes.cluster_api import MOST_AT_ONCE, ClusterApi
@@ -123,7 +124,7 @@ class KubernetesEngine:
             lambda name: self._view.pod(self.namespace, name),
         )
         channels = PodChannels(self._config, self.namespace)
-        self.access = PodAccess(self._loop, channels, sources.find, self._options.access_key_of)
+        self.access = PodAccess(self._loop, channels, sources.find, self._options.access_key_of, self._foreign_pod)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._foreign = self._foreign_pods(api)
         self._view = ClusterView(
@@ -142,6 +143,10 @@ class KubernetesEngine:
         except (httpx2.HTTPError, OSError, TimeoutError) as error:
             raise _unreachable(self.address, error) from error
 
+    def _foreign_pod(self, task: TaskId) -> str:
+        """The namespace and name of the pod of others that a task is; empty where it is none."""
+        return "" if self._foreign is None else self._foreign.adopted.pod_of(task)
+
     def _foreign_pods(self, api: ClusterApi) -> ForeignPods | None:
         if self._options.adopts is None:
             return None
@@ -149,6 +154,7 @@ class KubernetesEngine:
             self._http,
             api,
             self._outbox,
+            self._state_dir,
             lambda name: self._view.has_node(name),
             lambda: self._view.marks,
             lambda node: self._view.recount(node),

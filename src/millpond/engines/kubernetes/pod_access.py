@@ -42,6 +42,7 @@ class PodAccess:
     Args:
         find: a pod by its name, as far as the cluster was seen.
         access_key_of: what a job's programs may ask of those who connect to them.
+        foreign: the namespace and name of the pod of others that a task is; empty where it is none.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class PodAccess:
         channels: PodChannels,
         find: Callable[[str], PodObject | None],
         access_key_of: Callable[[str], str],
+        foreign: Callable[[TaskId], str] = lambda _: "",
     ) -> None:
+        self._foreign = foreign
         self._loop = loop
         self._channels = channels
         self._find = find
@@ -72,8 +75,12 @@ class PodAccess:
         """A place for one command beside a task.
 
         Raises:
-            UnavailableError: it has ended, or too many are open.
+            UnavailableError: it has ended, or too many are open, or its pod is somebody else's.
         """
+        if foreign := self._foreign(task):
+            namespace, _, pod = foreign.partition("/")
+            remedy = f"use your own rights there: kubectl exec -n {namespace} -it {pod} -- sh"
+            raise UnavailableError(f"pod {pod} of namespace {namespace} is not Millpond's to enter", remedy)
         return await self._on_loop(self._open_session(pod_name(task)))
 
     async def connect(self, task: TaskId, port: int, within_s: float | None) -> socket.socket:

@@ -32,6 +32,8 @@ NEVER_STARTED: Final = EndVerdict(Outcome.NODE_LOST, None, "the cluster has no p
 PULL_PATIENCE_S: Final = 60.0
 """A start is given up when an image could not be pulled for so long."""
 NEVER_HALTED: Final = "tasks in pods are neither suspended nor moved"
+_TIMER_SLACK_S: Final = 0.01
+"""Timers of the loop may fire a little early."""
 _STOPPED_EARLY: Final = Refusal("it was stopped before it ran", False)
 CONFINEMENT: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
 
@@ -239,7 +241,7 @@ class PodExecutor:
             pending.since = None
         elif pending.since is None:
             pending.since = loop.time()
-            loop.call_later(PULL_PATIENCE_S, self._look_at, pending)
+            loop.call_later(PULL_PATIENCE_S + _TIMER_SLACK_S, self._look_at, pending)
         elif loop.time() - pending.since >= PULL_PATIENCE_S:
             self._give_up(pending, next(iter(pending.pulls.values())))
 

@@ -214,7 +214,7 @@ class TaskCompletion:
         self, record: JobRecord, task: TaskRecord, outcome: Outcome, exit_code: int | None, counts: tuple[int, int]
     ) -> bool:
         failures, out_of_memory_failures = counts
-        if record.job.gang_rule is GangRule.APART:
+        if record.job.gang_rule is GangRule.APART and record.started_at is not None:
             return False
         return is_retried(
             outcome,

@@ -134,6 +134,15 @@ def test_a_stopped_job_has_its_pod_evicted(pond: Pond, plane: ControlPlane) -> N
     until(lambda: [each["state"] for each in jobs(pond, "lone")] == ["cancelled"])
 
 
+def test_pods_go_to_the_nodes_that_they_select_or_hear_that_there_are_none(pond: Pond, plane: ControlPlane) -> None:
+    for name, zone in (("there", "127.0.0.2"), ("nowhere", "elsewhere")):
+        make(plane, "v1", "Pod", name, template("true", nodeSelector={"kubernetes.io/hostname": zone})["spec"])
+    until(lambda: [each["state"] for each in jobs(pond, "there")] == ["succeeded"])
+    until(lambda: condition(pods(plane, "nowhere")[0]).get("reason") == "Unschedulable")
+    told = condition(pods(plane, "nowhere")[0])["message"]
+    assert told.startswith("no node of pool 'default' is as it asks: kubernetes.io/hostname=elsewhere")
+
+
 def test_pods_outlive_a_killed_server_and_are_found_again(pond: Pond, plane: ControlPlane) -> None:
     make(plane, "batch/v1", "Job", "long", {"template": template("sleep 8")})
     until(lambda: [each["state"] for each in jobs(pond, "long")] == ["running"])

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.engines.kubernetes.adoption.adopted_ends import verdict_on
+from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_book import GangBook
 from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.grouping import gang_of
+from millpond.engines.kubernetes.adoption.output_notes import note_outputs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, matched
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster_api import ClusterApi
 from millpond.engines.kubernetes.loop_work import LoopWork, all_of
 from millpond.engines.kubernetes.pod_template import SERVER_LABEL, TaskMark
-from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
@@ -78,26 +78,16 @@ class AdoptedExecutor:
 
     Args:
         servers: identities of the servers in whose place this one goes on; what it binds carries the first.
-        has_node: whether there is a node of that name.
-        changed: called with the name of a node whose pods have become ours, or no longer are.
     """
 
-    def __init__(
-        self,
-        api: ClusterApi,
-        servers: Sequence[str],
-        outbox: Outbox,
-        has_node: Callable[[str], bool],
-        changed: Callable[[str], None],
-    ) -> None:
-        self._api = api
+    def __init__(self, around: ClusterParts, servers: Sequence[str]) -> None:
+        self._api, self._outbox, self._state_dir = around.api, around.outbox, around.state_dir
         self._servers = tuple(servers)
-        self._outbox = outbox
-        self._has_node, self._changed = has_node, changed
+        self._has_node, self._changed = around.has_node, around.changed
         self._taken: dict[str, TakenPod] = {}
         self._jobs: dict[str, GangKey] = {}
         self._pending: dict[str, GangBinding] = {}
-        self._work = LoopWork(outbox)
+        self._work = LoopWork(around.outbox)
         self._latest = 0
 
     def attach(self, book: GangBook, answers: PodAnswers, evictions: Evictions) -> None:
@@ -135,6 +125,10 @@ class AdoptedExecutor:
     def on_node(self, node: str) -> Iterator[TakenPod]:
         """Those bound to a node."""
         return (taken for taken in self._taken.values() if taken.node == node)
+
+    def pod_of(self, task: TaskId) -> str:
+        """The namespace and name of the pod that stands for a task; empty where none does."""
+        return next((key for key, taken in self._taken.items() if taken.mark.id == task), "")
 
     def nodes_of(self, job: str) -> set[str]:
         """Where the tasks of a job are."""
@@ -233,7 +227,7 @@ class AdoptedExecutor:
             why = next(iter(pending.failed.values()))
             if all(text.endswith(DELETED) for text in pending.failed.values()):
                 self._outbox.ask_to_stop(decision.job, why)  # its end, and no failure
-            self._refuse(pending, Refusal(why, False))
+            self._refuse(pending, Refusal(why, True))
             return
         self._look_at(pending)
         await self._answers.scheduled(key)
@@ -287,6 +281,9 @@ class AdoptedExecutor:
             return
         del self._pending[job]
         self._outbox.confirm(pending.decision, CONFINED)
+        self._work.begin(
+            asyncio.to_thread(note_outputs, self._state_dir, [(each.mark.id, each.pod.key) for each in run])
+        )
         attempt = pending.decision.attempt
         for task, text in pending.failed.items():
             self._outbox.ended(TaskId(job, attempt, task), EndVerdict(Outcome.NODE_LOST, None, text))

@@ -7,19 +7,16 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import httpx2
-
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
+from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_book import FoundPodRules, GangBook
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster_api import ClusterApi
 from millpond.engines.kubernetes.pod_template import SCHEDULER, SERVER_LABEL
 from millpond.engines.kubernetes.reflector import ObjectKind, Reflector
-from millpond.engines.outbox import Outbox
 
 SCHEDULED_PODS: Final = ObjectKind(
     "/api/v1/pods",
@@ -47,24 +44,6 @@ class AdoptionRules:
         return namespace in self.namespaces or ANY_NAMESPACE in self.namespaces
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterParts:
-    """What else there is of the cluster.
-
-    Attributes:
-        has_node: whether there is a node of that name.
-        marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
-        changed: called with the name of a node whose pods have become ours, or no longer are.
-    """
-
-    client: httpx2.AsyncClient
-    api: ClusterApi
-    outbox: Outbox
-    has_node: Callable[[str], bool]
-    marks: Callable[[], frozenset[str]]
-    changed: Callable[[str], None]
-
-
 class ForeignPods:
     """All of it. Lives on the engine's loop.
 
@@ -73,7 +52,7 @@ class ForeignPods:
     """
 
     def __init__(self, around: ClusterParts, rules: AdoptionRules, servers: Sequence[str]) -> None:
-        self.adopted = adopted = AdoptedExecutor(around.api, servers, around.outbox, around.has_node, around.changed)
+        self.adopted = adopted = AdoptedExecutor(around, servers)
         self._found: Callable[[], None] = lambda: None
         self._book = GangBook(around.api, FoundPodRules(rules.includes, adopted.is_taken, around.marks), self._said)
         self._answers = PodAnswers(around.api, self._book.waiting)

@@ -5,6 +5,7 @@ In this order: a group that the pod names, its owner by the table, annotations; 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,10 +81,11 @@ def _owned(pod: ScheduledPod, kind: OwnerKind) -> GangKey | None:
 
 
 def role_of(pod: ScheduledPod) -> str:
-    """The name of its role, as its labels have it; empty where they do not."""
+    """The name of its role, as its labels have it, in small letters, digits and hyphens; empty where they do not."""
     labels = pod.metadata.labels
     kinds = (label for kind in MAKERS for label in kind.role)
-    return next((labels[label].lower() for label in kinds if labels.get(label)), "")
+    named = next((labels[label] for label in kinds if labels.get(label)), "")
+    return re.sub(r"[^a-z0-9]+", "-", named.lower()).strip("-")
 
 
 def place_of(pod: ScheduledPod) -> tuple[int, str, str]:

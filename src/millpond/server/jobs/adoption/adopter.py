@@ -41,6 +41,7 @@ _COVERING: Final = frozenset({JobState.QUEUED, JobState.STARTING, JobState.STOPP
 """States of a job that has, or will have, the pods of its gang that wait."""
 
 
+_MADE_ANEW: Final = "delete these pods, or their owner, and make them anew to line them up again"
 _GROWS: Final = "the least of its gang runs; this pod joins when there is room for it"
 
 
@@ -73,6 +74,8 @@ class Adopter(Periodic):
         self._rules = rules
         self._gangs = dict(known)
         self._refused: dict[GangKey, _Refused] = {}
+        self._stopped: dict[GangKey, str] = {}
+        """By gang, the job that was stopped while its pods waited: they are not lined up again by themselves."""
         self._asked: dict[str, None] = {}
         self._worker = PeriodicWorker("adopter", self.look, LOOK_EVERY_S, "pods of others are not looked after now")
 
@@ -85,7 +88,8 @@ class Adopter(Periodic):
         covering = self._standing()  # before the gangs are asked for: a job that runs since has taken its pods by then
         found = {gang.key: gang for gang in self._adoption.gangs()}
         self._refused = {key: refused for key, refused in self._refused.items() if key in found}
-        ready = [gang for gang in found.values() if not gang.trouble and gang.key not in covering]
+        self._stopped = {key: job for key, job in self._stopped.items() if key in found}
+        ready = [gang for gang in found.values() if not (gang.trouble or gang.key in covering | self._stopped)]
         due = [gang for gang in ready if self._is_due(gang)]
         self._submit(due)
         self._answer({job: key for key, job in covering.items() if key in found})
@@ -99,6 +103,10 @@ class Adopter(Periodic):
             if info is None:
                 self._adoption.withdraw(job)
                 del self._gangs[job]
+                ended = self._components.lookup.find(job)
+                if ended is not None and ended.state == JobState.CANCELLED:
+                    self._stopped[key] = job
+                    self._adoption.answer(key, f"its job {job} was stopped; {_MADE_ANEW}")
             elif info.state in _COVERING or _may_grow(info):
                 standing[key] = job
         return standing

@@ -109,7 +109,7 @@ def key_in(document: Mapping[str, Any]) -> GangKey:
 def _role(role: PodRole) -> dict[str, Any]:
     request = role.request
     return {
-        "name": slug_of(role.name) or "worker",
+        "name": role.name,
         "tasks": {"desired": role.count, "min": role.least, "max": role.count},
         "gpus": request.devices,
         "cpus": f"{request.cpu_milli}m",

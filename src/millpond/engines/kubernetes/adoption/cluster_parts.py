@@ -1,0 +1,32 @@
+"""What the parts that look after pods of others know of the cluster around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+from millpond.engines.kubernetes.cluster_api import ClusterApi
+from millpond.engines.outbox import Outbox
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParts:
+    """What else there is of a cluster.
+
+    Attributes:
+        state_dir: where people look for the output of tasks.
+        has_node: whether there is a node of that name.
+        marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
+        changed: called with the name of a node whose pods have become ours, or no longer are.
+    """
+
+    client: httpx2.AsyncClient
+    api: ClusterApi
+    outbox: Outbox
+    state_dir: Path
+    has_node: Callable[[str], bool]
+    marks: Callable[[], frozenset[str]]
+    changed: Callable[[str], None]
