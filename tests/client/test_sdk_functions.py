@@ -23,7 +23,7 @@ from millpond.client.sdk.functions.outcomes import RemoteExceptionError, RemoteT
 from millpond.client.sdk.functions.submission import job_of
 from millpond.job.envelopes import pack, python_version, unpack
 from millpond.model.errors import InvalidInputError, NotAllowedError, UnavailableError
-from millpond.specs.job.snapshots import digest_of
+from millpond.model.folders import digest_of
 
 
 def divided(a: int, b: int) -> float:

@@ -10,7 +10,8 @@ import pytest
 
 from millpond.client.sdk.resources.folder_scan import scan
 from millpond.model.errors import InvalidInputError
-from millpond.specs.job.snapshots import digest_of, read_snapshot
+from millpond.model.folders import digest_of
+from millpond.specs.job.snapshots import read_snapshot
 
 
 def write(root: Path, **files: str) -> None:

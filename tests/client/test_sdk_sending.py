@@ -14,17 +14,9 @@ import pytest
 from millpond.client.sdk.resources.files import FilesClient
 from millpond.client.sdk.resources.uploads import WORTH_ASKING, Upload
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.specs.api.files import (
-    LARGEST_BATCHED,
-    BlobInfo,
-    BlobList,
-    BlobProgress,
-    DatasetList,
-    OutputFile,
-    OutputList,
-    read_batch,
-)
-from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry, digest_of
+from millpond.model.folders import LARGEST_BATCHED, digest_of
+from millpond.specs.api.files import BlobInfo, BlobList, BlobProgress, DatasetList, OutputFile, OutputList, read_batch
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry
 
 
 class Recipient:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from millpond.model.folders import digest_of
 from millpond.node.task.workspace import DataMount, Workspace, blob_path, prepare
-from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry, digest_of
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry
 
 
 class Contents:

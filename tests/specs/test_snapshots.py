@@ -10,14 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.model.errors import InvalidInputError
-from millpond.specs.job.snapshots import (
-    FileEntry,
-    FolderSnapshot,
-    LinkEntry,
-    digest_of,
-    link_stays_inside,
-    read_snapshot,
-)
+from millpond.model.folders import digest_of, link_stays_inside
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry, read_snapshot
 
 EMPTY = digest_of(b"")
 

@@ -13,13 +13,14 @@ from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
 from millpond.model.errors import InconsistentStateError
+from millpond.model.folders import digest_of
 from millpond.server.api.permits import check_permits, permits_of, routes_of
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import RIGHTS, Scope, UserRole, Verb
 from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
 from millpond.specs.api.ssh import PublicKey
-from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, digest_of
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot
 
 ROLES = ("olga", "amy", "lea", "max", "mia", "vic", "sam", "sue", "nob", "")
 """Owner, admin, lead, the member whose objects they are, another member, viewer, two of another group, one of no group,

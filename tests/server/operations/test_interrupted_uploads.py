@@ -14,13 +14,13 @@ import pytest
 from api_world import JOBS, Api, error_of
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.model.folders import digest_of
 from millpond.server.auth.records import Group, User
 from millpond.server.auth.roles import UserRole
 from millpond.server.operations.backup import back_up
 from millpond.server.storage.files import service as file_service
 from millpond.server.storage.files.partials import KEPT_S, SILENT_S, SMALLEST_KEPT, GrowingPart, Partials
 from millpond.server.storage.files.service import Span
-from millpond.specs.job.snapshots import digest_of
 
 BLOBS = "/api/v1/blobs"
 CONTENT = os.urandom(3 * SMALLEST_KEPT)

@@ -12,13 +12,14 @@ import pytest
 from api_world import JOBS, Api, error_of
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.folders import LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, digest_of
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.task.workspace import OUTPUT, blob_path
 from millpond.server.storage.files.mounts import MountRules
-from millpond.specs.api.files import LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, read_batch
+from millpond.specs.api.files import read_batch
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.job.job_spec import check_job
-from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, digest_of
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot
 
 BLOBS = "/api/v1/blobs"
 DATASETS = "/api/v1/datasets"

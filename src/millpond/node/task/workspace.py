@@ -19,13 +19,13 @@ import errno
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.task.identity import Identity, acting_as
+from millpond.node.task.layout import READABLE, laid_out, mode_of, open_new, protect, unprotect
 from millpond.node.task.records import FILES
 
 WORK, PAYLOAD, DATA, OUTPUT = (f"{FILES}/{name}" for name in ("work", "payload", "data", "output"))
@@ -33,7 +33,6 @@ WORK, PAYLOAD, DATA, OUTPUT = (f"{FILES}/{name}" for name in ("work", "payload",
 _LOCK = "workspace.lock"
 _READY = "workspace.ready"
 _PIECE = 2**20
-_READABLE = 0o555
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +162,9 @@ def lay_out_dataset(blobs: Path, datasets: Path, snapshot: str) -> Path:
             lay_out(blobs, snapshot, fresh)
             protect(fresh)
             fresh.rename(place)
-        if place.stat().st_mode & 0o777 != _READABLE:  # by all accounts that tasks run as; the way to it is closed
-            place.chmod(_READABLE)
+        if place.stat().st_mode & 0o777 != READABLE:  # by all accounts that tasks run as; the way to it is closed
+            place.chmod(READABLE)
     return place
-
-
-def protect(folder: Path) -> None:
-    """Take the right to write away, so that no job changes by mistake what others read."""
-    for above, _, files in os.walk(folder):
-        for name in files:
-            path = Path(above, name)
-            if not path.is_symlink():
-                path.chmod(_READABLE if path.stat().st_mode & 0o100 else 0o444)
-    for above, _, _ in os.walk(folder, topdown=False):
-        if Path(above) != folder:  # which has yet to be renamed
-            Path(above).chmod(_READABLE)
 
 
 def lay_out(blobs: Path, snapshot: str, folder: Path) -> None:
@@ -191,31 +178,8 @@ def lay_out(blobs: Path, snapshot: str, folder: Path) -> None:
         shutil.rmtree(folder)
     folder.mkdir(mode=0o700)
     listed = json.loads(_verified(blobs, snapshot))
-    for entry in listed["files"]:
-        place = _below(folder, entry["path"])
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _copy(blobs, entry["digest"], place, 0o755 if entry["executable"] else 0o644)
-    # Last, so that no file is ever written through a link.
-    for entry in listed["links"]:
-        place = _below(folder, entry["path"])
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(entry["target"])
-
-
-def unprotect(folder: Path) -> None:
-    """Give the rights to its folders back, so that it can be removed."""
-    folder.chmod(0o700)
-    for above, below, _ in os.walk(folder):  # which lists a folder only after this has gone over it
-        for name in below:
-            if not Path(above, name).is_symlink():
-                Path(above, name).chmod(0o700)
-
-
-def _below(folder: Path, path: str) -> Path:
-    """The server has checked the path; a damaged list must not lead out all the same."""
-    if path.startswith("/") or ".." in path.split("/"):
-        raise OSError(errno.EINVAL, f"the snapshot has the path {path!r}", str(folder))
-    return folder / path
+    for entry, place in laid_out(listed, folder):
+        _copy(blobs, entry["digest"], place, mode_of(entry))
 
 
 def _verified(blobs: Path, digest: str) -> bytes:
@@ -228,12 +192,10 @@ def _verified(blobs: Path, digest: str) -> bytes:
 def _copy(blobs: Path, digest: str, place: Path, mode: int) -> None:
     """Copy a content and compare it with its name on the way."""
     seen = hashlib.sha256()
-    with blob_path(blobs, digest).open("rb") as source:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with os.fdopen(os.open(place, flags, mode), "wb") as target:
-            while piece := source.read(_PIECE):
-                seen.update(piece)
-                target.write(piece)
+    with blob_path(blobs, digest).open("rb") as source, open_new(place, mode) as target:
+        while piece := source.read(_PIECE):
+            seen.update(piece)
+            target.write(piece)
     if seen.hexdigest() != digest:
         raise _damaged(digest)
 

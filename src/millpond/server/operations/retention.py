@@ -18,8 +18,8 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.node.task.layout import unprotect
 from millpond.node.task.records import job_dir, note_of_removal
-from millpond.node.task.workspace import unprotect
 from millpond.server.storage.disk_use import size_of
 from millpond.server.store.store import Store
 

@@ -6,15 +6,14 @@ SHA-256, in hexadecimal. Client and server share the rules for paths, so that wh
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from pathlib import PurePosixPath
 from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.folders import is_inside, link_stays_inside
 from millpond.specs.api.models import Body
 
 DIGEST_PATTERN: Final = r"^[0-9a-f]{64}$"
@@ -67,11 +66,6 @@ class FolderSnapshot(_Entry):
         return json.dumps(plain, separators=(",", ":"), sort_keys=True).encode()
 
 
-def digest_of(data: bytes) -> str:
-    """The name of a content."""
-    return hashlib.sha256(data).hexdigest()
-
-
 def is_digest(text: str) -> bool:
     """Whether a text is the name of a content."""
     return _DIGEST.fullmatch(text) is not None
@@ -91,26 +85,6 @@ def read_snapshot(data: bytes) -> FolderSnapshot:
         raise InvalidInputError(f"that is not a snapshot ({where}: {first['msg']})", "send the folder again") from error
     _check_paths(snapshot)
     return snapshot
-
-
-def is_inside(path: str) -> bool:
-    """Whether a path, taken from a folder, names something below it by the shortest spelling."""
-    if not path or "\0" in path or path.startswith("/"):
-        return False
-    return str(PurePosixPath(path)) == path and not {"..", "."} & set(path.split("/"))
-
-
-def link_stays_inside(path: str, target: str) -> bool:
-    """Whether a link at ``path`` can only lead to something in the folder.
-
-    Its target is some ``..`` and then plain names: a ``..`` behind a name could, if that name is a link itself, lead
-    anywhere.
-    """
-    if not target or "\0" in target or target.startswith("/"):
-        return False
-    parts = target.split("/")
-    ups = next((index for index, part in enumerate(parts) if part != ".."), len(parts))
-    return ups <= path.count("/") and not {"", ".", ".."} & set(parts[ups:])
 
 
 def _check_paths(snapshot: FolderSnapshot) -> None:

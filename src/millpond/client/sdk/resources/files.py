@@ -20,8 +20,8 @@ from millpond.client.sdk.resources.folder_scan import Scan, scan
 from millpond.client.sdk.resources.uploads import Notify, Upload
 from millpond.client.sdk.transport.connection import RequestFunction, StreamFunction, segment
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.folders import LARGEST_BATCHED, batches, digest_of, is_inside, link_stays_inside
 from millpond.specs.api.files import (
-    LARGEST_BATCHED,
     MOST_DIGESTS,
     BlobInfo,
     BlobList,
@@ -30,9 +30,8 @@ from millpond.specs.api.files import (
     MetricsInfo,
     OutputFile,
     OutputList,
-    batches,
 )
-from millpond.specs.job.snapshots import FolderSnapshot, LinkEntry, digest_of, is_inside, link_stays_inside
+from millpond.specs.job.snapshots import FolderSnapshot, LinkEntry
 
 LARGEST_DATASET = 2**44
 SILENCE_S = 60.0

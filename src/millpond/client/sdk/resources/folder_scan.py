@@ -17,7 +17,8 @@ from typing import Final
 from pathspec import GitIgnoreSpec
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.specs.job.snapshots import MOST_FILES, FileEntry, FolderSnapshot, LinkEntry, is_inside, link_stays_inside
+from millpond.model.folders import is_inside, link_stays_inside
+from millpond.specs.job.snapshots import MOST_FILES, FileEntry, FolderSnapshot, LinkEntry
 from millpond.specs.paths import followed
 
 LARGEST_SHIPPED: Final = 2 * 2**30

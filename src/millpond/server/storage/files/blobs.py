@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import BinaryIO, Final, Self
 
 from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.folders import digest_of
 from millpond.node.task.workspace import blob_path
-from millpond.specs.job.snapshots import digest_of, is_digest
+from millpond.specs.job.snapshots import is_digest
 
 BLOBS_FOLDER: Final = "blobs"
 _UNFINISHED: Final = "incoming-"

@@ -14,8 +14,9 @@ from typing import Final
 
 from millpond.model.errors import MillpondError
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.node.task.layout import unprotect
 from millpond.node.task.records import attempt_dir
-from millpond.node.task.workspace import PAYLOAD, WORK, unprotect
+from millpond.node.task.workspace import PAYLOAD, WORK
 from millpond.server.storage.files.admission import DATASETS_FOLDER
 from millpond.server.storage.files.blobs import BlobStore, Collected
 from millpond.server.storage.files.datasets import Datasets

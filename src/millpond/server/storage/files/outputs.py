@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from millpond.model.errors import ConflictError, NotFoundError
+from millpond.model.folders import is_inside
+from millpond.node.task.layout import open_regular
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.node.task.workspace import OUTPUT
 from millpond.specs.api.files import MetricPoint, MetricSeries, MetricsInfo, OutputFile, OutputList
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.job.snapshots import is_inside
 
 MOST_LISTED: Final = 100_000
 TAIL_BYTES: Final = 16 * 2**20
@@ -66,28 +67,12 @@ def open_output(attempt_dir: Path, path: str) -> OpenedFile:
 
 
 def open_below(folder: Path, path: str) -> OpenedFile | None:
-    """A regular file below a folder that a task can write to, reached without a link; None when there is none.
-
-    From folder to folder, as a task may put a link to something of the server's where a file was, while we look.
-    """
-    *above, name = path.split("/")
-    handles: list[int] = []
-    try:
-        handles.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
-        for part in above:
-            handles.append(os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handles[-1]))
-        # Not blocking: opening a pipe would wait for its other end.
-        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handles[-1])
-    except OSError:
+    """A regular file below a folder that a task can write to, reached without a link; None when there is none."""
+    file = open_regular(folder, path)
+    if file is None:
         return None
-    finally:
-        for handle in handles:
-            os.close(handle)
-    found = os.fstat(opened)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(opened)
-        return None
-    return OpenedFile(os.fdopen(opened, "rb"), found.st_size, _version(found))
+    found = os.fstat(file.fileno())
+    return OpenedFile(file, found.st_size, _version(found))
 
 
 def _version(found: os.stat_result) -> str:

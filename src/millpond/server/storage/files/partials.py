@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import BinaryIO, Final, Self
 
 from millpond.model.errors import ConflictError, MillpondError
+from millpond.model.folders import LARGEST_BATCHED
 from millpond.server.storage.files.blobs import BLOBS_FOLDER, Incoming
-from millpond.specs.api.files import LARGEST_BATCHED, BlobProgress
+from millpond.specs.api.files import BlobProgress
 
 PARTIALS_FOLDER: Final = "partials"
 KEPT_S: Final = 86_400.0

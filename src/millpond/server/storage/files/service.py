@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.folders import LARGEST_BATCH
 from millpond.node.host.identities import MachineAccount
 from millpond.node.task.records import attempt_dir
 from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
@@ -21,15 +22,7 @@ from millpond.server.storage.files.mounts import FolderRules
 from millpond.server.storage.files.outputs import OpenedFile, list_output, open_output, open_result, read_metrics
 from millpond.server.storage.files.partials import KEPT_S, Partials
 from millpond.server.store.store import Store
-from millpond.specs.api.files import (
-    LARGEST_BATCH,
-    BlobProgress,
-    DatasetInfo,
-    MetricsInfo,
-    OutputList,
-    Visibility,
-    read_batch,
-)
+from millpond.specs.api.files import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility, read_batch
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.mounts import DatasetRef

@@ -17,7 +17,7 @@ from typing import Final
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.host.files import read_json, write_json
-from millpond.node.task.workspace import unprotect
+from millpond.node.task.layout import unprotect
 from millpond.server.storage.provisioning import copying
 from millpond.specs.config.provisioning import DataSource
 
