@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.engines.kubernetes.carried_runs import CarriedRuns
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.vault.secrets import Vault
@@ -39,6 +40,7 @@ class ServerComponents:
         provisioning: what provides for jobs on the machine.
         queue_settings: what queues say.
         pods: admits jobs where they are pods of a Kubernetes cluster; None where they are the machine's processes.
+        runs: those whose files are carried into and out of pods; None where jobs are the machine's processes.
         forecaster, instruments: the loop reports to them what jobs do.
     """
 
@@ -57,3 +59,4 @@ class ServerComponents:
     forecaster: Forecaster
     instruments: Instruments
     pods: PodJobs | None = None
+    runs: CarriedRuns | None = None

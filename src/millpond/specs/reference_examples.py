@@ -215,6 +215,8 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "image": _kubernetes("image: 'python:3.12'"),
         "service_account": _kubernetes("service_account: jobs"),
         "pull_secrets": _kubernetes("pull_secrets: [registry]"),
+        "server_url": _kubernetes("server_url: 'http://millpond.millpond.svc:7433'"),
+        "helper_image": _kubernetes("helper_image: 'python:3.12-slim'"),
         "volumes": _kubernetes("volumes: {imagenet: {claim: imagenet, path: /datasets/imagenet, read_only: true}}"),
         "adopt": _kubernetes("adopt: {namespaces: {team-a: vision}}"),
         "node_timeout": _kubernetes("node_timeout: 2m"),

@@ -100,6 +100,12 @@ ALLOWED = {
     ("POST", "/blobs"): "+++++-++-!",
     ("GET", "/blobs/{digest}"): "+++++-++-!",
     ("PUT", "/blobs/{digest}"): "+++++-++-!",
+    # of a run's own pods alone
+    ("GET", "/runs/{job}/{attempt}/{task}/contents/{digest}"): "000000000!",
+    ("POST", "/runs/{job}/{attempt}/{task}/contents"): "000000000!",
+    ("POST", "/runs/{job}/{attempt}/{task}/state"): "000000000!",
+    ("POST", "/runs/{job}/{attempt}/{task}/output"): "000000000!",
+    ("POST", "/runs/{job}/{attempt}/{task}/metrics"): "000000000!",
     ("GET", "/datasets"): "+++++++++!",
     ("GET", "/queues"): "+++++++++!",
     ("GET", "/queues/{queue}"): "++++++000!",
@@ -168,6 +174,9 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("POST", "/tokens"): {"name": "mine"},
         ("POST", "/ssh-keys"): {"key": public_key(f"key {number}")},
         ("POST", "/blobs/missing"): {"digests": []},
+        ("POST", "/runs/{job}/{attempt}/{task}/contents"): {"digests": []},
+        ("POST", "/runs/{job}/{attempt}/{task}/state"): {"ended": True},
+        ("POST", "/runs/{job}/{attempt}/{task}/output"): {"snapshot": "0" * 64},
         ("POST", "/blobs"): {"command": "x"},
         ("PUT", "/blobs/{digest}"): {"command": "x"},
         ("PUT", "/secrets/{kind}/{owner}/{secret}"): {"value": "quiet"},
@@ -205,6 +214,8 @@ def ask(
         "path": "a",
         "name": "photos",
         "version": "9",
+        "attempt": "1",
+        "task": "0",
         "node": "n1",
         "digest": "0" * 64,
     }
@@ -230,7 +241,8 @@ def ask(
         key = PublicKey.parse(public_key(f"key of max {number}"))
         objects["key"] = world.security.keys.add("max", key, SECRET).id
     if absent:
-        objects = dict.fromkeys(objects, "never-was") | {"digest": "0" * 64, "version": "9"}
+        objects = dict.fromkeys(objects, "never-was") | dict.fromkeys(("version", "attempt", "task"), "9")
+        objects["digest"] = "0" * 64
     body = bodies(number).get((method, path.removeprefix(API)))
     if "/reservations/" in path:
         body = {"queue": group, "cards": 1, "until": 1e10}

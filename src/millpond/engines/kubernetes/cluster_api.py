@@ -22,6 +22,7 @@ from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.api_channel import ApiAnswer, ApiChannel
 from millpond.engines.kubernetes.objects import PodObject, StatusObject
+from millpond.engines.kubernetes.pod_files import secret_name
 from millpond.engines.kubernetes.pod_template import TaskMark
 from millpond.engines.task_ends import Refusal
 
@@ -144,6 +145,7 @@ class ClusterApi:
     async def delete_shared(self, name: str) -> None:
         """Delete what belonged to all pods of a run."""
         await self._delete(f"secrets/{name}")
+        await self._delete(f"secrets/{secret_name(name)}")
         await self._delete(f"services/{name}")
 
     async def _delete(self, path: str, **params: str) -> None:

@@ -17,6 +17,7 @@ from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_
 from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, ForeignPods
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
+from millpond.engines.kubernetes.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.channels import PodChannels
 from millpond.engines.kubernetes.cluster_api import MOST_AT_ONCE, ClusterApi
 from millpond.engines.kubernetes.cluster_lease import ClusterLease, LeaseTimes
@@ -54,6 +55,7 @@ class KubernetesOptions:
         service_account, pull_secrets: of all pods.
         adopts: which pods of others are adopted; None: none are.
         access_key_of: what a job's programs may ask of those who connect to them.
+        runs: hears which tasks have pods.
         lease: by which one process at a time changes the cluster.
     """
 
@@ -65,6 +67,7 @@ class KubernetesOptions:
     pull_secrets: tuple[str, ...] = ()
     adopts: AdoptionRules | None = None
     access_key_of: Callable[[str], str] = field(default=lambda job: "")
+    runs: CarriedRuns = field(default_factory=CarriedRuns)
     lease: LeaseTimes = LeaseTimes()
 
 
@@ -117,7 +120,8 @@ class KubernetesEngine:
         self._hanging_up.push_async_callback(channel.close)
         self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
         api, logs = ClusterApi(channel, self.namespace, self._lease.held), LogCopies(log_http, self.namespace)
-        account = ClusterAccount(api, logs, rules, self._state_dir, frozenset(self._options.servers))
+        servers = frozenset(self._options.servers)
+        account = ClusterAccount(api, logs, rules, self._state_dir, servers, self._options.runs)
         sources = StartSources(
             self._launch_of,
             lambda nodes: self._view.resources(nodes),

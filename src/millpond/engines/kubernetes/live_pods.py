@@ -7,17 +7,29 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from millpond.engines.kubernetes.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.cluster_api import ClusterApi
 from millpond.engines.kubernetes.log_copies import LogCopies, LogCopy
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.pod_states import PodPhase, StopNotice, phase_of, start_trouble, verdict_on
+from millpond.engines.kubernetes.pod_files import CARRY_GRACE_S
+from millpond.engines.kubernetes.pod_states import (
+    PodPhase,
+    StopNotice,
+    has_carrier,
+    is_carried,
+    phase_of,
+    start_trouble,
+    verdict_on,
+    with_files,
+)
 from millpond.engines.kubernetes.pod_template import SERVER_LABEL, PodRules, TaskMark, run_name
 from millpond.engines.outbox import Outbox
+from millpond.engines.task_ends import EndVerdict
 from millpond.node.task.records import TaskFiles
 
 K = TypeVar("K", bound=Hashable)
@@ -26,6 +38,9 @@ LOG_PATIENCE_S: Final = 10.0
 """The end of a task is reported so long after it at the latest, whether or not its whole output was copied."""
 KEEP_ENDED_S: Final = 600.0
 """Pods that have ended are deleted after so long; by then their ends are stored."""
+CARRY_PATIENCE_S: Final = 26 * 3600.0
+"""What a task left is waited for so long: a little longer than its carrier waits for the server."""
+_LATE_S: Final = 1.0
 _STRAY_GRACE_S: Final = 10.0
 
 
@@ -39,6 +54,7 @@ class LivePod:
         stop: the decision to end it.
         copying: of its output.
         finishing: its end is on its way.
+        carried: what it left is here, or given up.
     """
 
     mark: TaskMark
@@ -47,6 +63,7 @@ class LivePod:
     stop: StopNotice | None = None
     copying: LogCopy | None = None
     finishing: bool = False
+    carried: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def phase(self) -> PodPhase:
@@ -61,6 +78,7 @@ class ClusterAccount:
     Attributes:
         state_dir: where the output of pods is copied to.
         servers: identities of the servers whose pods are its own.
+        runs: hears which tasks have pods.
     """
 
     api: ClusterApi
@@ -68,6 +86,7 @@ class ClusterAccount:
     rules: PodRules
     state_dir: Path
     servers: frozenset[str]
+    runs: CarriedRuns = field(default_factory=CarriedRuns)
 
 
 class LivePods:
@@ -115,6 +134,7 @@ class LivePods:
         name = live.mark.pod
         self._take_out(name)
         self._live[name] = live
+        self._account.runs.enter(live.mark.id)
         self._by_run.setdefault((live.mark.job, live.mark.attempt), {})[name] = live
         self._by_node.setdefault(live.node, {})[name] = live
 
@@ -141,6 +161,12 @@ class LivePods:
         if not is_known and TaskMark.of(pod.metadata.annotations) != live.mark:
             return None
         live.pod = pod
+        if live.phase is PodPhase.OVER:
+            self._account.runs.note_end(live.mark.id)
+        if pod.metadata.deletion_timestamp is not None:
+            self._account.runs.note_deletion(live.mark.id)
+        if is_carried(pod):
+            live.carried.set()
         if live.copying is None and live.phase is not PodPhase.WAITING and start_trouble(pod) is None:
             files = TaskFiles.of(self._account.state_dir, live.mark.id)
             live.copying = self._account.logs.begin(live.mark.pod, files)
@@ -150,20 +176,39 @@ class LivePods:
         """Have a task end, by a decision."""
         at = live.stop.at if live.stop is not None else time.time()
         live.stop = StopNotice(at, grace_s)
-        self.spawn(self._account.api.delete_pod(live.mark.pod, grace_s))
+        carries = live.pod is not None and has_carrier(live.pod)
+        self.spawn(self._end_with_files(live, grace_s) if carries else self._delete(live, grace_s))
+
+    async def _delete(self, live: LivePod, grace_s: float) -> None:
+        await self._account.api.delete_pod(live.mark.pod, grace_s)
+
+    async def _end_with_files(self, live: LivePod, grace_s: float) -> None:
+        """Have a pod outlive its task until what that left is carried back, but not a task that outstays its grace."""
+        await self._delete(live, grace_s + CARRY_GRACE_S)
+        await asyncio.sleep(grace_s + _LATE_S)
+        if self._live.get(live.mark.pod) is live and not self._account.runs.seems_ended(live.mark.id):
+            await self._delete(live, 1.0)
+
+    def gone(self, live: LivePod) -> None:
+        """The cluster has nothing of it any more."""
+        live.carried.set()
 
     def finish(self, live: LivePod) -> None:
         """Report the end of a task, when its output is here."""
-        if not live.finishing:
+        if not live.finishing and live.pod is not None:
             live.finishing = True
             if live.copying is not None:
                 self._account.logs.finish(live.copying)
-            self.spawn(self._report(live))
+            self.spawn(self._report(live, verdict_on(live.pod, live.stop, live.mark.saves)))
 
     def drop(self, name: str) -> None:
         """A task is none of the core's any more."""
         live = self._take_out(name)
-        if live is not None and live.copying is not None:
+        if live is None:
+            return
+        live.carried.set()
+        self._account.runs.leave(live.mark.id)
+        if live.copying is not None:
             self._account.logs.cancel(live.copying)
 
     def abandon(self, live: LivePod) -> None:
@@ -185,15 +230,19 @@ class LivePods:
         """Do something beside everything else; a defect of it is the engine's."""
         self._work.begin(work)
 
-    async def _report(self, live: LivePod) -> None:
+    async def _report(self, live: LivePod, verdict: EndVerdict) -> None:
         if live.copying is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(live.copying.done.wait(), LOG_PATIENCE_S)
+        assert live.pod is not None
+        if has_carrier(live.pod):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(live.carried.wait(), CARRY_PATIENCE_S)
+            verdict = with_files(verdict, live.pod)
         if self._live.get(live.mark.pod) is not live:
             return  # its node was lost meanwhile
-        assert live.pod is not None
         self.drop(live.mark.pod)
-        self._outbox.ended(live.mark.id, verdict_on(live.pod, live.stop, live.mark.saves))
+        self._outbox.ended(live.mark.id, verdict)
         self._changed(live.node)
         self._ended.append((asyncio.get_running_loop().time() + KEEP_ENDED_S, live.mark))
         if not self._is_tidying:

@@ -127,6 +127,7 @@ class PodStatus(Struct, rename="camel"):
     reason: str = ""
     message: str = ""
     container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
 
 
 class PodObject(Struct):

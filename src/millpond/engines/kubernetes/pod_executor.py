@@ -133,6 +133,7 @@ class PodExecutor:
         for decision in unanswered:
             self._latest = max(self._latest, decision.id)
             self._dispatch(decision)
+        self._account.runs.is_ready = True
 
     def _dispatch(self, decision: Decision) -> None:
         pending = self._pending.get(decision.job)
@@ -287,6 +288,7 @@ class PodExecutor:
         live = self.pods.update(pod)
         if live is None:
             return
+        self.pods.gone(live)
         pending = self._start_of(live)
         if pending is not None:
             self._give_up(pending, Refusal(f"pod {live.mark.pod} was deleted while it was being started", True))

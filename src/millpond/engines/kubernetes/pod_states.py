@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import Final
 
-from millpond.engines.kubernetes.objects import ContainerState, PodObject
+from millpond.engines.kubernetes.objects import ContainerState, PodObject, TerminatedState, WaitingState
+from millpond.engines.kubernetes.pod_files import CARRIER, NO_PYTHON
 from millpond.engines.kubernetes.pod_template import CONTAINER
 from millpond.engines.task_ends import SIGNAL_BASE, EndVerdict, Refusal, exit_text
 from millpond.model.amounts import seconds_text
 from millpond.model.states import Outcome
+from millpond.node.carrier.program import REFUSED
 
 PULL_TROUBLE: Final = frozenset({"ImagePullBackOff", "ErrImagePull"})
 """May pass by itself: a registry that does not answer."""
@@ -54,18 +57,23 @@ def start_trouble(pod: PodObject) -> Refusal | None:
         if state.terminated.reason in _NOT_STARTED:
             return Refusal(f"the command cannot be executed in the image: {state.terminated.message.strip()}", False)
         return None
+    if (failed := _failed_before(pod)) is not None:
+        return Refusal(
+            f"its files could not be brought into its pod: {failed.message or failed.reason}", _may_pass(failed)
+        )
     if status.phase == "Failed":
         said = ": ".join(filter(None, (status.reason, status.message)))
         return Refusal(f"node {pod.spec.node_name} did not take it ({said or 'it does not say why'})", True)
-    if state.waiting is not None and state.waiting.reason in _BY_JOB:
-        return Refusal(f"its container cannot be made ({state.waiting.reason}: {state.waiting.message})", False)
+    waiting = next((each for each in _waiting(pod) if each.reason in _BY_JOB), None)
+    if waiting is not None:
+        return Refusal(f"its container cannot be made ({waiting.reason}: {waiting.message})", False)
     return None
 
 
 def pull_trouble(pod: PodObject) -> Refusal | None:
     """Why its image is not there yet, if that is known."""
-    waiting = _state(pod).waiting
-    if waiting is None or waiting.reason not in PULL_TROUBLE:
+    waiting = next((each for each in _waiting(pod) if each.reason in PULL_TROUBLE), None)
+    if waiting is None:
         return None
     return Refusal(
         f"its image cannot be pulled ({waiting.message or waiting.reason}); check its name, and the login", False
@@ -98,6 +106,32 @@ def verdict_on(pod: PodObject, stop: StopNotice | None, saves: bool) -> EndVerdi
     return EndVerdict(Outcome.USER_ERROR, code, exit_text(code))
 
 
+def has_carrier(pod: PodObject) -> bool:
+    """Whether what it leaves is carried back."""
+    return any(each.name == CARRIER for each in pod.spec.containers)
+
+
+def is_carried(pod: PodObject) -> bool:
+    """Whether what it left is where it should be, or given up."""
+    return pod.is_over or _state(pod, CARRIER).terminated is not None
+
+
+def with_files(verdict: EndVerdict, pod: PodObject) -> EndVerdict:
+    """The end of a task, with what became of what it left."""
+    end = _state(pod, CARRIER).terminated
+    if end is not None and end.exit_code == 0:
+        return verdict
+    outcome, reason = verdict.outcome, "its pod was gone before it was carried back"
+    if end is not None:
+        reason = end.message.strip() or f"what carries it back ended with {exit_text(end.exit_code)}"
+        if outcome is Outcome.SUCCESS and end.exit_code != NO_PYTHON:
+            outcome = Outcome.USER_ERROR
+    elif outcome is Outcome.SUCCESS:
+        outcome = Outcome.NODE_LOST
+    detail = "; ".join(filter(None, (verdict.detail, f"its output is not kept: {reason}")))
+    return replace(verdict, outcome=outcome, detail=detail)
+
+
 def started_at(pod: PodObject) -> float | None:
     """When its program began, in seconds since 1970."""
     state = _state(pod)
@@ -117,6 +151,24 @@ def _saved_s(pod: PodObject, stop: StopNotice) -> float | None:
     return max(0.0, stop.at - began)
 
 
-def _state(pod: PodObject) -> ContainerState:
-    found = (each.state for each in pod.status.container_statuses if each.name == CONTAINER)
+def _state(pod: PodObject, container: str = CONTAINER) -> ContainerState:
+    found = (each.state for each in pod.status.container_statuses if each.name == container)
     return next(found, ContainerState())
+
+
+def _waiting(pod: PodObject) -> Iterator[WaitingState]:
+    """All of its containers that do not run yet."""
+    for each in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        if each.state.waiting is not None:
+            yield each.state.waiting
+
+
+def _failed_before(pod: PodObject) -> TerminatedState | None:
+    """How what comes before its program failed; None: it did not."""
+    ends = (each.state.terminated for each in pod.status.init_container_statuses)
+    return next((end for end in ends if end is not None and end.exit_code != 0), None)
+
+
+def _may_pass(end: TerminatedState) -> bool:
+    """Whether it is the node's fault that files could not be brought in."""
+    return end.exit_code not in (REFUSED, NO_PYTHON)

@@ -28,6 +28,17 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, Secret, Service
 
 from millpond.engines.kubernetes.cluster_nodes import TOLERATED
+from millpond.engines.kubernetes.pod_files import (
+    CARRY_GRACE_S,
+    CarriedFiles,
+    carriers,
+    file_mounts,
+    file_variables,
+    file_volumes,
+    followed_command,
+    secret_of,
+    working_folder,
+)
 from millpond.engines.kubernetes.pod_volumes import PodMount, volume_mounts_of, volumes_of
 from millpond.model.confinement import NetworkScope
 from millpond.model.decisions import Placement, Start
@@ -112,6 +123,7 @@ class PodLaunch:
         mounts: storage of the cluster, each place once, the outer before the inner.
         workdir: where its programs start; empty: where the image says.
         serves: its tasks get a port.
+        files: what is carried into its pods, and out of them; None: nothing.
     """
 
     image: str
@@ -123,6 +135,7 @@ class PodLaunch:
     mounts: tuple[PodMount, ...] = ()
     workdir: str = ""
     serves: bool = False
+    files: CarriedFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +212,8 @@ def run_objects(
                 metadata=ObjectMeta(name=run, namespace=rules.namespace, labels=labels), stringData=dict(launch.secrets)
             )
         )
+    if launch.files is not None:
+        shared.append(secret_of(run, rules.namespace, labels, launch.files.order_of(start.attempt)))
     if world_size > 1:
         spec = ServiceSpec(clusterIP="None", selector={RUN_LABEL: run}, publishNotReadyAddresses=True)
         shared.append(Service(metadata=ObjectMeta(name=run, namespace=rules.namespace, labels=labels), spec=spec))
@@ -244,6 +259,8 @@ def _pod(
         hostname=pod_name(task) if world_size > 1 else None,
         subdomain=run if world_size > 1 else None,
     )
+    if launch.files is not None:
+        _add_files(spec, container, launch.files, task)
     meta = ObjectMeta(
         name=pod_name(task),
         namespace=rules.namespace,
@@ -251,6 +268,23 @@ def _pod(
         annotations={TASK_ANNOTATION: json.dumps(asdict(mark))},
     )
     return Pod(metadata=meta, spec=spec)
+
+
+def _add_files(spec: PodSpec, container: Container, files: CarriedFiles, task: TaskId) -> None:
+    """Have files be carried into a pod, and out of it."""
+    order = files.order_of(task.attempt)
+    before, beside = carriers(files.image, order, task.task)
+    own = {each.name for each in container.env or ()}
+    container.command = followed_command(container.command or ())
+    container.workingDir = working_folder(order) or container.workingDir
+    container.volumeMounts = [*file_mounts(order), *(container.volumeMounts or ())]
+    container.env = [
+        *(EnvVar(name=name, value=value) for name, value in file_variables(order).items() if name not in own),
+        *(container.env or ()),
+    ]
+    spec.initContainers, spec.containers = [before], [container, beside]
+    spec.volumes = [*file_volumes(run_name(task.job, task.attempt)), *(spec.volumes or ())]
+    spec.terminationGracePeriodSeconds = math.ceil((spec.terminationGracePeriodSeconds or 0) + CARRY_GRACE_S)
 
 
 def _environment(

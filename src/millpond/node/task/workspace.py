@@ -118,7 +118,7 @@ def prepare(workspace: Workspace, attempt_dir: Path, identity: Identity | None =
         if workspace.snapshot:
             lay_out(blobs, workspace.snapshot, attempt_dir / WORK)
         if workspace.payload:
-            _copy(blobs, workspace.payload, attempt_dir / PAYLOAD, 0o600)
+            copy_content(blobs, workspace.payload, attempt_dir / PAYLOAD, 0o600)
         for mount in workspace.data:
             _link_data(workspace, mount, attempt_dir / DATA)
         _lead_output(workspace.output, attempt_dir, identity)
@@ -179,7 +179,7 @@ def lay_out(blobs: Path, snapshot: str, folder: Path) -> None:
     folder.mkdir(mode=0o700)
     listed = json.loads(_verified(blobs, snapshot))
     for entry, place in laid_out(listed, folder):
-        _copy(blobs, entry["digest"], place, mode_of(entry))
+        copy_content(blobs, entry["digest"], place, mode_of(entry))
 
 
 def _verified(blobs: Path, digest: str) -> bytes:
@@ -189,7 +189,7 @@ def _verified(blobs: Path, digest: str) -> bytes:
     return data
 
 
-def _copy(blobs: Path, digest: str, place: Path, mode: int) -> None:
+def copy_content(blobs: Path, digest: str, place: Path, mode: int) -> None:
     """Copy a content and compare it with its name on the way."""
     seen = hashlib.sha256()
     with blob_path(blobs, digest).open("rb") as source, open_new(place, mode) as target:

@@ -34,6 +34,7 @@ from millpond.server.api.routes import (
     oidc,
     queues,
     reservations,
+    run_files,
     users,
 )
 from millpond.server.api.service import Service
@@ -112,7 +113,7 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
 def _declared() -> list[BaseRoute]:
     """What the modules of the API declare."""
     accounts = (login.router, oidc.router, users.router, groups.router, credentials.tokens, credentials.ssh)
-    work = (jobs.router, files.router, interactive.router, interactive.services, credentials.secrets)
+    work = (jobs.router, files.router, run_files.router, interactive.router, interactive.services, credentials.secrets)
     own_pages = (machines.health, oidc.people, login.root_page)
     others = (machines.router, queues.router, reservations.router, images.router, *accounts, machines.audit, *own_pages)
     # Routes are tried in turn: what is asked for most comes first.

@@ -53,6 +53,7 @@ class Service:
     Attributes:
         state_dir: where tasks leave their records and logs.
         access: the ways into running tasks.
+        runs: those whose files are carried into and out of pods.
         ssh: where people come into jobs with SSH.
         origins: where browsers reach what jobs serve.
         instruments: count what happens.
@@ -68,9 +69,10 @@ class Service:
     ) -> None:
         loop, store, state_dir = components.loop, components.store, components.state_dir
         self.state_dir, self.ssh, self.origins = state_dir, identity.ssh, identity.origins
-        self.access = access
+        self.access, self.runs = access, components.runs
         self.lookup = components.lookup
         self.isolation, self.vault, self.files = components.isolation, components.vault, components.files
+        self.run_files = components.files.run_files(lambda job: components.job_files.latest(job).spec.file)
         self.job_files, self.images = components.job_files, components.provisioning.images
         self.closing = Event()
         self.activity = Activity(time.time)

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.server.auth import secrets
+from millpond.server.auth import run_tokens, secrets
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import Group, GroupMember, OidcIdentity, Token, TokenKind, User
 from millpond.server.auth.roles import AccessTarget, Caller, UserRole, Verb, absent, allows
+from millpond.server.auth.run_tokens import RunTokens
 from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.auth.user_numbers import UserNumbers
 from millpond.specs.api.accounts import AccountLimits
@@ -36,6 +37,7 @@ class Accounts:
 
     Attributes:
         tokens: their credentials.
+        runs: the credentials of pods.
         numbers: under which their tasks run.
     """
 
@@ -47,6 +49,7 @@ class Accounts:
         self._groups = {group.name: group for group in store.groups()}
         self._members = {(member.group, member.user): member for member in store.members()}
         self.tokens = TokenRegistry(store, clock)
+        self.runs = RunTokens(owner_token)
         self.numbers = UserNumbers(store)
         self._callers: dict[str, dict[tuple[str, str], Caller]] = {}
         self._owner = owner
@@ -62,6 +65,8 @@ class Accounts:
         Args:
             session: it came in a cookie; only a session's secret counts there, and nowhere else.
         """
+        if not session and secret.startswith(run_tokens.PREFIX):
+            return self._in_pod(secret)
         digest = secrets.digest_of(secret)
         if not session and secrets.is_same(digest, self._owner_digest):
             return self._known(self._owner, OWNER)
@@ -73,6 +78,14 @@ class Accounts:
         if wrong_kind or user is None or user.disabled or not token.is_valid(self._clock()):
             return None
         return self._known(token.user, "session" if session else "token", token)
+
+    def _in_pod(self, secret: str) -> Caller | None:
+        """A pod of a run: it may do for its user what carrying its files takes, and no more."""
+        run = self.runs.run_of(secret)
+        known = None if run is None else self.caller_named(run.user)
+        if run is None or known is None:
+            return None
+        return replace(known, verbs=frozenset({Verb.SEND_FILES}), how=run_tokens.HOW, token=run.name)
 
     def caller_named(self, name: str) -> Caller | None:
         """The owner of an account who is known otherwise, such as by a signed cookie; None when it is disabled."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from millpond.engines.kubernetes.carried_runs import CarriedRuns
 from millpond.node.host.machine import Machine
 from millpond.scheduling.settings import Settings
 from millpond.server.auth.accounts import Accounts
@@ -17,6 +18,7 @@ from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.monitoring.instruments import Instruments
+from millpond.server.operations.pod_address import url_for_pods
 from millpond.server.operations.webhooks.delivery_worker import WebhookDeliveryWorker
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.clock import KeptOffset, SteadyClock
@@ -98,7 +100,9 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         security = open_security(store, owner_name(), token, time.time, oidc=Oidc(lambda: current.config.oidc))
         held.callback(security.close)
         core = recover(store, options.policies)
-        components, scheduler, delivery_worker = _make_components(core, current, host, store, security.accounts)
+        components, scheduler, delivery_worker = _make_components(
+            core, current, host, store, security.accounts, lambda: url_for_pods(current.config, lead.post.left.url)
+        )
         held.callback(delivery_worker.close)
         loop, isolation = components.loop, components.isolation
         listener = open_listener(config.ssh, host.state_dir) if config.ssh and not identity.is_copy else None
@@ -139,7 +143,12 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
 
 
 def _make_components(
-    core: Core, current: Current, host: HostEnvironment, store: Store, accounts: Accounts
+    core: Core,
+    current: Current,
+    host: HostEnvironment,
+    store: Store,
+    accounts: Accounts,
+    server_url: Callable[[], str],
 ) -> tuple[ServerComponents, SchedulerThread, WebhookDeliveryWorker]:
     state_dir = host.state_dir
     vault = Vault(store.secrets, state_dir, lambda: Cipher(current.config.cipher), time.time)
@@ -160,10 +169,13 @@ def _make_components(
     loop = Loop(JobCache(instruments.started))
     queue_settings = QueueSettings(store.queue_settings, loop, accounts, time.time)
     processor = TurnProcessor(store, core, loop, dependencies)
+    runs = CarriedRuns()
+    accounts.runs.lives = runs.lives
     in_pods = current.config.kubernetes is not None
     volumes = VolumeRules(provisioning.rules, lambda: _cluster_settings(current).volumes)
     rules = volumes if in_pods else provisioning.rules
     files = FileService(state_dir, store, rules, provisioning.cache.copy_of)
+    pods = PodJobs(provisioning.sources, volumes, files, lambda: _cluster_settings(current).image or "", server_url)
     isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, time.time)
     components = ServerComponents(
         state_dir,
@@ -180,9 +192,8 @@ def _make_components(
         queue_settings,
         forecaster,
         instruments,
-        pods=PodJobs(provisioning.sources, volumes, files, lambda: _cluster_settings(current).image or "")
-        if in_pods
-        else None,
+        pods=pods if in_pods else None,
+        runs=runs if in_pods else None,
     )
     return components, SchedulerThread(loop, processor), delivery_worker
 

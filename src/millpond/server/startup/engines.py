@@ -28,7 +28,7 @@ from millpond.server.auth.owner import token_in
 from millpond.server.runtime.loop_dependencies import AdoptingEngine
 from millpond.server.server_components import ServerComponents
 from millpond.server.startup.configuration import Current
-from millpond.server.startup.kubernetes_engine import PodLauncher, ProgramKeys, open_engine
+from millpond.server.startup.kubernetes_engine import Carriage, PodLauncher, ProgramKeys, open_engine
 from millpond.server.startup.local_engine import Launcher, Rules, describe, make_limiter
 from millpond.server.startup.options import ServerOptions
 from millpond.specs.config.cluster import ClusterConfig
@@ -104,15 +104,23 @@ def make_engine(
         return _make_local_engine(current, host, components, origins, servers), host
     settings = current.config.kubernetes
     assert settings is not None
+    assert components.runs is not None
+    carriage = Carriage(
+        components.accounts.runs,
+        components.pods.server_url,
+        lambda: (current.config.kubernetes or settings).helper_image or "",
+        lambda: current.config.listening.certificate,
+    )
     launcher = PodLauncher(
         components.job_files,
         components.pods,
         components.vault,
         components.files,
         ProgramKeys(token_in(host.state_dir)),
+        carriage,
         origins,
     )
-    engine = open_engine(settings, host.state_dir, launcher, servers, components.loop.wake)
+    engine = open_engine(settings, host.state_dir, launcher, servers, components.loop.wake, components.runs)
     return engine, replace(host, machine=Machine((), {}, engine.notes()))
 
 

@@ -15,6 +15,7 @@ from millpond.server.auth.owner import owner_name, prepare_first_login
 from millpond.server.http.security_headers import seen_from_outside
 from millpond.server.http.server import HttpOptions, HttpServer, is_loopback
 from millpond.server.http.tls import Encryption, renew
+from millpond.server.operations.pod_address import url_for_pods
 from millpond.server.startup.components import CoreComponents
 from millpond.server.startup.configuration import Current, reload
 from millpond.server.startup.leadership import ServingRight
@@ -59,7 +60,8 @@ def make_http_server(
         UnavailableError: the invitation for the first login cannot be written.
     """
     listening, loop, encryption = current.config.listening, base.components.loop, lead.post.encryption
-    names = filter(None, [urlsplit(listening.public_url).hostname])
+    ways = [listening.public_url, url_for_pods(current.config, lead.post.left.url)]
+    names = filter(None, [urlsplit(way).hostname for way in ways])
     app = make_app(service, base.security, base.tenants, options.host, base.token, names)
     notes = [*_notes(options, current, lead, base), *service.about.notes]
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millpond.engines.kubernetes.access import require_client
 from millpond.engines.kubernetes.adoption.gangs import GangKey
-from millpond.model.errors import InvalidInputError
+from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.workloads import CheckpointMode
+from millpond.node.carrier.order import CarryOrder
 from millpond.node.task.workspace import Workspace, data_variable
+from millpond.server.auth.run_tokens import PodRun, RunTokens
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.jobs.adoption.adopter import Adopter
 from millpond.server.jobs.adoption.gang_documents import key_in
@@ -31,7 +33,9 @@ from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import base_path
 
 if TYPE_CHECKING:
+    from millpond.engines.kubernetes.carried_runs import CarriedRuns
     from millpond.engines.kubernetes.engine import KubernetesEngine
+    from millpond.engines.kubernetes.pod_files import CarriedFiles
     from millpond.engines.kubernetes.pod_template import PodLaunch
     from millpond.engines.kubernetes.pod_volumes import PodMount
 
@@ -52,6 +56,62 @@ class ProgramKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class Carriage:
+    """How files are carried into pods, and out of them.
+
+    Attributes:
+        server_url: of this server, as pods reach it; empty: they do not, and nothing is carried.
+        helper_image: in which that is done; empty: in the job's own.
+        certificate: of this server, which speaks TLS; None: it does not, or another speaks it for it.
+    """
+
+    tokens: RunTokens
+    server_url: Callable[[], str]
+    helper_image: Callable[[], str]
+    certificate: Callable[[], Path | None]
+
+    def order(self, run: PodRun, workspace: Workspace) -> CarryOrder:
+        """What the carriers of a run are told.
+
+        Raises:
+            UnavailableError: the server's certificate cannot be read.
+        """
+        certificate = self.certificate()
+        try:
+            authority = "" if certificate is None else certificate.read_text()
+        except OSError as error:
+            raise UnavailableError(f"{certificate} cannot be read ({error.strerror})", "check its rights") from error
+        data = {mount.name: mount.snapshot for mount in workspace.data if mount.snapshot}
+        return CarryOrder(
+            self.server_url().rstrip("/"),
+            self.tokens.token(run),
+            run.job,
+            run.attempt,
+            authority,
+            workspace.snapshot,
+            workspace.payload,
+            data,
+        )
+
+    def files_of(self, run: PodRun, workspace: Workspace, image: str) -> CarriedFiles | None:
+        """What is carried for the runs of a job; None: nothing.
+
+        Args:
+            run: any of its runs.
+            image: the job's own.
+        """
+        from millpond.engines.kubernetes.pod_files import CarriedFiles
+
+        if not self.server_url():
+            return None
+        order = self.order(run, workspace)
+        return CarriedFiles(self.helper_image() or image, lambda attempt: self._of_attempt(order, run, attempt))
+
+    def _of_attempt(self, order: CarryOrder, run: PodRun, attempt: int) -> CarryOrder:
+        return replace(order, attempt=attempt, token=self.tokens.token(replace(run, attempt=attempt)))
+
+
+@dataclass(frozen=True, slots=True)
 class PodLauncher:
     """Knows what the pods of jobs run.
 
@@ -65,6 +125,7 @@ class PodLauncher:
     vault: Vault
     files: FileService
     keys: ProgramKeys
+    carriage: Carriage
     origins: JobOrigins = PATHS_ONLY
 
     def stands_for(self) -> dict[str, GangKey]:
@@ -78,7 +139,7 @@ class PodLauncher:
             NotFoundError: there is no such job, or no more a secret of its.
             InvalidInputError: this version no longer understands its file, or it may no longer have its image, or a
                 folder of a volume.
-            UnavailableError: a secret of its cannot be opened.
+            UnavailableError: a secret of its cannot be opened, or the server's certificate cannot be read.
         """
         from millpond.engines.kubernetes.pod_template import PodLaunch, RoleNeeds
 
@@ -93,9 +154,9 @@ class PodLauncher:
             role.name: RoleNeeds(spec.commands[role.name], role.cpus or 0, role.memory or 0, said_memory(file, role))
             for role in file.all_roles()
         }
-        workspace = self.files.workspace(file)
+        workspace, image = self.files.workspace(file), self.pods.image_of(file)
         return PodLaunch(
-            self.pods.image_of(file),
+            image,
             roles,
             {**file.env, **_places(workspace), **self._base(job, file)},
             {
@@ -107,6 +168,7 @@ class PodLauncher:
             mounts=self._mounts(file, workspace),
             workdir=file.workdir if self.pods.working_folder(file) and file.workdir else "",
             serves=file.serves,
+            files=self.carriage.files_of(PodRun(accepted.user, job, 0), workspace, image),
         )
 
     def _base(self, job: str, file: JobFile) -> dict[str, str]:
@@ -172,6 +234,7 @@ def open_engine(
     launcher: PodLauncher,
     servers: Sequence[str],
     wake: Callable[[], None],
+    runs: CarriedRuns,
 ) -> KubernetesEngine:
     """The engine, once it has seen the cluster.
 
@@ -197,5 +260,6 @@ def open_engine(
         tuple(config.pull_secrets),
         adopts,
         launcher.keys.of,
+        runs,
     )
     return KubernetesEngine(access_of(config), state_dir, launcher.launch_of, options)

@@ -106,6 +106,26 @@ class OutputList(Body):
     truncated: bool = False
 
 
+class RunState(Body):
+    """Whether the program of a task has ended; ``ending``: its pod is being deleted."""
+
+    ended: bool
+    ending: bool = False
+
+
+class RunOutput(Body):
+    """What a task in a pod has left: the snapshot of its output folder, and what its function returned, if it did."""
+
+    snapshot: Digest
+    result: Digest | Literal[""] = ""
+
+
+class MetricsTaken(Body):
+    """How many bytes of what a task reported of itself are here."""
+
+    received: int
+
+
 class MetricPoint(Body):
     """One value (None: it was not finite), when it was reported, and at which step of the program's own count."""
 

@@ -64,6 +64,9 @@ class KubernetesFile(Strict):
         image: of jobs that name none.
         service_account: of all pods; left out: the namespace's default, with no token in the pods.
         pull_secrets: names of secrets of the namespace with logins of registries.
+        server_url: how pods reach this server, to fetch and bring back the files of jobs; left out: in a pod by the
+            service ``millpond`` of its namespace, elsewhere by ``listen.public_url``, or the address it listens on.
+        helper_image: with Python 3.8 or later, in which files are carried; left out: the job's own image.
         volumes: storage that jobs may name by its paths.
         adopt: pods of others that are scheduled here too; left out: none are.
         node_timeout: what runs on a node whose kubelet has been silent for so long is lost, and retried elsewhere.
@@ -76,6 +79,8 @@ class KubernetesFile(Strict):
     image: Reference | None = None
     service_account: ObjectName | None = None
     pull_secrets: Annotated[list[ObjectName], Field(max_length=20)] = Field(default=[])
+    server_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$", max_length=300)] | None = None
+    helper_image: Reference | None = None
     volumes: Annotated[dict[VolumeName, VolumeFile], Field(max_length=MOST_VOLUMES)] = Field(default={})
     adopt: AdoptFile | None = None
     node_timeout: Annotated[Duration, Field(ge=10, le=3_600)] = 60.0

@@ -104,9 +104,13 @@ class ControlPlane:
         """The process of one of its programs."""
         return self._processes[name].pid
 
+    def kubeconfig_place(self, token: str = ADMIN, namespace: str = "default") -> Path:
+        """Where that file lies, once it is written."""
+        return self.folder / f"{token}-{namespace}.kubeconfig"
+
     def kubeconfig(self, token: str = ADMIN, namespace: str = "default") -> Path:
         """A file by which clients reach it as somebody."""
-        path = self.folder / f"{token}-{namespace}.kubeconfig"
+        path = self.kubeconfig_place(token, namespace)
         authority = self.folder / "certificates" / "apiserver.crt"
         path.write_text(
             yaml.safe_dump(

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tarfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -18,6 +19,10 @@ from typing import IO
 from control_plane import PROGRAMS
 
 IMAGE = "docker.io/library/busybox:1"
+PYTHON_IMAGE = "docker.io/library/python:3"
+PYTHON = "/usr/bin/python3"
+HOST = "10.88.77.1"
+"""The node, as its pods reach it."""
 _PAUSE = "localhost/pause:1"
 _CONTAINERD = """version = 2
 root = "{folder}/root"
@@ -71,12 +76,8 @@ class Kubelet:
         (self.folder / "containerd.toml").write_text(_CONTAINERD.format(folder=self.folder))
         self._run("containerd", "containerd", "-c", self.folder / "containerd.toml")
         socket = self.folder / "containerd.sock"
-        _make_image(self.folder / "image.tar")
-        ctr = ["ctr", "-a", socket, "-n", "k8s.io", "images", "import", self.folder / "image.tar"]
-        give_up_at = time.monotonic() + 60
-        while subprocess.run(ctr, capture_output=True, check=False).returncode:
-            assert time.monotonic() < give_up_at, "containerd does not answer"
-            time.sleep(0.1)
+        _make_image(self.folder / "image.tar", [_PAUSE, IMAGE])
+        self._import(self.folder / "image.tar")
         settings = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -99,6 +100,19 @@ class Kubelet:
             *("--hostname-override", self.name, "--node-labels", "millpond.io/pool=default"),
         )
 
+    def add_python_image(self) -> None:
+        """From now on there is an image with Python, too."""
+        _make_image(self.folder / "python.tar", [PYTHON_IMAGE], has_python=True)
+        self._import(self.folder / "python.tar")
+
+    def _import(self, image: Path) -> None:
+        socket = self.folder / "containerd.sock"
+        ctr = ["ctr", "-a", socket, "-n", "k8s.io", "images", "import", image]
+        give_up_at = time.monotonic() + 60
+        while subprocess.run(ctr, capture_output=True, check=False).returncode:
+            assert time.monotonic() < give_up_at, "containerd does not answer"
+            time.sleep(0.1)
+
     def stop(self) -> None:
         for process in reversed(self._processes):
             process.terminate()
@@ -116,8 +130,8 @@ class Kubelet:
         self._processes.append(subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
 
 
-def _make_image(path: Path) -> None:
-    """An image of busybox alone, as an archive of docker's form."""
+def _make_image(path: Path, tags: Sequence[str], *, has_python: bool = False) -> None:
+    """An image of busybox, and this machine's Python where asked for, as an archive of docker's form."""
     busybox = shutil.which("busybox")
     assert busybox is not None
     layer = io.BytesIO()
@@ -132,18 +146,39 @@ def _make_image(path: Path) -> None:
                 entry = tarfile.TarInfo(f"bin/{name}")
                 entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
                 archive.addfile(entry)
+        if has_python:
+            _add_python(archive)
     content = layer.getvalue()
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Cmd": ["/bin/sleep", "2147483"], "Env": ["PATH=/bin"]},
+        "config": {"Cmd": ["/bin/sleep", "2147483"], "Env": ["PATH=/bin:/usr/bin"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [_PAUSE, IMAGE], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": list(tags), "Layers": ["layer.tar"]}]
     with tarfile.open(path, "w") as archive:
         _add(archive, "config.json", json.dumps(config).encode())
         _add(archive, "layer.tar", content)
         _add(archive, "manifest.json", json.dumps(manifest).encode())
+
+
+def _add_python(archive: tarfile.TarFile) -> None:
+    """The system's Python, its library, and what both are linked to, each at its own path."""
+    asked = [PYTHON, "-c", "import sys, sysconfig; print(sysconfig.get_path('stdlib'), sys.version_info.minor)"]
+    library, minor = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    program = Path(PYTHON).resolve()
+    modules = sorted(Path(library).glob("lib-dynload/*.so"))
+    told = subprocess.run(["ldd", program, *modules], capture_output=True, text=True, check=True).stdout
+    linked = {word for word in told.replace(":", " ").split() if word.startswith("/") and ".so" in word}
+    for place in sorted({str(program), *linked} - {str(each) for each in modules}):
+        _add(archive, place.lstrip("/"), Path(place).read_bytes(), 0o755)
+    entry = tarfile.TarInfo("usr/bin/python3")
+    entry.type, entry.linkname = tarfile.SYMTYPE, f"python3.{minor}"
+    archive.addfile(entry)
+    left_out = {"test", "dist-packages", "__pycache__", "idlelib", "tkinter"}
+    archive.add(
+        library, library.lstrip("/"), filter=lambda each: None if left_out & set(each.name.split("/")) else each
+    )
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:

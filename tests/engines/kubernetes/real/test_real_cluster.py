@@ -98,6 +98,7 @@ def test_the_rights_of_the_roles_are_all_that_is_needed(pond: Pond, plane: Contr
     assert {each["what"]: each["grade"] for each in checked} == {
         "way to the cluster": "ok",
         "rights": "ok",
+        "way from pods": "limited",
         "nodes": "ok",
         "cards": "limited",
     }

@@ -21,6 +21,7 @@ from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.files.mounts import FolderRules
 from millpond.server.storage.files.outputs import OpenedFile, list_output, open_output, open_result, read_metrics
 from millpond.server.storage.files.partials import KEPT_S, Partials
+from millpond.server.storage.files.run_files import RunFiles
 from millpond.server.store.store import Store
 from millpond.specs.api.files import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility, read_batch
 from millpond.specs.api.jobs import JobInfo
@@ -62,6 +63,14 @@ class FileService:
         self.workspace = self._admission.workspace
         self.is_listed = rules.is_listed
         self.missing = self._blobs.missing
+
+    def run_files(self, file_of: Callable[[str], JobFile]) -> RunFiles:
+        """What runs in pods are given, and leave.
+
+        Args:
+            file_of: gives the file of a job.
+        """
+        return RunFiles(self._state_dir, self._blobs, lambda job: self.workspace(file_of(job)))
 
     async def admit(
         self, file: JobFile, document: dict[str, Any], caller: Caller, identity: MachineAccount | None

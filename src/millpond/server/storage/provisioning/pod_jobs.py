@@ -16,6 +16,8 @@ from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.mounts import dataset_ref
 
+NO_WAY: Final = "pods do not know the way to this server, from which files are carried into them and back"
+WAY: Final = "have an admin set kubernetes.server_url, with the server listening where pods reach it (pond up --host)"
 ONE_MACHINE: Final = "run it on a server of one machine, or leave that out"
 
 
@@ -28,24 +30,28 @@ class PodJobs:
         volumes: knows which folders of the cluster they may have.
         files: checks what they refer to.
         default_image: of jobs that name none; empty: there is none.
+        server_url: how pods reach this server; empty: they do not.
     """
 
     sources: ImageSources
     volumes: VolumeRules
     files: FileService
     default_image: Callable[[], str]
+    server_url: Callable[[], str]
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """A job as it is stored.
 
         Raises:
             InvalidInputError: it asks for what pods are not given, for an image that it may not have, for a folder in
-                no volume, or for a file that was not sent.
+                no volume, for a file that was not sent, or for files that pods cannot fetch.
         """
         missing = _not_in_pods(file)
         if missing:
             raise InvalidInputError(f"jobs on Kubernetes have no {missing} yet", ONE_MACHINE)
         self.image_of(file, by_admin=caller.admin)
+        if brought_in(file) and not self.server_url():
+            raise InvalidInputError(NO_WAY, WAY)
         document = await self.files.admit(file, document, caller, None)
         return Settled(document, _warnings(file, self.working_folder(file)))
 
@@ -84,6 +90,11 @@ class PodJobs:
         return self.sources.check_reference(file.queue, name, file.pool, by_admin=by_admin)
 
 
+def brought_in(file: JobFile) -> bool:
+    """Whether its pods have anything to fetch from this server before its programs start."""
+    return bool(file.ship or file.payload or any(dataset_ref(source) for source in file.data.values()))
+
+
 def _warnings(file: JobFile, folder: tuple[VolumePlace, bool] | None) -> tuple[str, ...]:
     if file.workdir is None or file.ship or folder is not None:
         return ()
@@ -95,13 +106,9 @@ def _not_in_pods(file: JobFile) -> str:
     listens = "port" if file.serve is None else file.serve.listen
     asked = {
         "programs that listen on Unix sockets (serve.listen: socket)": listens == "socket",
-        "folders that are sent along (ship)": bool(file.ship),
-        "functions (payload)": file.payload is not None,
-        "datasets (data)": any(dataset_ref(source) for source in file.data.values()),
         "standard input (stdin)": file.stdin,
         "network of the machine (network: host)": file.network == "host",
         "places that are kept after a failure (keep)": file.keep is not None,
-        "sweeps, whose trials report their metrics through files": file.sweep is not None,
         "parts of cards (gpus below 1)": any(_is_part(role) for role in file.all_roles()),
         "extra resources (extras)": any(role.extras for role in file.all_roles()),
     }

@@ -226,7 +226,9 @@ def _ended(job: JobInfo) -> LifeStep:
     at = "" if job.ended_at is None else f"{formats.instant_text(job.ended_at, seconds=True)}, "
     started = job.started_at or job.first_started_at
     ran = "" if started is None or job.ended_at is None else f", {formats.span(job.ended_at - started)} after its start"
-    detail = f": {job.blamed}" if job.blamed else ""
+    # What was not kept of a task that did well; where there are several, they are listed.
+    said = job.blamed or (job.tasks[0].detail if job.state == "succeeded" and len(job.tasks) == 1 else "")
+    detail = f": {said}" if said else ""
     code = "it never ran" if job.state == "failed" and started is None else f"exit code {exit_code_of(job)}"
     return LifeStep(job.state, True, f"{at}{code}{ran}{detail}")
 

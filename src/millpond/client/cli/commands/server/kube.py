@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -24,8 +25,11 @@ def check(config: Path | None, output: str) -> int:
     Without --config, the cluster that kubectl would talk to. Exits with 1 when no server could run its jobs there.
     """
     from millpond.server.operations.cluster_check import check_cluster
-    from millpond.specs.config.cluster import load_cluster
+    from millpond.server.operations.pod_address import check_way
+    from millpond.specs.config.cluster import ClusterConfig, load_cluster
     from millpond.specs.config.kubernetes import KubernetesFile
 
-    settings = None if config is None else load_cluster(config).kubernetes
-    return print_findings(check_cluster(settings or KubernetesFile()), output)
+    loaded = ClusterConfig() if config is None else load_cluster(config)
+    settings = loaded.kubernetes or KubernetesFile()
+    found = [*check_cluster(settings), check_way(replace(loaded, kubernetes=settings))]
+    return print_findings(found, output)
