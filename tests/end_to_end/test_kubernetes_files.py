@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import socket
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -19,6 +20,9 @@ from real_pond import Pond, until
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
 from process_kubelet import ProcessKubelet
 from standin_cluster import StandinCluster
+
+from millpond.engines.kubernetes.pod_template import pod_name
+from millpond.node.task.records import TaskId
 
 pytestmark = pytest.mark.end_to_end
 
@@ -221,3 +225,41 @@ def test_metrics_arrive_while_a_task_runs_and_results_when_it_has_ended(
     assert node.end_of("task") == 0
     assert node.end_of("files") == 0
     until(lambda: job_of(pond, job)["state"] == "succeeded")
+
+
+def test_a_function_is_in_the_pod_and_what_it_returns_comes_back(
+    pond: Pond, cluster: StandinCluster, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import millpond\njob = millpond.submit(pow, 2, 5)\nprint(job.id, flush=True)\nprint(job.result())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, str(program)], env=pond.env, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        node = kubelet_of(cluster, f"{client.stdout.readline().strip()}-1-0", tmp_path)
+        assert node.bring_in() == 0
+        node.start()
+        assert node.end_of("task") == 0
+        assert node.end_of("files") == 0
+        assert client.stdout.read() == "32\n"
+
+
+def test_trials_of_a_sweep_report_from_their_pods(pond: Pond, cluster: StandinCluster, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from millpond import job; job.report(loss=float('{x}'), step=1)"]
+    sweep_of = {"parameters": {"x": [3, 1]}, "metric": {"name": "loss", "goal": "minimize"}}
+    job_file = tmp_path / "sweep.yaml"
+    job_file.write_text(json.dumps({"command": command, "sweep": sweep_of}))
+    done = pond("submit", str(job_file))
+    assert done.returncode == 0, done.stderr
+    sweep = done.stdout.strip().splitlines()[-1].split()[0]
+    for index in range(2):
+        node = kubelet_of(cluster, pod_name(TaskId(f"{sweep}.{index}", 1, 0)), tmp_path)
+        assert node.bring_in() == 0
+        node.start()
+        assert node.end_of("task") == 0
+        assert node.end_of("files") == 0
+    until(lambda: job_of(pond, sweep)["state"] == "succeeded")
+    best = pond("get", sweep).stdout
+    assert "trial 1: loss 1 at step 1, with x=1" in best

@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _carry_out(order: CarryOrder, connection: Connection, path: str, folder: Path, message: Path) -> int:
-    outgoing = Outgoing(connection, path, folder)
-    end = _TaskEnd(connection, path, folder)
+    outgoing, end = Outgoing(connection, path, folder), _TaskEnd(path, folder)
+    signal.signal(signal.SIGTERM, end.notice)
+    threading.Thread(target=end.tell, args=(Connection(order),), daemon=True).start()
     end.wait(outgoing.send_metrics)
     while not end.is_certain:
         _try(outgoing.send)
-        end.look()
+        end.look(connection)
     outgoing.send()
     return _failed(message, lost_text(outgoing.lost), REFUSED) if outgoing.lost else 0
 
@@ -76,52 +78,63 @@ class _TaskEnd:
         is_certain: it has.
     """
 
-    def __init__(self, connection: Connection, path: str, folder: Path) -> None:
-        self._connection = connection
-        self._path = path
+    def __init__(self, path: str, folder: Path) -> None:
+        self._path = f"{path}/state"
         self._began = folder / BEGAN
         self._pipe = os.open(folder / ALIVE, os.O_RDONLY | os.O_NONBLOCK)
-        self._noticed = False
-        self._closed_early = False
+        self._waking, self._wake = os.pipe()
+        self._is_noticed = False
+        self._closes_early = False
         self._wait_s = _LOOK_S
         self.is_certain = False
-        self._waking, self._wake = os.pipe()
-        signal.signal(signal.SIGTERM, self._notice)
+
+    def notice(self, *_: Any) -> None:
+        """The pod is about to end."""
+        self._is_noticed = True
+        os.write(self._wake, b".")
 
     def wait(self, meanwhile: Any) -> None:
         """Until it may have ended, or the pod is about to."""
-        while not self._noticed and not self._is_closed():
-            if not self._began.exists():
-                time.sleep(_LOOK_S)
-                continue
-            watched = select.poll()
-            watched.register(self._pipe, 0)
-            watched.register(self._waking, select.POLLIN)
-            if not watched.poll(METRICS_EVERY_S * 1000):
+        while not self._is_noticed and not self._is_closed():
+            if not self._rest(METRICS_EVERY_S, self._waking):
                 _try(meanwhile)
 
-    def look(self) -> None:
+    def tell(self, connection: Connection) -> None:
+        """Tell the server as soon as it may have ended, however long something else is being sent.
+
+        By this the server knows that a task has left within its grace, and lets its pod be for what is to be sent.
+        """
+        while not self._is_closed():
+            self._rest(METRICS_EVERY_S)
+        _try(lambda: connection.ask("POST", self._path, {"ended": True}))
+
+    def look(self, connection: Connection) -> None:
         """Ask again, a while after the last time."""
-        if self._noticed:
-            self._look_alone()
+        if self._is_noticed:
+            # While a pod ends, nobody else can tell.
+            self.is_certain = not self._began.exists() or (self._is_closed() and not self._closes_early)
+            if not self.is_certain:
+                time.sleep(_AGAIN_S)
             return
-        answer = self._connection.ask("POST", f"{self._path}/state", {"ended": True})
+        answer = connection.ask("POST", self._path, {"ended": True})
         self.is_certain = bool(answer["ended"])
-        if answer["ending"] and not self._noticed:  # its notice came before this could hear it
-            self._noticed = True
-            return
-        if not self.is_certain:
-            self._closed_early = self._wait_s >= _LONGEST_WAIT_S
+        if answer["ending"]:  # the notice came before this could hear it
+            self._is_noticed = True
+        elif not self.is_certain:
+            self._closes_early = self._wait_s >= _LONGEST_WAIT_S
             self._sleep(self._wait_s)
             self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
 
-    def _look_alone(self) -> None:
-        """While a pod ends, nobody else can tell."""
-        if self._began.exists() and (self._closed_early or not self._is_closed()):
-            self._sleep(_AGAIN_S)
-            return
-        self._connection.ask("POST", f"{self._path}/state", {"ended": True})
-        self.is_certain = True
+    def _rest(self, seconds: float, *others: int) -> bool:
+        """Wait until it may have ended, or one of the others can be read; false when neither came in time."""
+        if not self._began.exists():
+            time.sleep(_LOOK_S)
+            return True
+        watched = select.poll()
+        watched.register(self._pipe, 0)
+        for other in others:
+            watched.register(other, select.POLLIN)
+        return bool(watched.poll(seconds * 1000))
 
     def _is_closed(self) -> bool:
         """Whether the program began, and nothing has the pipe any more."""
@@ -134,13 +147,8 @@ class _TaskEnd:
 
     def _sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        before = self._noticed
-        while self._noticed == before and time.monotonic() < until:
+        while not self._is_noticed and time.monotonic() < until:
             time.sleep(_LOOK_S)
-
-    def _notice(self, *_: Any) -> None:
-        self._noticed = True
-        os.write(self._wake, b".")
 
 
 def _try(work: Any) -> None:
