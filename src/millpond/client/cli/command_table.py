@@ -65,11 +65,12 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
     },
     "The pool": {
         "top": _here("cluster.top:command", "Watch the devices and their tasks."),
-        "nodes": _here("cluster.nodes:command", "List nodes; cordon, drain and uncordon them."),
+        "nodes": _here("cluster.nodes:command", "List nodes; cordon, drain, roll and uncordon them."),
         "queue": _here("cluster.queue:group", "Show queues with guarantee, limit and usage."),
         "reserve": _here("cluster.reserve:reserve", "Reserve cards for a queue, from one time to another."),
         "reservations": _here("cluster.reserve:group", "List reservations; cancel them."),
         "usage": _here("cluster.usage:command", "Show usage and costs by user, queue, model or job."),
+        "mcp": _here("inspection.mcp:command", "Answer the questions of an agent (Model Context Protocol)."),
     },
     "Accounts": {
         "login": _here("accounts.login:login", "Log in to a server with a password or an invitation."),

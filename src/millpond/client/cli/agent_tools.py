@@ -1,0 +1,204 @@
+"""What ``pond mcp`` offers to an agent: the questions and commands that people have, with the same texts and rights.
+
+The protocol is the Model Context Protocol (https://modelcontextprotocol.io), spoken by its own package.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Final, ParamSpec
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+
+from millpond.client.sdk import Client
+from millpond.model.errors import MillpondError
+from millpond.specs.api.codec import to_plain
+from millpond.specs.job.job_spec import read_jobs
+
+P = ParamSpec("P")
+Answer = dict[str, Any]
+
+INSTRUCTIONS: Final = (
+    "Millpond schedules jobs on a pool of GPU machines. Ask `why` before guessing why a job waits: it has the "
+    "scheduler's own reason, the numbers, a remedy and an estimate of the start. `plan` says what would become of a "
+    "job without submitting it. Times are seconds since 1970; 1000 milli are one card or one CPU."
+)
+MOST_LISTED: Final = 200
+MOST_LOG_CHARACTERS: Final = 50_000
+
+
+def agent_server(connect: Callable[[], Client], *, may_write: bool) -> MCPServer[Any]:
+    """A server of that protocol.
+
+    Args:
+        connect: a connection to Millpond's server for one call.
+        may_write: whether jobs may be submitted and changed, too.
+    """
+    server: MCPServer[Any] = MCPServer(
+        "millpond", instructions=INSTRUCTIONS, version=metadata.version("millpond"), log_level="WARNING"
+    )
+    tools = AgentTools(connect)
+    reads = (
+        *(tools.list_jobs, tools.get_job, tools.why, tools.logs, tools.plan, tools.list_queues, tools.get_queue),
+        *(tools.pool, tools.what_if, tools.usage),
+    )
+    for tool in reads:
+        server.add_tool(_told(tool), annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+    if may_write:
+        for tool, ends_work in (
+            (tools.submit, False),
+            (tools.suspend, False),
+            (tools.resume, False),
+            (tools.stop, True),
+        ):
+            notes = ToolAnnotations(read_only_hint=False, destructive_hint=ends_work, open_world_hint=False)
+            server.add_tool(_told(tool), annotations=notes)
+    return server
+
+
+def _told(tool: Callable[P, Answer]) -> Callable[P, Answer]:
+    """A tool whose errors reach the agent with cause and remedy."""
+
+    @functools.wraps(tool)
+    def told(*args: P.args, **kwargs: P.kwargs) -> Answer:
+        try:
+            return tool(*args, **kwargs)
+        except MillpondError as error:
+            raise ToolError(str(error)) from error
+
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTools:
+    """The tools. Their docstrings are what an agent reads; jobs are named as for ``pond``, by id, name or beginning."""
+
+    connect: Callable[[], Client]
+
+    def list_jobs(
+        self, state: str = "", user: str = "", queue: str = "", name: str = "", ended: bool = False, limit: int = 50
+    ) -> Answer:
+        """List jobs, the newest first: those that wait or run, or with `ended` all. Each filter may be left out.
+
+        `state` is queued, starting, running, suspended, succeeded, failed or cancelled.
+        """
+        only = {"user": user, "queue": queue, "name": name}
+        with self.connect() as client:
+            return _plain(client.jobs(ended=ended, limit=min(limit, MOST_LISTED), state=state, **only))
+
+    def get_job(self, job: str) -> Answer:
+        """A job's state, tasks, attempts and places, with the file it was submitted by and what happened to it."""
+        with self.connect() as client:
+            found = client.find(job)
+            events = [_plain(event) for event in client.events(found.id)[-MOST_LISTED:]]
+            return {"job": _plain(found), "file": client.document(found.id), "events": events}
+
+    def why(self, job: str) -> Answer:
+        """Why a job waits or runs, with the numbers, what would help, and when it should start."""
+        with self.connect() as client:
+            return _plain(client.why(client.find(job).id))
+
+    def logs(self, job: str, task: int | None = None, attempt: int | None = None, last_lines: int = 100) -> Answer:
+        """The last lines that a job's tasks wrote, by task."""
+        with self.connect() as client:
+            texts: dict[str, str] = {}
+            for piece in client.logs(client.find(job).id, task=task, attempt=attempt, tail=last_lines):
+                if piece.data:
+                    key = f"task {piece.task} {piece.stream}"
+                    texts[key] = (texts.get(key, "") + piece.data)[-MOST_LOG_CHARACTERS:]
+            return {"output": texts}
+
+    def plan(self, job_file: str) -> Answer:
+        """What would become of a job if it were submitted now: where, when, what it displaces. Nothing is submitted.
+
+        `job_file` is a job file in YAML, such as "command: python train.py\\ngpus: 2\\ncpus: 8\\nmemory: 32GiB".
+        """
+        with self.connect() as client:
+            return {"plans": [_plain(client.plan(spec.document)) for spec in read_jobs(job_file)]}
+
+    def list_queues(self) -> Answer:
+        """All queues with what they are guaranteed, use, borrow, lend and wait for."""
+        with self.connect() as client:
+            return {"queues": [_plain(queue) for queue in client.queues()]}
+
+    def get_queue(self, name: str) -> Answer:
+        """One queue with its settings, usage, and its jobs in line with their reasons."""
+        with self.connect() as client:
+            return _plain(client.queue(name))
+
+    def pool(self) -> Answer:
+        """The pool: cards in all and free by model, the largest free block on one node, and nodes that are closed."""
+        with self.connect() as client:
+            nodes = client.nodes()
+        cards: dict[str, Counter[str]] = {}
+        for node in nodes:
+            usable = [device for device in node.devices if device.health == "ok" and node.schedulable]
+            for device in node.devices:
+                cards.setdefault(device.model, Counter())["cards"] += 1
+            whole = Counter(device.model for device in usable if device.free_compute_milli == 1_000)
+            for model, count in whole.items():
+                cards[model]["free"] += count
+                cards[model]["most_free_on_one_node"] = max(cards[model]["most_free_on_one_node"], count)
+        closed = [_plain(node) for node in nodes if not node.schedulable]
+        return {
+            "nodes": len(nodes),
+            "cards": {model: dict(count) for model, count in cards.items()},
+            "closed": closed[:50],
+        }
+
+    def what_if(self, question: dict[str, Any]) -> Answer:
+        """What changes would do to everybody's jobs; nothing is changed. It may take a minute.
+
+        `question` has some of: `set` (list of {queue, field, value}), `add_nodes` (such as ["2x8:A100"]),
+        `remove_nodes`, `ordering`, `placement`, `preempt`, `reserve`, `cancel` (jobs), `submit` (job files as objects),
+        `past` ({since, until}: play the recorded past instead), `horizon_s`.
+        """
+        with self.connect() as client:
+            return _plain(client.what_if(question))
+
+    def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> Answer:
+        """Who held how much between two instants, and what it cost; `by` is user, queue, model, kind or job."""
+        with self.connect() as client:
+            return _plain(client.usage(by, since, until))
+
+    def submit(self, job_file: str) -> Answer:
+        """Submit the jobs of a job file in YAML, all or none. Look at `plan` first."""
+        with self.connect() as client:
+            specs = read_jobs(job_file)
+            jobs = client.submit_together([spec.document for spec in specs])
+            return {"jobs": [_plain(job) for job in jobs]}
+
+    def stop(self, job: str) -> Answer:
+        """End a job. It gets its notice and grace; what it has not saved is lost."""
+        with self.connect() as client:
+            return _plain(client.stop(client.find(job).id))
+
+    def suspend(self, job: str) -> Answer:
+        """Halt a job where it is; `resume` lets it go on."""
+        with self.connect() as client:
+            return _plain(client.suspend(client.find(job).id))
+
+    def resume(self, job: str) -> Answer:
+        """Let a suspended job go on when there is room for it."""
+        with self.connect() as client:
+            return _plain(client.resume(client.find(job).id))
+
+
+def _plain(body: Any) -> Answer:
+    """A body of the API, without what says nothing: an agent reads all of it."""
+    found = _said(to_plain(body))
+    assert isinstance(found, dict)
+    return found
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        parts = {name: _said(each) for name, each in value.items()}
+        return {name: each for name, each in parts.items() if each not in (None, "", [], {})}
+    return [_said(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,83 @@
+"""A client of the Model Context Protocol asks ``pond mcp`` about a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from real_pond import POND, Pond
+
+pytestmark = pytest.mark.end_to_end
+READING = {"list_jobs", "get_job", "why", "logs", "plan", "list_queues", "get_queue", "pool", "what_if", "usage"}
+WRITING = {"submit", "stop", "suspend", "resume"}
+HELLO = "name: hello\ncommand: echo hello from an agent\ncpus: 1\nmemory: 64MiB\n"
+
+
+def with_agent(pond: Pond, act: Callable[[Client], Awaitable[Any]], *options: str) -> Any:
+    """What comes of something that an agent does."""
+
+    async def session() -> Any:
+        program = StdioServerParameters(command=str(POND), args=["mcp", *options], env=pond.env)
+        async with Client(program) as client:
+            return await act(client)
+
+    return asyncio.run(asyncio.wait_for(session(), 120))
+
+
+async def ask(client: Client, tool: str, **arguments: Any) -> Any:
+    answer = await client.call_tool(tool, arguments)
+    assert not answer.is_error, answer.content
+    return answer.structured_content
+
+
+def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(running: Pond) -> None:
+    assert running("run", "--name", "first", "--", "echo one; echo two").returncode == 0
+    assert running("run", "--detach", "--gpus", "4", "--name", "long", "--", "sleep 600").returncode == 0
+    assert running("run", "--detach", "--gpus", "4", "--tasks", "2", "--name", "wide", "--", "true").returncode == 0
+
+    async def read(client: Client) -> None:
+        assert {tool.name for tool in (await client.list_tools()).tools} == READING
+        assert {job["name"] for job in (await ask(client, "list_jobs"))["jobs"]} == {"long", "wide"}
+        assert [job["name"] for job in (await ask(client, "list_jobs", ended=True, state="succeeded"))["jobs"]] == [
+            "first"
+        ]
+        assert (await ask(client, "get_job", job="first"))["job"]["state"] == "succeeded"
+        assert (await ask(client, "logs", job="first", last_lines=1)) == {"output": {"task 0 stdout": "two\n"}}
+        assert "2 tasks" in (await ask(client, "why", job="wide"))["summary"]
+        assert (await ask(client, "plan", job_file=HELLO))["plans"][0]["starts_now"] is True
+        assert "default" in {queue["name"] for queue in (await ask(client, "list_queues"))["queues"]}
+        assert (await ask(client, "get_queue", name="default"))["name"] == "default"
+        cards = (await ask(client, "pool"))["cards"]
+        assert list(cards.values()) == [{"cards": 8, "free": 4, "most_free_on_one_node": 4}]
+        assert await ask(client, "what_if", question={"cancel": ["long"]})
+        assert (await ask(client, "usage"))["rows"]
+        refused = await client.call_tool("submit", {"job_file": HELLO})
+        assert refused.is_error
+
+    with_agent(running, read)
+
+
+def test_an_agent_that_may_submits_and_stops_and_is_told_what_is_wrong(running: Pond) -> None:
+    async def write(client: Client) -> None:
+        tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+        assert set(tools) == READING | WRITING
+        assert [name for name, notes in tools.items() if notes and notes.destructive_hint] == ["stop"]
+        wrong = await client.call_tool("submit", {"job_file": "command: true\ngpsu: 1\n"})
+        assert wrong.is_error
+        assert "2:1" in str(wrong.content)
+        assert "gpus" in str(wrong.content)
+        (job,) = (await ask(client, "submit", job_file="command: sleep 600\nname: nap\n"))["jobs"]
+        assert (await ask(client, "suspend", job="nap"))["id"] == job["id"]
+        assert (await ask(client, "resume", job="nap"))["id"] == job["id"]
+        assert (await ask(client, "stop", job=job["id"]))["id"] == job["id"]
+
+    with_agent(running, write, "--write")
+
+
+def test_an_agent_without_a_server_is_told(pond: Pond) -> None:
+    done = pond("mcp")
+    assert done.returncode == 2
+    assert "no Millpond server is running" in done.stderr
