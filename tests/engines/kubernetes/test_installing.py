@@ -70,10 +70,11 @@ def test_the_database_of_the_other_installation_is_named_by_its_secret_alone() -
 
 def test_the_roles_grant_what_the_check_asks_for_and_nothing_else() -> None:
     granted = {
-        (verb, resource, "" if role["kind"] == "ClusterRole" else "namespace")
+        (verb, f"{resource}.{group}".rstrip("."), "" if role["kind"] == "ClusterRole" else "namespace")
         for role in yaml.safe_load_all((DEPLOY / "kubernetes" / "roles.yaml").read_text())
         if role["kind"] in ("Role", "ClusterRole")
         for rule in role["rules"]
+        for group in rule["apiGroups"]
         for verb in rule["verbs"]
         for resource in rule["resources"]
     }

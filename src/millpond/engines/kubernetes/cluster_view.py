@@ -26,7 +26,7 @@ from millpond.engines.kubernetes.objects import NodeObject, PodObject
 from millpond.engines.kubernetes.pod_executor import PodExecutor
 from millpond.engines.kubernetes.pod_template import TaskMark
 from millpond.engines.kubernetes.reflector import ObjectKind, Reflector
-from millpond.engines.kubernetes.resource_amounts import NOTHING, asked_by
+from millpond.engines.kubernetes.resource_amounts import asked_by, total
 from millpond.engines.outbox import Outbox
 from millpond.model.nodes import Node
 
@@ -105,6 +105,7 @@ class ClusterView:
         self._pods = Reflector(client, PODS, self._pod_changed, self._pod_deleted)
         self._on_node: defaultdict[str, dict[str, PodObject]] = defaultdict(dict)
         self._reported: dict[str, Node] = {}
+        self._marks: frozenset[str] | None = None
         self._silent_since: dict[str, float] = {}
         self._is_listing = True
         self._is_settled = False
@@ -147,8 +148,10 @@ class ClusterView:
     @property
     def marks(self) -> frozenset[str]:
         """The pseudo-labels of nodes: their taints, and the kinds of cards that they offer."""
-        labels = {key for node in self._reported.values() for key, _ in node.labels}
-        return frozenset(key for key in labels if key.startswith((taint_label(""), offered(""))))
+        if self._marks is None:
+            labels = {key for node in self._reported.values() for key, _ in node.labels}
+            self._marks = frozenset(key for key in labels if key.startswith((taint_label(""), offered(""))))
+        return self._marks
 
     def has_node(self, name: str) -> bool:
         """Whether there is a node of that name in the cluster."""
@@ -167,14 +170,17 @@ class ClusterView:
             return
         is_ours = self.ours.has if self._is_settled else self.ours.may_become
         others = [pod for pod in self._on_node[name].values() if not is_ours(pod)]
-        foreign = sum((asked_by(pod.spec) for pod in others if not pod.is_over), NOTHING)
+        foreign = total(asked_by(pod.spec) for pod in others if not pod.is_over)
         described = describe_node(node, pool, foreign, self.ours.devices_on(name))
         if self._rules.tell_labels:
             described = replace(described, labels=labels_of(node))
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
-        if self._reported.get(name) != described:
+        before = self._reported.get(name)
+        if before != described:
             self._reported[name] = described
+            if before is None or before.labels != described.labels:
+                self._marks = None
             if not self._is_listing:
                 self._outbox.joined(described)
 
@@ -191,6 +197,7 @@ class ClusterView:
         return time.monotonic() - since >= self._node_timeout_s
 
     def _lose(self, name: str) -> None:
+        self._marks = None
         if self._reported.pop(name, None) is not None and not self._is_listing:
             self.ours.node_lost(name)
             self._outbox.lost(name)

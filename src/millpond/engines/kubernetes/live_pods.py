@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from millpond.engines.kubernetes.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.cluster_api import ClusterApi
@@ -28,11 +28,10 @@ from millpond.engines.kubernetes.pod_states import (
     with_files,
 )
 from millpond.engines.kubernetes.pod_template import SERVER_LABEL, PodRules, TaskMark, run_name
+from millpond.engines.kubernetes.task_index import TaskIndex
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict
 from millpond.node.task.records import TaskFiles
-
-K = TypeVar("K", bound=Hashable)
 
 LOG_PATIENCE_S: Final = 10.0
 """The end of a task is reported so long after it at the latest, whether or not its whole output was copied."""
@@ -100,17 +99,15 @@ class LivePods:
         self._account = account
         self._outbox = outbox
         self._changed = changed
-        self._live: dict[str, LivePod] = {}
+        self._live = TaskIndex[LivePod]()
         self._work = LoopWork(outbox)
-        self._by_run: dict[tuple[str, int], dict[str, LivePod]] = {}
-        self._by_node: dict[str, dict[str, LivePod]] = {}
         self._ended: deque[tuple[float, TaskMark]] = deque()
         self._is_tidying = False
 
     @property
     def by_name(self) -> Mapping[str, LivePod]:
         """By the names of their pods."""
-        return self._live
+        return self._live.by_pod
 
     def is_own(self, pod: PodObject) -> bool:
         """Whether this server made a pod, or one in whose place it goes on."""
@@ -119,31 +116,19 @@ class LivePods:
 
     def has(self, pod: PodObject) -> bool:
         """Whether a pod is of a task that the core knows of and that has not ended."""
-        return self.is_own(pod) and pod.metadata.name in self._live
+        return self.is_own(pod) and pod.metadata.name in self._live.by_pod
 
-    def of_run(self, job: str, attempt: int) -> Iterator[LivePod]:
+    def of_run(self, job: str, attempt: int) -> list[LivePod]:
         """The tasks of one run of a job."""
-        return iter(list(self._by_run.get((job, attempt), {}).values()))
+        return self._live.of_run(job, attempt)
 
-    def on_node(self, node: str) -> Collection[LivePod]:
+    def on_node(self, node: str) -> list[LivePod]:
         """The tasks on one node."""
-        return list(self._by_node.get(node, {}).values())
+        return self._live.on_node(node)
 
     def enter(self, live: LivePod) -> None:
         """A pod is about to be made, or was found."""
-        name = live.mark.pod
-        self._take_out(name)
-        self._live[name] = live
-        self._account.runs.enter(live.mark.id)
-        self._by_run.setdefault((live.mark.job, live.mark.attempt), {})[name] = live
-        self._by_node.setdefault(live.node, {})[name] = live
-
-    def _take_out(self, name: str) -> LivePod | None:
-        live = self._live.pop(name, None)
-        if live is not None:
-            _discard(self._by_run, (live.mark.job, live.mark.attempt), name)
-            _discard(self._by_node, live.node, name)
-        return live
+        self._live.put(live.mark.pod, live)
 
     def attach(self, pod: PodObject, mark: TaskMark) -> LivePod:
         """Go on with a pod that an earlier engine made."""
@@ -154,7 +139,7 @@ class LivePods:
 
     def update(self, pod: PodObject) -> LivePod | None:
         """What the cluster says of a pod, and whose it is; None when it is no task of ours, or of another run."""
-        live = self._live.get(pod.metadata.name)
+        live = self._live.by_pod.get(pod.metadata.name)
         if live is None:
             return None
         is_known = live.pod is not None and live.pod.metadata.uid == pod.metadata.uid
@@ -186,7 +171,7 @@ class LivePods:
         """Have a pod outlive its task until what that left is carried back, but not a task that outstays its grace."""
         await self._delete(live, grace_s + CARRY_GRACE_S)
         await asyncio.sleep(grace_s + _LATE_S)
-        if self._live.get(live.mark.pod) is live and not self._account.runs.seems_ended(live.mark.id):
+        if self._live.by_pod.get(live.mark.pod) is live and not self._account.runs.seems_ended(live.mark.id):
             await self._delete(live, 1.0)
 
     def gone(self, live: LivePod) -> None:
@@ -203,7 +188,7 @@ class LivePods:
 
     def drop(self, name: str) -> None:
         """A task is none of the core's any more."""
-        live = self._take_out(name)
+        live = self._live.take(name)
         if live is None:
             return
         live.carried.set()
@@ -239,7 +224,7 @@ class LivePods:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(live.carried.wait(), CARRY_PATIENCE_S)
             verdict = with_files(verdict, live.pod)
-        if self._live.get(live.mark.pod) is not live:
+        if self._live.by_pod.get(live.mark.pod) is not live:
             return  # its node was lost meanwhile
         self.drop(live.mark.pod)
         self._outbox.ended(live.mark.id, verdict)
@@ -254,15 +239,7 @@ class LivePods:
         while self._ended:
             due, mark = self._ended.popleft()
             await asyncio.sleep(due - asyncio.get_running_loop().time())
-            if mark.pod not in self._live:  # or another start of the task has a pod of this name
+            if mark.pod not in self._live.by_pod:  # or another start of the task has a pod of this name
                 await self._account.api.delete_pod(mark.pod, 0)
             self.forget_run(mark.job, mark.attempt)
         self._is_tidying = False
-
-
-def _discard(groups: dict[K, dict[str, LivePod]], group: K, name: str) -> None:
-    """Take one out of its group, which goes with its last."""
-    members = groups[group]
-    del members[name]
-    if not members:
-        del groups[group]

@@ -28,12 +28,19 @@ class ResourceAmounts:
     memory_mib: int = 0
     cards: Mapping[str, int] = field(default_factory=dict)
 
-    def __add__(self, other: ResourceAmounts) -> ResourceAmounts:
-        cards = Counter(self.cards) + Counter(other.cards)
-        return ResourceAmounts(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib, cards)
-
 
 NOTHING = ResourceAmounts()
+
+
+def total(amounts: Iterable[ResourceAmounts]) -> ResourceAmounts:
+    """All of them together."""
+    cpu_milli, memory_mib, cards = 0, 0, dict[str, int]()
+    for each in amounts:
+        cpu_milli += each.cpu_milli
+        memory_mib += each.memory_mib
+        for name, count in each.cards.items():
+            cards[name] = cards.get(name, 0) + count
+    return ResourceAmounts(cpu_milli, memory_mib, cards)
 
 
 @lru_cache(maxsize=10_000)
@@ -51,6 +58,8 @@ def amounts_in(quantities: Mapping[str, str], *, round_up: bool) -> ResourceAmou
     Args:
         round_up: of what is asked for; what there is, is rounded down.
     """
+    if not quantities:
+        return NOTHING
     whole = math.ceil if round_up else math.floor
     cards = {name: int(quantity(text)) for name, text in quantities.items() if name.endswith("/gpu")}
     return ResourceAmounts(
@@ -70,7 +79,8 @@ class AskingSpec(Protocol):
 
 def asked_by(spec: AskingSpec) -> ResourceAmounts:
     """What a pod takes of its node: all containers together, or one of those that run before them if that is more."""
-    running = _sum(spec.containers) + amounts_in(spec.overhead, round_up=True)
+    parts = [each.resources.requests for each in spec.containers]
+    running = total(amounts_in(part, round_up=True) for part in (*parts, spec.overhead))
     for container in spec.init_containers:
         first = amounts_in(container.resources.requests, round_up=True)
         running = ResourceAmounts(
@@ -79,7 +89,3 @@ def asked_by(spec: AskingSpec) -> ResourceAmounts:
             Counter(running.cards) | Counter(first.cards),
         )
     return running
-
-
-def _sum(containers: Iterable[ContainerSpec]) -> ResourceAmounts:
-    return sum((amounts_in(each.resources.requests, round_up=True) for each in containers), NOTHING)

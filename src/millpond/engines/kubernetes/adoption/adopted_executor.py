@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +25,7 @@ from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, 
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.loop_work import LoopWork, all_of
 from millpond.engines.kubernetes.pod_template import SERVER_LABEL, TaskMark
+from millpond.engines.kubernetes.task_index import TaskIndex
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
@@ -84,7 +85,7 @@ class AdoptedExecutor:
         self._api, self._outbox, self._state_dir = around.api, around.outbox, around.state_dir
         self._servers = tuple(servers)
         self._has_node, self._changed = around.has_node, around.changed
-        self._taken: dict[str, TakenPod] = {}
+        self._taken = TaskIndex[TakenPod]()
         self._jobs: dict[str, GangKey] = {}
         self._pending: dict[str, GangBinding] = {}
         self._work = LoopWork(around.outbox)
@@ -111,28 +112,28 @@ class AdoptedExecutor:
     @property
     def waiting_jobs(self) -> dict[str, GangKey]:
         """The gangs of jobs that have no pods and are not being started."""
-        with_pods = {taken.mark.job for taken in self._taken.values()} | self._pending.keys()
+        with_pods = self._taken.jobs | self._pending.keys()
         return {job: key for job, key in self._jobs.items() if job not in with_pods}
 
     def is_taken(self, key: str) -> bool:
         """Whether a pod, by its namespace and name, stands for a task."""
-        return key in self._taken
+        return key in self._taken.by_pod
 
     def has_bound(self, annotations: Mapping[str, str]) -> bool:
         """Whether a pod with these was bound by this server, or one in whose place it goes on."""
         return annotations.get(SERVER_LABEL) in self._servers and TaskMark.of(annotations) is not None
 
-    def on_node(self, node: str) -> Iterator[TakenPod]:
+    def on_node(self, node: str) -> list[TakenPod]:
         """Those bound to a node."""
-        return (taken for taken in self._taken.values() if taken.node == node)
+        return self._taken.on_node(node)
 
     def pod_of(self, task: TaskId) -> str:
         """The namespace and name of the pod that stands for a task; empty where none does."""
-        return next((key for key, taken in self._taken.items() if taken.mark.id == task), "")
+        return next((key for key, taken in self._taken.of_job(task.job).items() if taken.mark.id == task), "")
 
     def nodes_of(self, job: str) -> set[str]:
         """Where the tasks of a job are."""
-        return {taken.node for taken in self._taken.values() if taken.mark.job == job}
+        return {taken.node for taken in self._taken.of_job(job).values()}
 
     # ---- decisions ----------------------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class AdoptedExecutor:
                 self._work.begin(self._answers.nominate(pod, node))
 
     def _stop(self, decision: Stop) -> None:
-        run = [taken for taken in self._of_run(decision.job, decision.attempt) if not taken.pod.is_over]
+        run = [taken for taken in self._taken.of_run(decision.job, decision.attempt) if not taken.pod.is_over]
         chosen = [taken for taken in run if not decision.tasks or taken.mark.task in decision.tasks]
         for taken in chosen:
             taken.stop_grace_s = decision.grace_s
@@ -223,7 +224,7 @@ class AdoptedExecutor:
             pending.failed |= {placed.task: "its pod is gone" for placed in open_}
         await all_of(self._bind(pending, pod, placed) for pod, placed in chosen or ())
         pending.is_binding = False
-        if not list(self._of_run(decision.job, decision.attempt)):
+        if not self._taken.of_run(decision.job, decision.attempt):
             why = next(iter(pending.failed.values()))
             if all(text.endswith(DELETED) for text in pending.failed.values()):
                 self._outbox.ask_to_stop(decision.job, why)  # its end, and no failure
@@ -276,7 +277,7 @@ class AdoptedExecutor:
         job = pending.decision.job
         if pending.is_binding or self._pending.get(job) is not pending:
             return
-        run = list(self._of_run(job, pending.decision.attempt))
+        run = self._taken.of_run(job, pending.decision.attempt)
         if not all(taken.has_begun for taken in run) and not pending.deferred:
             return
         del self._pending[job]
@@ -302,7 +303,7 @@ class AdoptedExecutor:
 
     def pod_changed(self, pod: ScheduledPod) -> None:
         """A pod of others is there, or has changed."""
-        taken = self._taken.get(pod.key)
+        taken = self._taken.by_pod.get(pod.key)
         if taken is None or taken.pod.metadata.uid != pod.metadata.uid:
             return
         taken.pod = pod
@@ -310,7 +311,7 @@ class AdoptedExecutor:
 
     def pod_deleted(self, pod: ScheduledPod) -> None:
         """A pod of others is gone."""
-        taken = self._taken.get(pod.key)
+        taken = self._taken.by_pod.get(pod.key)
         if taken is None or taken.pod.metadata.uid != pod.metadata.uid:
             return
         taken.pod = pod
@@ -352,7 +353,7 @@ class AdoptedExecutor:
 
     def _ask_for_end(self, taken: TakenPod) -> None:
         """Where somebody deletes all pods of a job, that is its end, and no failure."""
-        run = list(self._of_run(taken.mark.job, taken.mark.attempt))
+        run = self._taken.of_run(taken.mark.job, taken.mark.attempt)
         if taken.stop_grace_s is None and all(each.pod.metadata.deletion_timestamp for each in run):
             for each in run:
                 each.stop_grace_s = 0.0
@@ -365,19 +366,16 @@ class AdoptedExecutor:
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _take(self, taken: TakenPod) -> None:
-        self._taken[taken.pod.key] = taken
+        self._taken.put(taken.pod.key, taken)
         self._book.refresh(gang_of(taken.pod))
         if taken.pod.spec.node_name:
             self._changed(taken.node)
 
     def _drop(self, key: str) -> None:
-        taken = self._taken.pop(key, None)
+        taken = self._taken.take(key)
         if taken is not None:
             self._book.refresh(gang_of(taken.pod))
             self._changed(taken.node)
-
-    def _of_run(self, job: str, attempt: int) -> Iterator[TakenPod]:
-        return (taken for taken in list(self._taken.values()) if (taken.mark.job, taken.mark.attempt) == (job, attempt))
 
     def _mark_of(self, pod: ScheduledPod) -> TaskMark | None:
         """The mark of a pod that this server, or one in whose place it goes on, has bound."""
