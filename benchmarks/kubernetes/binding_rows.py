@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,13 +107,23 @@ def drain_by_millpond(cluster: BenchCluster, pond: ServedPond, pods: int) -> Dra
     return drained(cluster, pond.pid, pods, submit)
 
 
+def drain_adopted_by_millpond(cluster: BenchCluster, pond: ServedPond, pods: int) -> Drain:
+    """The pods that kube-scheduler had, made first while the server stands still; Millpond adopts and binds them."""
+    os.kill(pond.pid, signal.SIGSTOP)
+    try:
+        cluster.create("adopted", pods, "millpond")
+    finally:
+        os.kill(pond.pid, signal.SIGCONT)
+    return drained(cluster, pond.pid, pods, lambda: None)
+
+
 def pond_on(cluster: BenchCluster, folder: Path, **settings: Any) -> ServedPond:
     """A server of Millpond for the cluster, not started yet."""
     import yaml
 
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "pond.yaml"
-    kubernetes = {"kubeconfig": str(cluster.way), "namespace": NAMESPACE}
+    kubernetes = {"kubeconfig": str(cluster.way), "namespace": NAMESPACE, "adopt": True}
     config.write_text(yaml.safe_dump({"kubernetes": kubernetes} | settings))
     return ServedPond(folder / "state", ["--config", str(config)])
 

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from calibration import calibration_rate
 from kubernetes.bench_cluster import CARDS, BenchCluster, require_programs
 from kubernetes.binding_rows import (
+    drain_adopted_by_millpond,
     drain_by_kube_scheduler,
     drain_by_millpond,
     gang,
@@ -138,6 +139,9 @@ def binding(folder: Path, scale: Scale) -> list[Row]:
         cluster.clear()
         with served(cluster, folder / "drain") as pond:
             own = drain_by_millpond(cluster, pond, scale.pods)
+        cluster.clear()
+        with served(cluster, folder / "adopting") as pond:
+            adopted = drain_adopted_by_millpond(cluster, pond, scale.pods)
         return [
             Row("API server alone: pods made", ceiling.created, "1/s"),
             Row("API server alone: pods bound", ceiling.bound, "1/s"),
@@ -145,8 +149,12 @@ def binding(folder: Path, scale: Scale) -> list[Row]:
             Row("kube-scheduler: bound", peer.rate, "1/s"),
             Row("  never placed", scale.pods - peer.bound, "pods"),
             Row("  CPU per bound pod", peer.cpu_ms, "ms"),
+            Row("Millpond: pods of others, made before: bound", adopted.rate, "1/s", 0.5 * ceiling.bound, least=True),
+            Row("  beside kube-scheduler", adopted.rate / peer.rate, "times", 5.0, least=True),
+            Row("  never placed", scale.pods - adopted.bound, "pods", 0.0),
+            Row("  CPU per bound pod", adopted.cpu_ms, "ms", 2.0),
             Row("Millpond: jobs made into pods and bound", own.rate, "1/s", 0.5 * both, least=True),
-            Row("  beside kube-scheduler, which makes none", own.rate / peer.rate, "times", 5.0, least=True),
+            Row("  beside kube-scheduler, which makes none", own.rate / peer.rate, "times"),
             Row("  never placed", scale.pods - own.bound, "pods", 0.0),
             Row("  CPU per bound pod, from job to binding", own.cpu_ms, "ms", 2.0),
             Row(f"gang of {size}: submitted to all bound", gang_s, "s", 1.5 * size / both),
