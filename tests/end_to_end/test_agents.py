@@ -49,7 +49,7 @@ def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(running: Po
         assert "2 tasks" in (await ask(client, "why", job="wide"))["summary"]
         assert (await ask(client, "plan", job_file=HELLO))["plans"][0]["starts_now"] is True
         assert "default" in {queue["name"] for queue in (await ask(client, "list_queues"))["queues"]}
-        assert (await ask(client, "get_queue", name="default"))["name"] == "default"
+        assert (await ask(client, "get_queue", name="default"))["queue"]["name"] == "default"
         cards = (await ask(client, "pool"))["cards"]
         assert list(cards.values()) == [{"cards": 8, "free": 4, "most_free_on_one_node": 4}]
         assert await ask(client, "what_if", question={"cancel": ["long"]})
@@ -70,6 +70,8 @@ def test_an_agent_that_may_submits_and_stops_and_is_told_what_is_wrong(running: 
         assert "2:1" in str(wrong.content)
         assert "gpus" in str(wrong.content)
         (job,) = (await ask(client, "submit", job_file="command: sleep 600\nname: nap\n"))["jobs"]
+        while (await ask(client, "get_job", job="nap"))["job"]["state"] != "running":
+            await asyncio.sleep(0.05)
         assert (await ask(client, "suspend", job="nap"))["id"] == job["id"]
         assert (await ask(client, "resume", job="nap"))["id"] == job["id"]
         assert (await ask(client, "stop", job=job["id"]))["id"] == job["id"]

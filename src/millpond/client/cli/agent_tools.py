@@ -128,7 +128,7 @@ class AgentTools:
             return {"queues": [_plain(queue) for queue in client.queues()]}
 
     def get_queue(self, name: str) -> Answer:
-        """One queue with its settings, usage, and its jobs in line with their reasons."""
+        """One queue with its settings, its users, who borrows from it, its largest waiting job and its cells."""
         with self.connect() as client:
             return _plain(client.queue(name))
 
@@ -160,6 +160,8 @@ class AgentTools:
         `past` ({since, until}: play the recorded past instead), `horizon_s`.
         """
         with self.connect() as client:
+            if question.get("cancel") and not question.get("past"):  # of the past, jobs are named as they were there
+                question = question | {"cancel": [client.find(job).id for job in question["cancel"]]}
             return _plain(client.what_if(question))
 
     def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> Answer:
