@@ -5,12 +5,12 @@ A scene is a function in ``SCENES``; to add one, write it and enter it there.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from calibration import as_served
 from millpond.model.decisions import Decision, Stop
 from millpond.model.devices import Device
 from millpond.model.events import (
@@ -67,8 +67,7 @@ class Measured:
         self.cards = nodes * CARDS
         self.total_s = self.longest_s = 0.0
         self._unanswered: list[Decision] = []
-        gc.collect()
-        gc.freeze()  # as a server does with what is loaded before it takes requests
+        as_served()
         self.tell(PoolChanged(0.0, pool or Pool()))
         for number in range(nodes):
             self.join(number)

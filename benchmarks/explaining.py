@@ -8,6 +8,8 @@ common; *first* is the longest answer of those that are the first behind a cycle
 *What-if* plays all of them forward, once, as each of the two plays of ``pond what-if`` does, for so many seconds, and
 says how many of the waiting jobs had started by then.
 
+Garbage is looked for as in a server that has started with these jobs.
+
     python benchmarks/explaining.py --pods openb_pod_list_default.csv [--nodes 5000] [--waiting 10000] [--every 25]
 """
 
@@ -21,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from busy_cycles import SCENES, BusyCluster, Scene
-from calibration import calibration_rate
+from calibration import as_served, calibration_rate
 from millpond.model.resources import TaskRequest
 from millpond.simulation.readers import openb
 from millpond.simulation.what_if.plays import LiveCopy
@@ -97,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.scenes:
         busy = BusyCluster(Scene(name, options.nodes, options.waiting, preempt=False), requests)
         busy.fill()
+        as_served()
         row = measure(busy, options.every)
         note(f"{name}: why p99 {row['why_p99_ms']:.1f} ms")
         figures = ("brief_p50_ms", "brief_p99_ms", "why_p50_ms", "why_p99_ms", "why_max_ms", "first_ms")
