@@ -27,6 +27,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from millpond.engines.kubernetes.pod_template import INPUT_FOLDER
+
 Plain = dict[str, Any]
 NAMESPACE = "team"
 _KINDS = {"pods": "Pod", "nodes": "Node", "secrets": "Secret", "services": "Service", "events": "Event"}
@@ -83,6 +85,7 @@ class StandinCluster:
         guarded: pods that a disruption budget protects.
         keeps_logs_open: whoever follows a log waits for more of it until watches are cut.
         token: what requests must carry; empty: anything.
+        input_folder: what pods have at ``INPUT_FOLDER``.
         ports: of this machine, at which the programs of pods listen: by pod and their own port.
     """
 
@@ -93,6 +96,7 @@ class StandinCluster:
     guarded: set[str] = field(default_factory=set)
     keeps_logs_open: bool = False
     token: str = ""
+    input_folder: str = ""
     ports: dict[tuple[str, int], int] = field(default_factory=dict)
     _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
     _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
@@ -271,7 +275,8 @@ class StandinCluster:
             port = int(client.query_params["ports"])
             await serve_port(client, port, self.ports.get((pod, port)))
             return
-        await serve_command(client, client.query_params.getlist("command"), client.query_params["tty"] == "true")
+        words = [word.replace(INPUT_FOLDER, self.input_folder) for word in client.query_params.getlist("command")]
+        await serve_command(client, words, client.query_params["tty"] == "true")
 
     def _create(self, kind: str, namespace: str, plain: Plain) -> Response:
         name = plain["metadata"].get("name") or f"{plain['metadata']['generateName']}{next(self._versions)}"

@@ -29,6 +29,7 @@ from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.objects import PodObject
 from millpond.engines.kubernetes.pod_access import PodAccess
 from millpond.engines.kubernetes.pod_executor import CONFINEMENT, NEVER_HALTED, PodExecutor, StartSources
+from millpond.engines.kubernetes.pod_input import PodInputs
 from millpond.engines.kubernetes.pod_template import PodLaunch, PodRules, TaskMark
 from millpond.engines.outbox import Outbox
 from millpond.model.decisions import Decision, Stop
@@ -120,14 +121,14 @@ class KubernetesEngine:
         self._hanging_up.push_async_callback(channel.close)
         self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
         api, logs = ClusterApi(channel, self.namespace, self._lease.held), LogCopies(log_http, self.namespace)
+        channels = PodChannels(self._config, self.namespace)
         servers = frozenset(self._options.servers)
-        account = ClusterAccount(api, logs, rules, self._state_dir, servers, self._options.runs)
+        account = ClusterAccount(api, logs, PodInputs(channels), rules, self._state_dir, servers, self._options.runs)
         sources = StartSources(
             self._launch_of,
             lambda nodes: self._view.resources(nodes),
             lambda name: self._view.pod(self.namespace, name),
         )
-        channels = PodChannels(self._config, self.namespace)
         self.access = PodAccess(self._loop, channels, sources.find, self._options.access_key_of, self._foreign_pod)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._foreign = self._foreign_pods(api)

@@ -17,6 +17,7 @@ from millpond.engines.kubernetes.log_copies import LogCopies, LogCopy
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.objects import PodObject
 from millpond.engines.kubernetes.pod_files import CARRY_GRACE_S
+from millpond.engines.kubernetes.pod_input import PodInputs
 from millpond.engines.kubernetes.pod_states import (
     PodPhase,
     StopNotice,
@@ -52,6 +53,7 @@ class LivePod:
         pod: as the cluster has it; None until it is made.
         stop: the decision to end it.
         copying: of its output.
+        feeding: its standard input is passed on.
         finishing: its end is on its way.
         carried: what it left is here, or given up.
     """
@@ -61,6 +63,7 @@ class LivePod:
     pod: PodObject | None = None
     stop: StopNotice | None = None
     copying: LogCopy | None = None
+    feeding: bool = False
     finishing: bool = False
     carried: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -82,6 +85,7 @@ class ClusterAccount:
 
     api: ClusterApi
     logs: LogCopies
+    inputs: PodInputs
     rules: PodRules
     state_dir: Path
     servers: frozenset[str]
@@ -155,7 +159,13 @@ class LivePods:
         if live.copying is None and live.phase is not PodPhase.WAITING and start_trouble(pod) is None:
             files = TaskFiles.of(self._account.state_dir, live.mark.id)
             live.copying = self._account.logs.begin(live.mark.pod, files)
+            if live.mark.reads_input and not live.feeding:
+                live.feeding = True
+                self.spawn(self._account.inputs.feed(live.mark.pod, files, lambda: self._is_past(live)))
         return live
+
+    def _is_past(self, live: LivePod) -> bool:
+        return live.phase is PodPhase.OVER or self._live.by_pod.get(live.mark.pod) is not live
 
     def end(self, live: LivePod, grace_s: float) -> None:
         """Have a task end, by a decision."""

@@ -125,6 +125,8 @@ class PodAccess:
         return connection
 
     async def _forwarded(self, pod: str, port: int) -> socket.socket:
+        if len(self._streams) >= MOST_AT_ONCE:
+            raise ConnectionError(f"{MOST_AT_ONCE} streams into pods are open already")
         known = time.monotonic() - self._answered_at.get((pod, port), -KNOWN_FOR_S) < KNOWN_FOR_S
         stream = await PodPort.open(self._channels, pod, port, is_known=known)
         ours, theirs = _pair(socket.SOCK_STREAM)

@@ -24,9 +24,10 @@ from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
-from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
+from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
 from millpond.model.states import Outcome
-from millpond.node.task.records import TaskId
+from millpond.node.task.input import READ_BEFORE, was_sent_before
+from millpond.node.task.records import TaskFiles, TaskId
 
 NEVER_STARTED: Final = EndVerdict(Outcome.NODE_LOST, None, "the cluster has no pod of it")
 PULL_PATIENCE_S: Final = 60.0
@@ -183,6 +184,9 @@ class PodExecutor:
         tasks = [placed.task for placed in start.placements]
         tasks += [live.mark.task for live in self.pods.of_run(start.job, start.attempt)]
         resources = self._sources.resources({placed.node for placed in start.placements})
+        first = TaskFiles.of(self._account.state_dir, TaskId(start.job, start.attempt, 0))
+        if launch.reads_input and was_sent_before(first.input):
+            raise InvalidInputError(READ_BEFORE, "submit the job again, with its input")
         made = run_objects(start, launch, self._account.rules, max(tasks) + 1, resources)
         for pod, placed in zip(made.pods, start.placements, strict=True):
             mark = _mark_of(pod)

@@ -97,9 +97,9 @@ class PodCommand:
     def query(self) -> list[tuple[str, str]]:
         """The question for the API server."""
         if self.window is None:
-            return _query(["/bin/sh", "-c", _WITH_PIPES, "sh", _FEEDER, *self.words], terminal=False)
+            return exec_query(["/bin/sh", "-c", _WITH_PIPES, "sh", _FEEDER, *self.words], terminal=False)
         size = (str(self.window[0]), str(self.window[1]))
-        return _query(["/bin/sh", "-c", _WITH_TERMINAL, "sh", self.term, *size, *self.words], terminal=True)
+        return exec_query(["/bin/sh", "-c", _WITH_TERMINAL, "sh", self.term, *size, *self.words], terminal=True)
 
 
 class PodSession:
@@ -134,7 +134,7 @@ class PodSession:
                 await self._serve(pod)
 
     async def _serve(self, pod: ClientConnection) -> None:
-        messages = _messages(pod)
+        messages = messages_of(pod)
         last = await self._begin(messages)
         if last is None:
             inward = asyncio.ensure_future(self._to_command(pod))
@@ -230,17 +230,17 @@ async def said_by(channels: PodChannels, pod: str, script: str, *words: str) -> 
         UnavailableError: the pod cannot be entered.
     """
     said = b""
-    query = _query(["/bin/sh", "-c", script, "sh", *words], terminal=False)
+    query = exec_query(["/bin/sh", "-c", script, "sh", *words], terminal=False)
     async with await channels.open(pod, "exec", query) as stream:
-        async for message in _messages(stream):
+        async for message in messages_of(stream):
             if message[:1] == _STATUS:
                 break
             said += message[1:] if message[:1] == STDOUT else b""
     return said
 
 
-async def _messages(pod: ClientConnection) -> AsyncIterator[bytes]:
-    """What the pod says until the stream ends or breaks."""
+async def messages_of(pod: ClientConnection) -> AsyncIterator[bytes]:
+    """What a command in a pod says until the stream ends or breaks."""
     with contextlib.suppress(ConnectionClosed):
         while True:
             message = await pod.recv(decode=False)
@@ -266,7 +266,8 @@ def _last_word(message: bytes) -> dict[str, Any]:
     return {"error": f"the command cannot be run in its pod: {status.message}", "exit": _NOT_EXECUTABLE}
 
 
-def _query(words: Sequence[str], *, terminal: bool) -> list[tuple[str, str]]:
+def exec_query(words: Sequence[str], *, terminal: bool) -> list[tuple[str, str]]:
+    """What the API server is asked to run a command in a pod."""
     streams = [("stdin", "true"), ("stdout", "true"), ("stderr", "false" if terminal else "true")]
     return [("container", CONTAINER), *streams, ("tty", str(terminal).lower()), *(("command", word) for word in words)]
 

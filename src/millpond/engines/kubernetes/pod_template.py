@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from lightkube.models.core_v1 import (
     Container,
+    EmptyDirVolumeSource,
     EnvFromSource,
     EnvVar,
     ExecAction,
@@ -23,6 +24,8 @@ from lightkube.models.core_v1 import (
     SecretEnvSource,
     ServiceSpec,
     Toleration,
+    Volume,
+    VolumeMount,
 )
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, Secret, Service
@@ -54,6 +57,11 @@ MASTER_PORT = 29_500
 """Every pod has a network address of its own, so that gangs need not agree on a free port."""
 SERVICE_PORT = 8_080
 """For the same reason all that serves listens on one port."""
+INPUT_FOLDER = "/run/millpond-input"
+"""Where a task that has standard input finds it, as a pipe that ``pod_input`` fills."""
+_INPUT_VOLUME = "millpond-input"
+# What holds the pipe open while it is empty, and lets go of it at the end.
+_WITH_INPUT = """mkfifo "$0/in" "$0/end" && { (exec 9>"$0/in"; : <"$0/end") & exec "$@" <"$0/in"; }"""
 _LONGEST_RUN_NAME = 50
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 
@@ -67,6 +75,7 @@ class TaskMark:
         devices: UUIDs of what it was given.
         saves: its job saves its work on notice.
         port: where it serves; None: nowhere.
+        reads_input: it has standard input.
     """
 
     job: str
@@ -77,6 +86,7 @@ class TaskMark:
     devices: tuple[str, ...] = ()
     saves: bool = False
     port: int | None = None
+    reads_input: bool = False
 
     @property
     def id(self) -> TaskId:
@@ -124,6 +134,7 @@ class PodLaunch:
         workdir: where its programs start; empty: where the image says.
         serves: its tasks get a port.
         files: what is carried into its pods, and out of them; None: nothing.
+        reads_input: its first task has standard input.
     """
 
     image: str
@@ -136,6 +147,7 @@ class PodLaunch:
     workdir: str = ""
     serves: bool = False
     files: CarriedFiles | None = None
+    reads_input: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +239,15 @@ def _pod(
     task, run = TaskId(start.job, start.attempt, placed.task), run_name(start.job, start.attempt)
     devices = tuple(grant.device for grant in placed.grants)
     port = SERVICE_PORT if launch.serves else None
-    saves = bool(launch.notice_signal)
-    mark = TaskMark(start.job, start.attempt, placed.task, start.id, placed.role, devices, saves, port)
+    saves, reads_input = bool(launch.notice_signal), launch.reads_input and placed.task == 0
+    mark = TaskMark(start.job, start.attempt, placed.task, start.id, placed.role, devices, saves, port, reads_input)
     needs = launch.roles[placed.role]
     command = ["/bin/sh", "-c", needs.command] if isinstance(needs.command, str) else list(needs.command)
+    mounts, volumes = volume_mounts_of(launch.mounts), volumes_of(launch.mounts)
+    if reads_input:
+        command = ["/bin/sh", "-c", _WITH_INPUT, INPUT_FOLDER, *command]
+        mounts.append(VolumeMount(name=_INPUT_VOLUME, mountPath=INPUT_FOLDER))
+        volumes.append(Volume(name=_INPUT_VOLUME, emptyDir=EmptyDirVolumeSource()))
     container = Container(
         name=CONTAINER,
         image=launch.image,
@@ -241,13 +258,13 @@ def _pod(
         ],
         envFrom=[EnvFromSource(secretRef=SecretEnvSource(name=run))] if launch.secrets else None,
         workingDir=launch.workdir or None,
-        volumeMounts=volume_mounts_of(launch.mounts) or None,
+        volumeMounts=mounts or None,
         resources=_resources(needs, devices, resources),
         lifecycle=_notice(launch.notice_signal),
     )
     spec = PodSpec(
         containers=[container],
-        volumes=volumes_of(launch.mounts) or None,
+        volumes=volumes or None,
         schedulerName=SCHEDULER,
         restartPolicy="Never",
         terminationGracePeriodSeconds=math.ceil(launch.grace_s),

@@ -27,7 +27,7 @@ _HEADER_BYTES: Final = 4_096
 _NUMBER: Final = struct.Struct("<Q")
 _RECEIVED, _FED, _ENDED, _CLOSED = (place * _NUMBER.size for place in range(4))
 _PIECE: Final = 65_536
-_READ_BEFORE: Final = "an earlier run was sent standard input, which comes once only"
+READ_BEFORE: Final = "an earlier run was sent standard input, which comes once only"
 
 
 class InputRing:
@@ -118,6 +118,16 @@ class InputRing:
         os.pwrite(self._file, _NUMBER.pack(number), place)
 
 
+def was_sent_before(path: Path) -> bool:
+    """Whether an earlier run of a task was sent standard input.
+
+    Args:
+        path: of the ring of this run.
+    """
+    earlier = [each for each in path.parent.parent.glob(f"attempt-*/{path.name}") if each != path]
+    return any(_was_used(each) for each in earlier)
+
+
 class TaskInput:
     """The standard input of one command.
 
@@ -133,9 +143,8 @@ class TaskInput:
     """
 
     def __init__(self, path: Path, identity: Identity | None) -> None:
-        earlier = [each for each in path.parent.parent.glob(f"attempt-*/{path.name}") if each != path]
-        if any(_was_used(each) for each in earlier):
-            raise OSError(errno.ESPIPE, _READ_BEFORE)
+        if was_sent_before(path):
+            raise OSError(errno.ESPIPE, READ_BEFORE)
         self._ring = InputRing.create(path)
         self.end, self._pipe = os.pipe()
         self._is_open = True

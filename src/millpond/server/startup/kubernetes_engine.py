@@ -169,6 +169,7 @@ class PodLauncher:
             workdir=file.workdir if self.pods.working_folder(file) and file.workdir else "",
             serves=file.serves,
             files=self.carriage.files_of(PodRun(accepted.user, job, 0), workspace, image),
+            reads_input=file.stdin,
         )
 
     def _base(self, job: str, file: JobFile) -> dict[str, str]:

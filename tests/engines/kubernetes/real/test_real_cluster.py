@@ -203,6 +203,33 @@ def test_a_command_whose_pod_is_deleted_says_so(pond: Pond, plane: ControlPlane)
     assert client.wait(60) in (137, 255)
 
 
+def test_standard_input_goes_on_after_the_server_was_killed(pond: Pond) -> None:
+    line = "while read -r line; do echo got $line; done; echo end"
+    sender = pond.start("run", "-i", "--cpus", "0.1", "--memory", "64MiB", "--", line, stdin=subprocess.PIPE)
+    assert sender.stdin is not None
+    assert sender.stdout is not None
+    sender.stdin.write("one\n")
+    sender.stdin.flush()
+    assert sender.stdout.readline() == "got one\n"
+    pond.kill_server()
+    assert pond("up", "--detach").returncode == 0
+    sender.stdin.write("two\n")
+    sender.stdin.close()
+    assert sender.stdout.read() == "got two\nend\n"
+    assert sender.wait(60) == 0
+
+
+def test_the_trials_of_a_sweep_report_what_they_print(pond: Pond, tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "cpus: 0.1\nmemory: 64MiB\ncommand: echo step=1 loss=$MILLPOND_PARAM_LR\n"
+        "sweep: {parameters: {lr: [0.3, 0.1, 0.2]}, metric: {name: loss, goal: minimize}}\n"
+    )
+    job = pond("submit", str(file)).stdout.strip()
+    until(lambda: "3 succeeded" in pond("get", job).stdout)
+    until(lambda: "trial 1: loss 0.1 at step 1" in pond("get", job).stdout)
+
+
 SERVICE = """
 kind: service
 tasks: {desired: 2, min: 1, max: 3}

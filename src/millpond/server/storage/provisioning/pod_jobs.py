@@ -106,7 +106,6 @@ def _not_in_pods(file: JobFile) -> str:
     listens = "port" if file.serve is None else file.serve.listen
     asked = {
         "programs that listen on Unix sockets (serve.listen: socket)": listens == "socket",
-        "standard input (stdin)": file.stdin,
         "network of the machine (network: host)": file.network == "host",
         "places that are kept after a failure (keep)": file.keep is not None,
         "parts of cards (gpus below 1)": any(_is_part(role) for role in file.all_roles()),

@@ -1,0 +1,129 @@
+"""Standard input goes into pods whole and once, whatever happens to the connection or the server meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pod_bench import PodBench, eventually, start
+from standin_cluster import StandinCluster
+
+from millpond.engines.kubernetes.pod_template import INPUT_FOLDER
+from millpond.model.events import Refused
+from millpond.node.task.input import ROOM_BYTES, InputRing
+from millpond.node.task.records import TaskFiles, TaskId
+
+TASK = TaskId("train-abcde", 1, 0)
+POD = "train-abcde-1-0"
+
+
+class Reader:
+    """A job that reads: its pod, and its program as a process of this machine."""
+
+    def __init__(self, bench: PodBench, cluster: StandinCluster, command: str) -> None:
+        self.bench = bench
+        folder = bench.folder / "input"
+        folder.mkdir()
+        cluster.input_folder = str(folder)
+        needs = replace(bench.launch.roles["worker"], command=command)
+        bench.launch = replace(bench.launch, reads_input=True, roles={"worker": needs})
+        bench.started()
+        (container,) = bench.bound(POD)["spec"]["containers"]
+        assert [each["mountPath"] for each in container["volumeMounts"]] == [INPUT_FOLDER]
+        words = [word.replace(INPUT_FOLDER, str(folder)) for word in container["command"]]
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+        self.files = TaskFiles.of(bench.folder / "state", TASK)
+        eventually(self.files.input.exists)
+
+    def send(self, data: bytes, *, end: bool = False) -> None:
+        with InputRing(self.files.input) as ring:
+            while data:
+                taken = 0
+                while not taken:
+                    taken = ring.put(data)
+                data = data[taken:]
+            if end:
+                ring.end()
+
+    @property
+    def is_closed(self) -> bool:
+        with InputRing(self.files.input) as ring:
+            return ring.closed
+
+    def fed(self) -> int:
+        with InputRing(self.files.input) as ring:
+            return ring.fed
+
+    def output(self) -> bytes:
+        return self.process.communicate(timeout=20)[0]
+
+
+@pytest.fixture
+def digest(bench: PodBench, cluster: StandinCluster) -> Iterator[Reader]:
+    reader = Reader(bench, cluster, "sha256sum")
+    yield reader
+    reader.process.kill()
+    reader.process.wait()
+
+
+def sum_of(data: bytes) -> bytes:
+    return f"{hashlib.sha256(data).hexdigest()}  -\n".encode()
+
+
+def test_input_arrives_whole_with_its_end(digest: Reader) -> None:
+    data = os.urandom(ROOM_BYTES + 300_001)
+    digest.send(data, end=True)
+    assert digest.output() == sum_of(data)
+    eventually(lambda: digest.is_closed)
+
+
+def test_a_cut_connection_loses_and_repeats_nothing(digest: Reader, cluster: StandinCluster) -> None:
+    first, second = os.urandom(200_001), os.urandom(200_002)
+    digest.send(first)
+    eventually(digest.fed)
+    cluster.stop()
+    digest.send(second, end=True)
+    cluster.start()
+    assert digest.output() == sum_of(first + second)
+
+
+def test_the_next_server_goes_on_where_the_one_before_was(digest: Reader) -> None:
+    first, second = os.urandom(200_001), os.urandom(200_002)
+    digest.send(first)
+    eventually(digest.fed)
+    digest.bench.close()
+    digest.send(second, end=True)
+    digest.bench.open(expected=[TASK])
+    assert digest.output() == sum_of(first + second)
+
+
+def test_a_program_that_reads_no_more_takes_no_more(bench: PodBench, cluster: StandinCluster) -> None:
+    reader = Reader(bench, cluster, "read line; exec <&-; echo got $line; sleep 1000")
+    reader.send(b"one\n")
+    assert reader.process.stdout is not None
+    assert reader.process.stdout.readline() == b"got one\n"
+    reader.send(b"two\n")
+    eventually(lambda: reader.is_closed)
+    reader.process.kill()
+    reader.process.wait()
+
+
+def test_a_second_run_is_refused_when_the_first_was_sent_input(digest: Reader) -> None:
+    digest.send(b"one", end=True)
+    digest.output()
+    bench = digest.bench
+    bench.engine.apply([start(2, attempt=2)])
+    assert "comes once only" in bench.next(Refused).reason
+
+
+def test_a_task_without_input_has_neither_pipe_nor_folder(bench: PodBench) -> None:
+    bench.started()
+    spec = bench.bound(POD)["spec"]
+    assert spec["containers"][0]["command"] == ["python", "train.py"]
+    assert not spec.get("volumes")
+    assert not TaskFiles.of(Path(bench.folder) / "state", TASK).input.exists()
