@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
+import pytest
 from worlds import World, asks, gang, machine, single
 
 from ledgers import check_everything
@@ -91,3 +93,39 @@ def test_a_restored_and_a_forked_scheduler_know_what_is_selected() -> None:
         twin.handle(NodeJoined(world.now, labelled("b2", zone="b")))
         starts = twin.decide(world.now)
         assert [(start.job, [placed.node for placed in start.placements]) for start in starts] == [("k", ["b2"])]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_in_random_runs_nobody_starts_where_it_may_not_and_nobody_waits_beside_a_free_card_that_it_may_have(
+    seed: int,
+) -> None:
+    draw = random.Random(seed)
+    nodes = {f"n{number}": draw.choice("abc") for number in range(5)}
+    world = World(*(labelled(name, 2, zone=zone) for name, zone in nodes.items()))
+    goes_on: set[tuple[str, str]] = set()
+    for step in range(80):
+        if draw.random() < 0.5:
+            wanted = in_zone(*draw.sample("abc", draw.randint(1, 2))) if draw.random() < 0.8 else ()
+            world.submit(single(f"j{step}", only_on=wanted, priority=draw.choice(list(Priority)[1:4])))
+        elif draw.random() < 0.7 and (running := sorted(world.running())):
+            world.end(draw.choice(running))
+        else:
+            name = draw.choice(sorted(nodes))
+            nodes[name] = draw.choice("abc")
+            goes_on |= {(job, name) for job in world.running() if name in world.nodes_of(job)}
+            world.tell(NodeJoined(world.now, labelled(name, 2, zone=nodes[name])))
+            world.settle()
+        free = dict.fromkeys(nodes, 2)
+        for job in world.running():
+            (node,) = world.nodes_of(job)
+            free[node] -= 1
+            assert nodes[node] in zones_of(world, job) or (job, node) in goes_on
+        idle = {zone for name, zone in nodes.items() if free[name]}
+        waiting = [job for job, record in world.core.jobs.items() if record.state is JobState.QUEUED]
+        assert not [job for job in waiting if idle & zones_of(world, job)]
+        check_everything(world.core)
+
+
+def zones_of(world: World, job: str) -> set[str]:
+    selection = world.core.jobs[job].job.only_on
+    return set(selection[0][0].values) if selection else set("abc")

@@ -12,7 +12,7 @@ from foreign_pods import JOB, OWNER, AdoptingBench, condition, events_of, foreig
 from pod_bench import eventually, start, stop
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
-from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gangs
+from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gangs, pod_answers
 from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
 from millpond.model.devices import DeviceHealth
 from millpond.model.events import Confirmed, Ended, NodeJoined, Refused, StopRequested
@@ -63,6 +63,16 @@ def test_the_pods_of_a_job_are_one_gang_that_waits_for_its_last_pod(
     gang = bench.gang()
     assert gang.key == GangKey("team", "Job", "theirs", "uid-of-theirs")
     assert gang.roles == (PodRole("worker", TaskRequest(2000, 1024, 1), 2, 2),)
+
+
+def test_a_job_that_is_partly_done_waits_for_no_more_pods_than_it_makes(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    cluster.put(
+        "jobs.batch", "theirs", {"spec": {"parallelism": 4, "completions": 4}, "status": {"succeeded": 3}}, NAMESPACE
+    )
+    foreign_pod(cluster, "theirs-again", owner=OWNER)
+    assert bench.gang().roles[0].count == 1
 
 
 def test_pods_without_an_owner_of_the_table_start_one_by_one(cluster: StandinCluster, bench: AdoptingBench) -> None:
@@ -193,6 +203,20 @@ def test_preempting_a_job_pauses_its_owner_and_its_next_start_lets_it_go_on(
     assert bench.bound("theirs-3")["spec"]["nodeName"] == "n2"
 
 
+def test_a_start_that_waits_for_pods_ends_when_it_is_stopped(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    bound_pair(cluster, bench)
+    bench.engine.apply([stop(2, JOB)])
+    eventually(lambda: (cluster.get("jobs.batch", "theirs") or {})["spec"].get("suspend"))
+    for pod in ("theirs-0", "theirs-1"):
+        cluster.remove("pods", pod)
+        bench.next(Ended)
+    bench.engine.apply([start(3, JOB, ("n1", "n2"), attempt=2)])
+    eventually(lambda: not (cluster.get("jobs.batch", "theirs") or {})["spec"]["suspend"])
+    bench.engine.apply([stop(4, JOB, attempt=2)])
+    assert bench.next(Refused).decision == 3
+    assert bench.next(Confirmed).decision == 4
+
+
 def test_an_owner_that_cannot_be_paused_loses_its_pods_by_eviction(
     cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +262,7 @@ def test_a_job_that_waits_ends_with_its_pod(
     bench.stand_for(bench.gang().key)
     cluster.remove("pods", "alone")
     asked = bench.next(StopRequested)
-    assert (asked.job, asked.reason) == (JOB, "Pod team/alone has no pods any more")
+    assert (asked.job, asked.reason) == (JOB, "Pod team/alone: it has no pods any more")
 
 
 def test_gated_pods_wait_for_whoever_gated_them(cluster: StandinCluster, bench: AdoptingBench) -> None:
@@ -305,6 +329,18 @@ def test_a_group_and_its_pods_that_disagree_are_told(cluster: StandinCluster, be
     foreign_pod(cluster, "duo-0", labels=labels, annotations=annotations)
     told = eventually(lambda: condition(cluster, "duo-0"))
     assert "its pods say 4 (millpond.io/gang-size), and PodGroup (scheduling.x-k8s.io) team/duo says 2" in told
+
+
+def test_a_pod_that_comes_late_is_told_what_its_gang_was(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_answers, "LEAST_S", 0.05)
+    pair(cluster)
+    bench.engine.answer(bench.gang().key, "there is no room")
+    eventually(lambda: condition(cluster, "theirs-1") == "there is no room")
+    foreign_pod(cluster, "theirs-2", owner=OWNER)
+    eventually(lambda: condition(cluster, "theirs-2") == "there is no room")
+    assert len(events_of(cluster, "theirs-0") + events_of(cluster, "theirs-2")) == 1
 
 
 def test_a_missing_right_is_named(cluster: StandinCluster, bench: AdoptingBench) -> None:

@@ -82,6 +82,9 @@ def test_a_job_that_waits_is_told_the_text_of_pond_why(api: Api) -> None:
     adopter.look()
     why = api.client.get(f"/api/v1/jobs/{only_job(cluster)}/why").json()
     assert cluster.answers[TRIO.key].startswith(why["summary"])
+    cluster.answers.clear()
+    adopter.look()
+    assert cluster.answers == {}, "nothing is written where nothing has changed"
 
 
 def test_what_comes_after_a_run_began_is_a_job_of_its_own(api: Api) -> None:

@@ -64,6 +64,7 @@ class GangBinding:
     """A start that is not answered.
 
     Attributes:
+        deferred: decisions about the job that came meanwhile; a start that waits for pods ends with them.
         is_binding: its pods are still being bound.
         failed: what became of tasks that could not be bound.
     """
@@ -215,7 +216,7 @@ class AdoptedExecutor:
         if gone and not bound:
             self._refuse(pending, Refusal(f"node {gone[0]} is gone", True))
             return
-        chosen = await self._pods_for(key, decision.job, open_)
+        chosen = await self._pods_for(key, pending, open_)
         if chosen is None and not bound:
             words = f"the pods of {key.text} are not there: its owner has not made them"
             self._refuse(pending, Refusal(words, True))
@@ -245,9 +246,13 @@ class AdoptedExecutor:
         return found
 
     async def _pods_for(
-        self, key: GangKey, job: str, placements: Sequence[Placement]
+        self, key: GangKey, pending: GangBinding, placements: Sequence[Placement]
     ) -> list[tuple[ScheduledPod, Placement]] | None:
-        """A pod for each of these, by their roles; None when they do not come."""
+        """A pod for each of these, by their roles; None where there are too few.
+
+        It is waited for those of an owner that Millpond has paused, and that makes them now; meanwhile their room is
+        kept for them.
+        """
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + COME_WITHIN_S
         comes = False
@@ -255,9 +260,9 @@ class AdoptedExecutor:
             chosen = matched(self._book.waiting_by_role(key), placements)
             if chosen is not None:
                 return chosen
-            if not comes and not (comes := await self._evictions.resume(key, job)):
+            if pending.deferred or loop.time() >= give_up_at:
                 return None
-            if loop.time() >= give_up_at:
+            if not comes and not (comes := await self._evictions.resume(key, pending.decision.job)):
                 return None
             await asyncio.sleep(LOOK_EVERY_S)
 

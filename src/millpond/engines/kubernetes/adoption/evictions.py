@@ -47,13 +47,11 @@ class Evictions:
         return await self._set_paused(kind, plain["metadata"], job)
 
     async def resume(self, key: GangKey, job: str) -> bool:
-        """Have the owner make its pods again, if it was Millpond that paused it; says whether they will come."""
+        """Have the owner make its pods again, if it was Millpond that paused it; says whether it was."""
         found = await self._topmost(key)
         if found is None:
             return False
         kind, plain = found
-        if not value_at(plain, kind.suspend):
-            return True
         if (plain["metadata"].get("annotations") or {}).get(PAUSED_BY) != job:
             return False
         return await self._set_paused(kind, plain["metadata"], None)

@@ -105,6 +105,7 @@ class ForeignPods:
     def _changed(self, pod: ScheduledPod) -> None:
         self.adopted.pod_changed(pod)
         self._book.pod_changed(pod)
+        self._answers.look_at(pod)
 
     def _deleted(self, pod: ScheduledPod) -> None:
         self._book.pod_deleted(pod)

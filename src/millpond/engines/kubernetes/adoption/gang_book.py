@@ -160,7 +160,7 @@ class GangBook:
         terms, places = terms_of(waiting[0], marks), self._places.get(key, ClaimPlaces())
         gang = FoundGang(key, replace(terms, selection=within_both(terms.selection, places.selection)))
         pods = self.pods_of(key)
-        others = sum(1 for pod in pods if self._is_taken(pod.key) or (_counts(pod) and not pod.waits))
+        others = sum(1 for pod in pods if self._is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
         trouble = (
             size.trouble
             or places.trouble
@@ -185,8 +185,10 @@ class GangBook:
         )
 
 
-def _counts(pod: ScheduledPod) -> bool:
+def _counts(pod: ScheduledPod, size: GangSize) -> bool:
     """Whether a pod is one of its gang's number: it runs, or has done its part."""
+    if pod.status.phase == "Succeeded":
+        return size.with_ended
     return pod.status.phase != "Failed" and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
 
 

@@ -24,10 +24,12 @@ class GangSize:
 
     Attributes:
         trouble: why that is not known; empty when it is.
+        with_ended: pods that have ended well are of that number.
     """
 
     count: int = 1
     trouble: str = ""
+    with_ended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ async def _asked(api: ClusterApi, key: GangKey) -> GangSize:
             return GangSize(trouble=f"{words}: grant it that (deploy/kubernetes/adopt-roles.yaml)")
         return GangSize(trouble=f"there is no {key.text} ({error})")
     if owner is not None:
-        return GangSize(size_of(owner, plain))
+        return GangSize(size_of(owner, plain), with_ended=not owner.done)
     assert group is not None
     least = value_at(plain, group.least)
     return GangSize(least if isinstance(least, int) and least >= 1 else 1)

@@ -1,4 +1,4 @@
-"""Ends jobs that wait and whose pods are gone: others that come later are a job of their own."""
+"""Ends jobs that wait and whose pods are gone, or too few: those that come later are a job of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
 from millpond.engines.outbox import Outbox
 
 GONE_AFTER_S: Final = 120.0
-"""A job that waits ends when it has had no pods for so long; at once where no owner could make others."""
+"""A job that waits ends when it has lacked pods for so long; at once where no owner could make others."""
 LOOKS: Final = 40
 """So often it is looked in that time."""
 
@@ -31,7 +31,8 @@ class LostGangs:
         """Look again and again."""
         while True:
             await asyncio.sleep(GONE_AFTER_S / LOOKS)
-            missing = {job: key for job, key in self._adopted.waiting_jobs.items() if not self._book.waiting(key)}
+            whole = {gang.key for gang in self._book.find() if not gang.trouble}
+            missing = {job: key for job, key in self._adopted.waiting_jobs.items() if key not in whole}
             self._since = {job: since for job, since in self._since.items() if job in missing}
             for job, key in missing.items():
                 await self._look(job, key)
@@ -41,5 +42,6 @@ class LostGangs:
         since = self._since.setdefault(job, now)
         patience_s = 0.0 if key.kind == POD else GONE_AFTER_S
         if now - since >= patience_s and not await self._evictions.is_paused_for(key, job):
-            self._outbox.ask_to_stop(job, f"{key.text} has no pods any more")
+            few = "not all of its pods are there any more" if self._book.waiting(key) else "it has no pods any more"
+            self._outbox.ask_to_stop(job, f"{key.text}: {few}")
             self._since[job] = now + GONE_AFTER_S

@@ -36,6 +36,7 @@ class OwnerKind:
         role: labels on pods, the first of which names their role.
         size: how many pods a gang has: these, added up.
         at_most: path of a number that bounds that.
+        done: path of how many of that number have ended well, and are not made again; empty: pods themselves say so.
         suspend: path of the field that pauses it, and ends its pods; empty: it has none.
     """
 
@@ -47,6 +48,7 @@ class OwnerKind:
     part: str = ""
     role: tuple[str, ...] = ()
     at_most: str = ""
+    done: str = ""
     suspend: str = ""
 
     def path(self, namespace: str, name: str) -> str:
@@ -109,6 +111,7 @@ OWNERS: Final = (
         "jobs",
         (SizeTerm("", ("spec.parallelism",)),),
         at_most="spec.completions",
+        done="status.succeeded",
         suspend="spec.suspend",
     ),
     # These make no pods themselves, but pause what does.
@@ -128,10 +131,11 @@ ORDER_LABELS: Final = (
 
 
 def size_of(kind: OwnerKind, plain: Mapping[str, Any]) -> int:
-    """How many pods an owner makes that start together; at least 1."""
+    """How many pods an owner makes now that run together; at least 1."""
     size = sum(_counted(term, plain) for term in kind.size)
     bound = value_at(plain, kind.at_most) if kind.at_most else None
-    return max(1, min(size, bound) if isinstance(bound, int) else size)
+    done = value_at(plain, kind.done) if kind.done else None
+    return max(1, min(size, bound - (done or 0)) if isinstance(bound, int) else size)
 
 
 def _counted(term: SizeTerm, plain: Mapping[str, Any]) -> int:

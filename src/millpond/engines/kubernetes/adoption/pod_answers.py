@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from millpond.engines.kubernetes.adoption.gangs import GangKey
-from millpond.engines.kubernetes.adoption.grouping import GROUPS, SIGS, GroupKind
+from millpond.engines.kubernetes.adoption.grouping import GROUPS, SIGS, GroupKind, gang_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster_api import ClusterApi, StatusError
 
@@ -67,6 +67,12 @@ class PodAnswers:
     def say(self, key: GangKey, text: str) -> None:
         """Why a gang waits; written at once or soon."""
         self._due[key] = text
+
+    def look_at(self, pod: ScheduledPod) -> None:
+        """A pod is there, or has changed: one that came late is told what its gang was."""
+        told = self._told.get(gang_of(pod)) if pod.waits else None
+        if told is not None and _said(pod) != told.text:
+            self._due.setdefault(gang_of(pod), told.text)
 
     async def write_due(self) -> None:
         """Write what is due."""

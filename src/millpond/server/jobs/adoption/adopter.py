@@ -76,7 +76,8 @@ class Adopter(Periodic):
         self._refused: dict[GangKey, _Refused] = {}
         self._stopped: dict[GangKey, str] = {}
         """By gang, the job that was stopped while its pods waited: they are not lined up again by themselves."""
-        self._asked: dict[str, None] = {}
+        self._asked: dict[str, str] = {}
+        """By job, its last reason in short; those asked about longest ago first."""
         self._worker = PeriodicWorker("adopter", self.look, LOOK_EVERY_S, "pods of others are not looked after now")
 
     def wake(self) -> None:
@@ -151,13 +152,16 @@ class Adopter(Periodic):
 
     def _answer(self, waiting: Mapping[str, GangKey]) -> None:
         """Say why jobs wait: a few at a time, those first that were asked about longest ago."""
-        asked = {job: None for job in self._asked if job in waiting}
+        asked = {job: before for job, before in self._asked.items() if job in waiting}
         chosen = [*(job for job in waiting if job not in asked), *asked][:MOST_ANSWERS]
         for job in chosen:
-            asked.pop(job, None)
-            asked[job] = None
-            found = self._loop.query(partial(_why, job=job), is_long=True).result(ANSWER_WITHIN_S)
-            self._adoption.answer(waiting[job], _GROWS if found is None else self._veiled(job, found))
+            before = asked.pop(job, None)
+            brief, found = self._loop.query(partial(_why, job=job, before=before), is_long=True).result(ANSWER_WITHIN_S)
+            asked[job] = brief
+            if found is not None:
+                self._adoption.answer(waiting[job], self._veiled(job, found))
+            elif brief == _GROWS != before:
+                self._adoption.answer(waiting[job], _GROWS)
         self._asked = asked
 
     def _veiled(self, job: str, reason: ReasonInfo) -> str:
@@ -174,12 +178,15 @@ def _may_grow(info: JobInfo) -> bool:
     return info.state == JobState.RUNNING and any(task.state == TaskState.QUEUED for task in info.tasks)
 
 
-def _why(core: Core, job: str) -> ReasonInfo | None:
-    """Why a job waits; None when it does not."""
+def _why(core: Core, job: str, before: str | None) -> tuple[str, ReasonInfo | None]:
+    """Why a job waits, in short, and with all that would help where that is another reason than before."""
     record = core.scheduler.jobs.get(job)
     if record is None or record.state is not JobState.QUEUED:
-        return None
-    return reason_info(job, record.state, core.scheduler.explain(job, core.now, within_s=LOOK_EVERY_S))
+        return _GROWS if record is not None and record.state is JobState.RUNNING else "", None
+    brief = core.scheduler.cause(job, core.now).summary
+    if brief == before:
+        return brief, None
+    return brief, reason_info(job, record.state, core.scheduler.explain(job, core.now, within_s=LOOK_EVERY_S))
 
 
 def _sentence(what: str, remedy: str) -> str:
