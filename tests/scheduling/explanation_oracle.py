@@ -10,8 +10,8 @@ cards healthy where the cause says nothing of them, and no short work expected.
 | --- | --- |
 | impossible | with everything else ended, all else lifted and quotas in force it does not start |
 | any other | with everything else ended, all else lifted and quotas in force it starts |
-| a quota | alone with fresh machines it does not start, without any quota it does; and without the bound that is \
-named the answer is another |
+| a quota | alone with fresh machines it does not start (or, of a limit of models, with everything else ended and no \
+cards of these); without any quota it does; and without the bound that is named the answer is another |
 | no-room | with all else lifted and no room kept for others it does not start; with fresh machines it does |
 | reserved | alone it does not start; once those who are named as keeping the room are withdrawn it does |
 | nodes-closed | with no room kept for others it does not start; with the nodes open that are named it does |
@@ -233,7 +233,7 @@ class Oracle:
             return self._suppose(job).alone(keepers=self._claimers()).open().eager().fresh_machines()
 
         found = []
-        if roomy().starts():
+        if roomy().starts() and not self._needs_closed_models(job, reason):
             found.append("it starts if there is room")
         if not roomy().unbounded().starts():
             found.append("it does not start without any quota")
@@ -243,6 +243,21 @@ class Oracle:
         if (after.cause, after.blocked_by) == (reason.cause, reason.blocked_by):
             found.append("the same is said without the bound")
         return found
+
+    def _needs_closed_models(self, job: str, reason: Reason) -> bool:
+        """Whether a job never starts without cards of the models that a limit closes to it, were all else gone."""
+        record = self.core.jobs[job]
+        if reason.cause is not Cause.QUEUE_LIMIT:
+            return False
+        there = self._suppose(job).all_gone().open().healthy().unreserved().lending()
+        node = self.core._state.queues.by_name[reason.blocked_by]
+        limit, asked = node.queue.limit, record.demand.least_amount.gpu_milli
+        if limit is None:
+            return False
+        closed = {model for model, most in limit.models if node.models.get(model, 0) + asked > most}
+        models = tuple((model, 0 if model in closed else most) for model, most in limit.models)
+        there.core.handle(QueueChanged(self.now, replace(node.queue, limit=replace(limit, models=models))))
+        return bool(closed) and not there.starts()
 
     def _lift(self, there: Supposition, reason: Reason) -> None:
         """Put the bound that is named out of force."""

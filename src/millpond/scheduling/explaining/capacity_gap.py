@@ -14,6 +14,7 @@ from millpond.model.topology import Level
 from millpond.model.workloads import Role
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.explaining.cordon_reasons import MOST_NAMES, name_closed
 from millpond.scheduling.explaining.wording import gpus_text
 from millpond.scheduling.placement.filters import FilterStep as KernelFilter
@@ -82,7 +83,8 @@ class CapacityGap:
 
     def _mask(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where room is kept for others, or cards are of models that limits close to the job."""
-        return both(self._claims.mask(record), self._state.allowed_nodes(record, record.queued()))
+        least = least_tasks(record.job, record.queued())
+        return both(self._claims.mask(record), self._state.allowed_nodes(record, least))
 
     def filters(self, record: JobRecord) -> FilterCounts:
         """How many nodes fail first on what, the most frequent first."""
