@@ -352,3 +352,45 @@ def test_no_other_job_waits_that_would_start_in_the_place_of_background_work(dat
         for id_, record in world.core.jobs.items():
             if record.state is JobState.QUEUED and record.line and not record.job.is_background:
                 assert not could_start_without_background(world, id_), f"{id_} waits"
+
+
+def test_background_work_leaves_for_tasks_that_a_running_gang_misses() -> None:
+    world = World(*ONE)
+    world.submit(single("other", 2), *(idler(f"idler{number}") for number in range(2)))
+    world.submit(elastic("gang", (1, 4, 4), asks(1), priority=LOW))
+    assert world.running() == {"other", "gang"}
+    assert len(world.nodes_of("gang")) == 2
+    world.end("other")
+    assert len(world.nodes_of("gang")) == 4
+    assert {stop.for_job for stop in world.of_kind(Stop)} == {"gang"}
+    check_everything(world.core)
+
+
+def test_a_gang_asks_no_more_background_work_while_some_is_leaving() -> None:
+    world = World(machine("n", 8))
+    world.lingering.update(("idler0", "idler1", "idler2", "idler3"))
+    world.submit(*(idler(f"idler{number}", 2) for number in range(4)))
+    world.submit(elastic("gang", (1, 2, 2), asks(2)))
+    asked = len(world.of_kind(Stop))
+    for _ in range(3):
+        world.go_to(world.now + 1.0)
+    assert len(world.of_kind(Stop)) == asked == 1
+
+
+def test_a_gang_that_may_not_grow_has_no_background_work_leave() -> None:
+    world = World(*ONE, queues=(queue("lab", limit=2),))
+    world.submit(*(idler(f"idler{number}") for number in range(2)))
+    world.submit(elastic("gang", (1, 4, 4), asks(1), queue="lab"))
+    assert len(world.nodes_of("gang")) == 2
+    assert world.of_kind(Stop) == []
+
+
+def test_a_gang_has_as_much_background_work_leave_as_gives_it_whole_tasks_and_no_more() -> None:
+    world = World(machine("n", 8))
+    world.submit(*(idler(f"idler{number}") for number in range(7)))
+    world.submit(elastic("gang", (1, 3, 3), asks(2)))
+    for _ in range(3):
+        world.settle()
+    assert len(world.nodes_of("gang")) == 3
+    assert len([job for job in world.running() if job.startswith("idler")]) == 2
+    check_everything(world.core)

@@ -171,6 +171,8 @@ class Scheduler:
         state = self._state
         # While nothing new may start, waiting work is not in the way of suspended work.
         ahead = Priority.BACKGROUND if state.holds else state.waiting.highest_class()
+        if self._grows_over_background and not state.holds:
+            ahead = max(ahead, Priority.LOW)
         lent = bool(state.holds) or not state.waiting.count
         left = resume_suspended(state, self._claims, self._migrations, ahead, lent=lent)
         if state.is_unfinished:
@@ -185,9 +187,10 @@ class Scheduler:
         replans = state.ordering.replans and self.settings.preempt
         if state.growing or state.waiting.count:
             self._placer.refresh()
-        if replans or not state.waiting.count:
+        walks = bool(state.waiting.count) or (self._grows_over_background and not replans)
+        if replans or not walks:
             grow_all(state, self._placer, self._claims)
-        if state.waiting.count:
+        if walks:
             state.ordering.time_left.refresh(state.roster, state.now)
             state.rekey_due()
             if replans:
@@ -198,6 +201,15 @@ class Scheduler:
                 self._walk.run()
             if state.suspended and not state.is_unfinished:
                 resume_suspended(state, self._claims, self._migrations, Priority.BACKGROUND)
+
+    @property
+    def _grows_over_background(self) -> bool:
+        """Whether a gang misses tasks for which background work leaves, or has left: that takes a walk."""
+        state = self._state
+        if not any(not gang.job.is_background for gang in state.growing.values()):
+            return False
+        is_there = state.roster.least_priority() == Priority.BACKGROUND
+        return is_there or any(record.job.is_background for record in state.suspended.values())
 
     @property
     def is_unfinished(self) -> bool:

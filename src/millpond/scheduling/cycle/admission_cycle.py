@@ -230,6 +230,8 @@ class AdmissionCycle:
         placed = grow(self._state, self._placer, self._claims, record)
         if placed:
             outcome.placed.append((record, placed, Cause.FITS))
+        elif len(outcome.plans) < PLANS_PER_CYCLE and (plan := self._room_maker.plan_growth(record)) is not None:
+            self._keep(plan, outcome)
 
     def _look_around(self) -> None:
         """What every job of this walk is held against."""
@@ -321,8 +323,11 @@ class AdmissionCycle:
         return plan
 
     def _place_on_guaranteed(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
-        """The same on cards of those models of which a guarantee covers the job."""
-        for choice in self._state.guaranteed_choices(record):
+        """The same on cards of those models of which a guarantee covers the job, where it does not of all."""
+        choices = self._state.guaranteed_choices(record)
+        if not choices or len(choices) == len(self._state.choices(record, record.demand.least_amount)):
+            return None
+        for choice in choices:
             with self._state.on_choice(record, choice):
                 some = tasks if tasks is None else admitted_tasks(self._state, record)
                 placed = None if some == [] else self._place(record, some)

@@ -17,11 +17,15 @@ from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.cycle.prospects import Departures
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.reserved_places import ReservedPlaces
+from millpond.scheduling.elastic.gang_sizes import first_tasks
+from millpond.scheduling.elastic.growth import mask_for_growth
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.suspension.suspension import is_leaving
 from millpond.scheduling.tenancy.admission import (
+    is_admitted,
     is_guaranteed,
     is_held_for_good,
     is_limited_by_user,
@@ -133,6 +137,19 @@ class RoomMaker:
         mask = both(claims.mask_without(record, [kept.job]), claims.mask_of_closings(record))
         mask = both(mask, self._state.cluster.cells.mask(record))
         return self._reserver.plan_beside(kept, partial(self._planner.of_background, record, mask))
+
+    def plan_growth(self, record: JobRecord) -> Plan | None:
+        """A plan by which background work leaves for tasks that a running gang misses, once none is leaving already."""
+        if not self._has_background or self._is_background_leaving(record.job.pool):
+            return None
+        tasks = [task for task in record.queued() if task.holding is None]
+        tasks = first_tasks(tasks, partial(is_admitted, self._state, record))
+        mask = mask_for_growth(self._state, self._claims, record)
+        return self._cells.keep_sound(lambda: self._planner.growth(record, tasks, mask)) if tasks else None
+
+    def _is_background_leaving(self, pool: str) -> bool:
+        running = (record for record in self._state.running.values() if record.job.is_background)
+        return any(record.job.pool == pool and (record.is_ending or is_leaving(record)) for record in running)
 
     def plan_under_limit(self, record: JobRecord) -> Plan | None:
         """For a job that is guaranteed its room: take back what others have borrowed of a limit that is in its way."""

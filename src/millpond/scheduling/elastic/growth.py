@@ -14,13 +14,13 @@ from millpond.model.states import JobState
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.cell_placement import grow_in_cells
 from millpond.scheduling.cycle.claims import Claims, both
-from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.topology_groups import near
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspension.suspension import resume
+from millpond.scheduling.suspension.suspension import is_leaving, resume
 from millpond.scheduling.tenancy.admission import is_admitted
 from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
 
@@ -49,6 +49,8 @@ def resume_suspended(
             continue
         if claims.are_on_nodes_of(record) or claims.have_asked(record):
             continue
+        if state.growing and record.job.is_background and is_leaving(record):
+            continue  # for a gang that grows, which has no claim
         by_request = record.suspended_why in (None, Cause.SUSPEND_REQUESTED)
         cause = Cause.RESUME_REQUESTED if by_request else Cause.FITS
         if resume(state, record, cause) or migrations.come_back(record, cause):
@@ -71,8 +73,7 @@ def in_order(state: State, standing: QueueRank) -> list[tuple[Rank, JobRecord]]:
 def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Placed:
     """Take holdings for as many missing tasks as quota and free room allow, in the open transaction."""
     admitted = first_tasks(record.queued(), partial(is_admitted, state, record))
-    mates = next(task.holding.node for task in record.tasks if task.holding is not None)
-    mask = near(state.cluster, record.job, mates, both(claims.mask_for_cells(record), claims.mask(record)))
+    mask = mask_for_growth(state, claims, record)
     placed = grow_in_cells(state, record, admitted, mask)
     mark = state.journal.begin()
     beside = placer.place_some(record, admitted[len(placed) :], mask)
@@ -85,6 +86,12 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
     if placed:
         state.charge(record, state.of_placed(record, placed), 1)
     return placed
+
+
+def mask_for_growth(state: State, claims: Claims, record: JobRecord) -> NodeMask | None:
+    """(nodes,), 0 where no task may join a running gang."""
+    mates = next(task.holding.node for task in record.tasks if task.holding is not None)
+    return near(state.cluster, record.job, mates, both(claims.mask_for_cells(record), claims.mask(record)))
 
 
 def grow_all(state: State, placer: Placer, claims: Claims) -> None:

@@ -33,6 +33,7 @@ class Rule:
         is_open: whether work of a job's queue and class may leave; asked of each part when its turn comes.
         still: asked of each victim when its turn comes, with those that leave before it.
         may_grow: whether an elastic job may take so many tasks into the room that was made.
+        tasks: those of a running gang that are to join it, all or none; empty for a job that waits.
     """
 
     cause: Cause
@@ -46,6 +47,7 @@ class Rule:
     is_open: Callable[[JobRecord], bool] = lambda job: True
     still: Callable[[JobRecord, Sequence[JobRecord]], bool] = lambda victim, before: True
     by_ordering: bool = False
+    tasks: Sequence[TaskRecord] = ()
 
 
 class RoomCosts:

@@ -17,6 +17,7 @@ import numpy as np
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
@@ -130,7 +131,8 @@ class Planner:
 
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
-        return self._of_lower_classes(record, mask, Entitlement.PRIORITY, record.job.priority - 1)
+        rule = self._of_lower_classes(record, mask, Entitlement.PRIORITY, record.job.priority - 1)
+        return None if rule is None else self._find(record, rule)
 
     def of_background(
         self, record: JobRecord, mask: NodeMask | None, accepts: Callable[[Plan], bool] | None = None
@@ -140,7 +142,28 @@ class Planner:
         Args:
             accepts: asked of the plan that was found, while it stands on the ledger; it is undone if not.
         """
-        return self._of_lower_classes(record, mask, Entitlement.OUTSIDE_QUOTAS, Priority.BACKGROUND, accepts)
+        rule = self._of_lower_classes(record, mask, Entitlement.OUTSIDE_QUOTAS, Priority.BACKGROUND)
+        return None if rule is None else self._find(record, rule, accepts)
+
+    def growth(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Plan | None:
+        """Have background work leave for tasks that a running gang misses: for as many of them as that helps."""
+        rule = self._of_lower_classes(record, mask, Entitlement.OUTSIDE_QUOTAS, Priority.BACKGROUND)
+        if rule is None:
+            return None
+
+        def would_help(some: list[TaskRecord]) -> bool:
+            found: list[Plan] = []
+
+            def note(plan: Plan) -> bool:
+                if not plan.asked_later:  # a gang that runs has no claim, by which more could be asked
+                    found.append(plan)
+                return False
+
+            self._find(record, replace(rule, tasks=some), note)
+            return bool(found)
+
+        some = first_tasks(tasks, would_help)
+        return self._find(record, replace(rule, tasks=some)) if some else None
 
     def _of_lower_classes(
         self,
@@ -148,8 +171,8 @@ class Planner:
         mask: NodeMask | None,
         by: Entitlement,
         highest: int,
-        accepts: Callable[[Plan], bool] | None = None,
-    ) -> Plan | None:
+    ) -> Rule | None:
+        """Who may be asked of the classes up to one; None if nobody."""
         slots = self.state.roster.live
         is_open, still = self._entitled(record, by)
         allowed = self._displaceable(slots, (Priority.BACKGROUND, highest), by, is_open)
@@ -159,7 +182,7 @@ class Planner:
         harm, preference = self._lost_work(slots)
         # A lower class leaves before a higher one, whatever it costs.
         harm = harm * 10.0 ** (6.0 * (1.0 + slots[SLOT_PRIORITY]))
-        rule = Rule(
+        return Rule(
             Cause.PREEMPTED,
             np.where(allowed, harm, np.inf),
             preference,
@@ -169,7 +192,6 @@ class Planner:
             is_open=is_open,
             still=still,
         )
-        return self._find(record, rule, accepts)
 
     def by_ordering(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of the same class that the ordering puts later, if that pays for itself."""

@@ -105,8 +105,8 @@ class VictimSearch:
         """The cheapest plan found; kept on the trial ledger. None, and nothing changed, if there is none."""
         self.asked_anybody = False
         job = record.job
-        queued = record.queued()
-        tasks = least_tasks(job, queued) if record.elastic else queued
+        queued = list(rule.tasks) or record.queued()
+        tasks = least_tasks(job, queued) if record.elastic and not rule.tasks else queued
         rule = replace(rule, mask=self._placer.within_allowed(record, tasks, rule.mask))
         attempt = (self._find_together if len(tasks) > 1 else self._attempt)(record, tasks, rule, rule.mask)
         if attempt is None:
