@@ -180,6 +180,8 @@ def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: Standi
     assert done.returncode == 1
     assert "may not list nodes" in done.stdout, "the stand-in knows no reviews of rights"
     assert "8 x nvidia.com/gpu" in done.stdout
+    assert "there is no claim words in namespace team" in done.stdout
+    assert "set kubernetes.server_url" in " ".join(done.stdout.split())
     cluster.stop()
     away = pond("kube", "check", "--config", str(tmp_path / "pond.yaml"), "-o", "json")
     cluster.start()

@@ -53,7 +53,10 @@ def _containers(pod: Plain | None) -> list[Plain]:
 
 def selected(plain: Plain, request: Request) -> bool:
     """Whether an object is asked for: by the name of its scheduler, and by a label that it must not have."""
-    scheduler = request.query_params.get("fieldSelector", "").removeprefix("spec.schedulerName=")
+    field_selector = request.query_params.get("fieldSelector", "")
+    if field_selector.startswith("involvedObject.name="):
+        return bool(plain["involvedObject"]["name"] == field_selector.partition("=")[2])
+    scheduler = field_selector.removeprefix("spec.schedulerName=")
     label = request.query_params.get("labelSelector", "").removeprefix("!")
     is_of = not scheduler or plain["spec"].get("schedulerName") == scheduler
     return is_of and (not label or label not in plain["metadata"].get("labels", {}))

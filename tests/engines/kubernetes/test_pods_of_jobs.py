@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from pod_bench import PodBench, eventually, start, stop
-from standin_cluster import Plain, StandinCluster, refusal
+from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
 
 from millpond.engines.kubernetes import live_pods, pod_executor
+from millpond.engines.kubernetes.pod_files import CarriedFiles
 from millpond.engines.kubernetes.pod_template import PodLaunch, RoleNeeds
+from millpond.engines.kubernetes.pod_volumes import PodMount
 from millpond.model.decisions import Suspend
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
+from millpond.node.carrier.order import CarryOrder
 from millpond.node.task.records import TaskFiles, TaskId
 
 POD = "train-abcde-1-0"
+ORDER = CarryOrder("http://server", "token", "train-abcde", 1)
 
 
 def test_a_task_runs_as_a_pod_with_what_it_was_given(bench: PodBench, cluster: StandinCluster) -> None:
@@ -255,3 +260,69 @@ def replace_first_task(bench: PodBench, cluster: StandinCluster) -> None:
     eventually(is_bound)
     cluster.run(POD)
     assert bench.next(Confirmed).decision == 2
+
+
+def test_a_start_whose_volumes_do_not_come_is_given_up_with_the_clusters_words(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_executor, "MOUNT_PATIENCE_S", 0.05)
+    bench.launch = replace(bench.launch, mounts=(PodMount("words", "/words", claim="words"),))
+    bench.engine.apply([start(1)])
+    bench.bound("train-abcde-1-0")
+    for number, (reason, message) in enumerate((("Scheduled", "fine"), ("FailedMount", 'claim "words" not found'))):
+        said = {"reason": reason, "message": message, "involvedObject": {"name": "train-abcde-1-0"}}
+        cluster.put("events", f"event-{number}", said, NAMESPACE)
+    eventually(lambda: "deletionTimestamp" in (cluster.get("pods", POD) or {})["metadata"])
+    cluster.remove("pods", POD)
+    refused = bench.next(Refused)
+    assert refused.reason == 'its volumes do not come: claim "words" not found'
+    assert refused.device_fault
+    assert cluster.names("pods") == []
+
+
+def test_what_brings_files_in_says_why_it_does_not(bench: PodBench, cluster: StandinCluster) -> None:
+    bench.engine.apply([start(1)])
+    bench.bound("train-abcde-1-0")
+    end = {"terminated": {"exitCode": 3, "message": "the content 0123 is not here"}}
+    status = {"phase": "Failed", "initContainerStatuses": [{"name": "bring-files", "state": end}]}
+    pod = cluster.get("pods", "train-abcde-1-0")
+    cluster.put("pods", "train-abcde-1-0", {**(pod or {}), "status": status}, NAMESPACE)
+    refused = bench.next(Refused)
+    assert refused.reason == "its files could not be brought into its pod: the content 0123 is not here"
+    assert not refused.device_fault
+
+
+@pytest.mark.parametrize(
+    ("code", "carried", "outcome", "detail"),
+    [
+        (0, {"exitCode": 0}, Outcome.SUCCESS, ""),
+        (0, {"exitCode": 3, "message": "full"}, Outcome.USER_ERROR, "its output is not kept: full"),
+        (0, {"exitCode": 5, "message": "no python3"}, Outcome.SUCCESS, "its output is not kept: no python3"),
+        (1, {"exitCode": 3, "message": "full"}, Outcome.USER_ERROR, "exit code 1; its output is not kept: full"),
+        (0, None, Outcome.NODE_LOST, "its output is not kept: its pod was gone before it was carried back"),
+    ],
+)
+def test_a_task_has_ended_when_what_it_left_is_carried_or_given_up(
+    bench: PodBench,
+    cluster: StandinCluster,
+    code: int,
+    carried: dict[str, object] | None,
+    outcome: Outcome,
+    detail: str,
+) -> None:
+    bench.launch = replace(bench.launch, files=CarriedFiles("python", lambda attempt: ORDER))
+    bench.started()
+    pod = cluster.get("pods", "train-abcde-1-0")
+    ended = {"name": "task", "state": {"terminated": {"exitCode": code}}}
+    status = {"phase": "Running", "containerStatuses": [ended, {"name": "files", "state": {"running": {}}}]}
+    cluster.put("pods", "train-abcde-1-0", {**(pod or {}), "status": status}, NAMESPACE)
+    eventually(lambda: bench.options.runs.has_ended(TaskId("train-abcde", 1, 0)))
+    assert not [event for event in bench.engine.events() if isinstance(event, Ended)], "its output is on its way"
+    if carried is None:
+        cluster.remove("pods", "train-abcde-1-0")
+    else:
+        status["containerStatuses"] = [ended, {"name": "files", "state": {"terminated": carried}}]
+        cluster.put("pods", "train-abcde-1-0", {**(pod or {}), "status": status}, NAMESPACE)
+    end = bench.next(Ended)
+    assert (end.outcome, end.detail) == (outcome, detail)
+    assert not bench.options.runs.has(TaskId("train-abcde", 1, 0))

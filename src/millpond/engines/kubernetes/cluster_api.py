@@ -21,7 +21,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.api_channel import ApiAnswer, ApiChannel
-from millpond.engines.kubernetes.objects import PodObject, StatusObject
+from millpond.engines.kubernetes.objects import EventsOfObject, PodObject, StatusObject
 from millpond.engines.kubernetes.pod_files import secret_name
 from millpond.engines.kubernetes.pod_template import TaskMark
 from millpond.engines.task_ends import Refusal
@@ -31,6 +31,7 @@ LOOK_EVERY_S: Final = 0.5
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
 _PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
 _NOT_FOUND, _CONFLICT, _FORBIDDEN, _TOO_MANY = 404, 409, 403, 429
+_NOT_MOUNTED: Final = frozenset({"FailedMount", "FailedAttachVolume"})
 _JSON: Final = {"Content-Type": "application/json"}
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -129,6 +130,15 @@ class ClusterApi:
             if error.code == _NOT_FOUND:
                 return None
             raise
+
+    async def mount_trouble(self, pod: str) -> str:
+        """Why the volumes of a pod do not come, in the cluster's words; empty where it does not say."""
+        try:
+            answer = await self._asked("GET", "events", fieldSelector=f"involvedObject.name={pod}")
+        except StatusError:
+            return ""
+        events = msgspec.json.decode(answer, type=EventsOfObject).items
+        return next((event.message for event in reversed(events) if event.reason in _NOT_MOUNTED), "")
 
     async def delete_pod(self, name: str, grace_s: float) -> None:
         """Have a pod end; one that is gone is as good."""

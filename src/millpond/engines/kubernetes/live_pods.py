@@ -133,6 +133,7 @@ class LivePods:
     def enter(self, live: LivePod) -> None:
         """A pod is about to be made, or was found."""
         self._live.put(live.mark.pod, live)
+        self._account.runs.enter(live.mark.id)
 
     def attach(self, pod: PodObject, mark: TaskMark) -> LivePod:
         """Go on with a pod that an earlier engine made."""

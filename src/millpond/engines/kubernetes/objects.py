@@ -143,6 +143,19 @@ class PodObject(Struct):
         return self.status.phase in ("Succeeded", "Failed")
 
 
+class EventObject(Struct):
+    """Something that happened to an object, in the words of who saw it."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class EventsOfObject(Struct):
+    """Events, the oldest first."""
+
+    items: list[EventObject] = []
+
+
 class ListMeta(Struct, rename={"go_on": "continue", "resource_version": "resourceVersion"}):
     """Where a list stands in the cluster's history, and where it goes on."""
 

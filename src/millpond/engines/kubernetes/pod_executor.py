@@ -35,6 +35,8 @@ PULL_PATIENCE_S: Final = 60.0
 NEVER_HALTED: Final = "tasks in pods are neither suspended nor moved"
 _TIMER_SLACK_S: Final = 0.01
 """Timers of the loop may fire a little early."""
+MOUNT_PATIENCE_S: Final = 120.0
+"""So often the cluster is asked why a pod that has volumes does not run."""
 _STOPPED_EARLY: Final = Refusal("it was stopped before it ran", False)
 CONFINEMENT: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
 
@@ -177,8 +179,21 @@ class PodExecutor:
         pending.is_making = False
         if pending.refusal is None:
             self._look_at(pending)
+            if launch.mounts:
+                await self._watch_mounts(pending)
         else:
             await self._undo(pending)
+
+    async def _watch_mounts(self, pending: GangStart) -> None:
+        """A volume that does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
+        while self._pending.get(pending.decision.job) is pending and pending.refusal is None:
+            await asyncio.sleep(MOUNT_PATIENCE_S)
+            waiting = [live for name in pending.names if (live := self.pods.by_name.get(name)) is not None]
+            for live in waiting:
+                if live.phase is PodPhase.WAITING and (said := await self._account.api.mount_trouble(live.mark.pod)):
+                    if self._pending.get(pending.decision.job) is pending:
+                        self._give_up(pending, Refusal(f"its volumes do not come: {said}", True))
+                    return
 
     def _objects(self, start: Start, launch: PodLaunch) -> RunObjects:
         tasks = [placed.task for placed in start.placements]

@@ -15,6 +15,7 @@ from millpond.specs.config.kubernetes import KubernetesFile
 if TYPE_CHECKING:
     import httpx2
 
+_NOT_FOUND: Final = 404
 RIGHTS: Final = (
     ("list", "nodes", ""),
     ("watch", "nodes", ""),
@@ -24,6 +25,7 @@ RIGHTS: Final = (
     ("create", "pods", "namespace"),
     ("delete", "pods", "namespace"),
     ("create", "pods/binding", "namespace"),
+    ("list", "events", "namespace"),
     ("get", "pods/log", "namespace"),
     ("get", "pods/exec", "namespace"),
     ("create", "pods/exec", "namespace"),
@@ -73,7 +75,8 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
             namespace = access.namespace or config.namespace
             found = [Finding("way to the cluster", Grade.OK, f"{config.cluster.server}, Kubernetes {version}")]
             adopting = () if settings.adopt is None else _adopting(client, settings.adopt)
-            return [*found, _rights(client, namespace), *adopting, *_nodes(client, settings)]
+            found += [_rights(client, namespace), *_claims(client, namespace, settings)]
+            return [*found, *adopting, *_nodes(client, settings)]
         except httpx2.HTTPStatusError as error:
             what = f"{config.cluster.server} answers {error.response.status_code}"
             return [Finding("way to the cluster", Grade.BROKEN, what, "check the credentials in the kubeconfig")]
@@ -92,6 +95,15 @@ def _rights(client: httpx2.Client, namespace: str) -> Finding:
         remedy = "grant them: docs/kubernetes.md has the roles"
         return Finding("rights", Grade.BROKEN, f"this user may not {', '.join(missing)} ({namespace})", remedy)
     return Finding("rights", Grade.OK, f"pods may be made and bound in namespace {namespace}")
+
+
+def _claims(client: httpx2.Client, namespace: str, settings: KubernetesFile) -> Iterator[Finding]:
+    """Claims of the configuration that are not there, as far as this user may look for them."""
+    for name, volume in settings.volumes.items():
+        place = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{volume.claim}"
+        if volume.claim and client.get(place).status_code == _NOT_FOUND:
+            said = f"there is no claim {volume.claim} in namespace {namespace}"
+            yield Finding(f"volume {name}", Grade.BROKEN, said, "make it, or correct kubernetes.volumes")
 
 
 def _adopting(client: httpx2.Client, adopt: AdoptFile) -> Iterator[Finding]:
