@@ -12,6 +12,7 @@ from foreign_pods import JOB, OWNER, AdoptingBench, condition, events_of, foreig
 from pod_bench import eventually, start, stop
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
+from millpond.engines.kubernetes import engine
 from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gangs, pod_answers
 from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
 from millpond.model.devices import DeviceHealth
@@ -174,6 +175,33 @@ def test_a_pod_that_was_deleted_before_its_binding_refuses_the_start(
         "pod alone was deleted before it was bound",
         "the pods of Pod team/alone are not there: its owner has not made them",
     )
+
+
+def test_a_missing_right_to_bind_is_told_and_the_start_is_tried_again(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    foreign_pod(cluster, "alone")
+    bench.stand_for(bench.gang().key)
+    cluster.refuses = lambda request, _: (
+        refusal(403, "Forbidden", "user millpond may not create pods/binding") if request.endswith("/binding") else None
+    )
+    bench.engine.apply([start(1, JOB)])
+    refused = bench.next(Refused)
+    assert refused.reason == "pod alone cannot be bound to node n1: user millpond may not create pods/binding"
+    assert refused.device_fault, "it is not the job's fault, so it is tried again"
+    assert eventually(lambda: events_of(cluster, "alone")) == [f"FailedBinding: {refused.reason}"]
+
+
+def test_an_api_server_that_is_not_ready_yet_is_waited_for(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.close()
+    monkeypatch.setattr(engine, "LIST_AGAIN_S", 0.01)
+    left = [1, 2, 3]
+    cluster.refuses = lambda *_: refusal(503, "ServiceUnavailable", "not now") if left and left.pop() else None
+    bench.open()
+    foreign_pod(cluster, "alone")
+    assert bench.gang().key.name == "alone"
 
 
 def test_deleting_all_pods_of_a_job_is_its_end_and_no_failure(cluster: StandinCluster, bench: AdoptingBench) -> None:

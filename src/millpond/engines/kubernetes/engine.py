@@ -41,6 +41,8 @@ from millpond.node.task.records import RunRecord, TaskId
 
 R = TypeVar("R")
 CONNECT_WITHIN_S: Final = 30.0
+LIST_AGAIN_S: Final = 0.5
+_TOO_MANY, _SERVER_ERRORS = 429, 500
 NO_SLICES: Final = "parts of cards are not given out on Kubernetes yet: jobs there have whole cards"
 
 
@@ -142,11 +144,22 @@ class KubernetesEngine:
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 await self._lease.require_right()
+                await self._list_all()
+        except (httpx2.HTTPError, OSError, TimeoutError) as error:
+            raise _unreachable(self.address, error) from error
+
+    async def _list_all(self) -> None:
+        """Look at the cluster once; a server of its API that is not ready yet, or has too much to do, is waited for."""
+        while True:
+            try:
                 if self._foreign is not None:
                     await self._foreign.list_all()
                 await self._view.list_all()
-        except (httpx2.HTTPError, OSError, TimeoutError) as error:
-            raise _unreachable(self.address, error) from error
+                return
+            except httpx2.HTTPStatusError as error:
+                if error.response.status_code < _SERVER_ERRORS and error.response.status_code != _TOO_MANY:
+                    raise
+            await asyncio.sleep(LIST_AGAIN_S)
 
     def _foreign_pod(self, task: TaskId) -> str:
         """The namespace and name of the pod of others that a task is; empty where it is none."""
