@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 import subprocess
 import sys
@@ -109,6 +110,7 @@ class FakeKubelets:
                     if hung_up.done():
                         break
                     hung_up.cancel()
+                    await asyncio.wait([hung_up])
                 writer.write(_END)
                 await writer.drain()
         writer.close()
@@ -168,5 +170,6 @@ def _own_certificate() -> ssl.SSLContext:
 
 
 if __name__ == "__main__":
+    logging.getLogger("millpond").addHandler(logging.NullHandler())
     uvloop.install()
     asyncio.run(main(*sys.argv[1:4], int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6])))

@@ -11,13 +11,17 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client
 from millpond.engines.kubernetes.cluster_view import PODS
 from millpond.engines.kubernetes.objects import PodObject
+from millpond.engines.kubernetes.pod_template import TaskMark
 from millpond.engines.kubernetes.reflector import Reflector
 
 CARD = "nvidia.com/gpu"
+TaskDone: TypeAlias = tuple[str, int]
+"""A job and the number of a task."""
 
 
 class PodLedger:
@@ -27,7 +31,8 @@ class PodLedger:
         cards: of each node.
 
     Attributes:
-        wrongs: what must never be: cards given out twice, a pod on two nodes, a task with two pods of one run.
+        wrongs: what must never be: cards given out twice, a pod on two nodes, two pods that did one task of one run.
+        done: tasks of Millpond's jobs that were done to their end, in which runs and by which pods.
     """
 
     def __init__(self, kubeconfig: Path, cards: int) -> None:
@@ -38,6 +43,7 @@ class PodLedger:
         self._held: defaultdict[str, int] = defaultdict(int)
         self._uids: dict[str, str] = {}
         self._phases: dict[str, str] = {}
+        self.done: defaultdict[TaskDone, dict[int, str]] = defaultdict(dict)
         self._news = threading.Condition()
         self._config = find_config(ClusterAccess(str(kubeconfig)))
         self._loop = asyncio.new_event_loop()
@@ -48,6 +54,11 @@ class PodLedger:
     def bound(self) -> int:
         """Pods that were bound so far, those that are gone too."""
         return len(self._bound_at)
+
+    def names(self, phase: str) -> list[str]:
+        """The pods in a phase."""
+        with self._news:
+            return sorted(name for name, each in self._phases.items() if each == phase)
 
     @property
     def phases(self) -> Counter[str]:
@@ -82,7 +93,7 @@ class PodLedger:
         with self._news:
             first = self._uids.setdefault(meta.name, meta.uid)
             if first != meta.uid:
-                self._wrong(f"pod {meta.name} was made twice")
+                self._wrong(f"pod {meta.name} was made again while it was there")
                 self._uids[meta.name] = meta.uid
             self._phases[meta.name] = "Ending" if meta.deletion_timestamp else pod.status.phase
             before = self._bound.get(meta.name)
@@ -97,13 +108,22 @@ class PodLedger:
                     self._wrong(f"{self._held[node]} of {self._cards} cards of node {node} are given out")
             elif pod.is_over:
                 self._release(meta.name)
+            self._note_end(pod)
             self._news.notify_all()
 
     def _deleted(self, pod: PodObject) -> None:
         with self._news:
             self._release(pod.metadata.name)
             self._phases.pop(pod.metadata.name, None)
+            self._uids.pop(pod.metadata.name, None)
             self._news.notify_all()
+
+    def _note_end(self, pod: PodObject) -> None:
+        mark = TaskMark.of(pod.metadata.annotations)
+        if mark is not None and pod.status.phase == "Succeeded":
+            first = self.done[mark.job, mark.task].setdefault(mark.attempt, pod.metadata.uid)
+            if first != pod.metadata.uid:
+                self._wrong(f"two pods called {pod.metadata.name} did their task to its end")
 
     def _release(self, name: str) -> None:
         if (was := self._bound.pop(name, None)) is not None:

