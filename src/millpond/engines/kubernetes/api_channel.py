@@ -22,6 +22,8 @@ from lightkube.core.exceptions import ConfigError
 
 REQUEST_WITHIN_S: Final = 10.0
 """A request is answered, or given up, within so long."""
+PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
+"""Answers after which asking again may help."""
 _KEPT_OPEN_S: Final = 60.0
 _UNAUTHORIZED: Final = 401
 

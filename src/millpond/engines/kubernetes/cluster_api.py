@@ -20,7 +20,7 @@ from lightkube.models.core_v1 import Binding, ObjectReference, Pod
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret, Service
 
-from millpond.engines.kubernetes.api_channel import ApiAnswer, ApiChannel
+from millpond.engines.kubernetes.api_channel import PASSING, ApiAnswer, ApiChannel
 from millpond.engines.kubernetes.objects import EventsOfObject, PodObject, StatusObject
 from millpond.engines.kubernetes.pod_files import secret_name
 from millpond.engines.kubernetes.pod_template import TaskMark
@@ -29,7 +29,6 @@ from millpond.engines.task_ends import Refusal
 MOST_AT_ONCE: Final = 32
 LOOK_EVERY_S: Final = 0.5
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
-_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
 _NOT_FOUND, _CONFLICT, _FORBIDDEN, _TOO_MANY = 404, 409, 403, 429
 _NOT_MOUNTED: Final = frozenset({"FailedMount", "FailedAttachVolume"})
 _JSON: Final = {"Content-Type": "application/json"}
@@ -195,7 +194,7 @@ class ClusterApi:
                     answer = await self._client.request(method, url, content=content, params=params, headers=headers)
                 if answer.is_success:
                     return answer.content
-                if answer.status_code not in _PASSING or _is_budget(url, answer):
+                if answer.status_code not in PASSING or _is_budget(url, answer):
                     raise StatusError(_status_of(answer))
                 wait_s = max(wait_s, min(answer.retry_after_s, _LONGEST_WAIT_S))
             except httpx2.HTTPError:

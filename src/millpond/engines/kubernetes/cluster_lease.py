@@ -29,14 +29,14 @@ from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 
-from millpond.engines.kubernetes.api_channel import REQUEST_WITHIN_S, ApiAnswer, ApiChannel
+from millpond.engines.kubernetes.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel
 from millpond.model.errors import UnavailableError
 from millpond.node.host import procfs
 
 log = logging.getLogger(__name__)
 
 _NOT_FOUND, _CONFLICT, _FORBIDDEN = 404, 409, 403
-_RELEASED_WITHIN_S: Final = 2.0
+_RELEASED_WITHIN_S, _AGAIN_AFTER_S = 2.0, 0.1
 _JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -123,7 +123,8 @@ class ClusterLease:
             self._until = 0.0
             try:
                 async with asyncio.timeout(_RELEASED_WITHIN_S):
-                    await self._write("", self._version)
+                    while (await self._write("", self._version)).status_code in PASSING:
+                        await asyncio.sleep(_AGAIN_AFTER_S)
             except (httpx2.HTTPError, TimeoutError) as error:
                 log.debug("the lease runs out by itself: %s", error)
 

@@ -112,9 +112,10 @@ class Reflector(Generic[T]):
             except HistoryGoneError:
                 self._version = ""
             except (httpx2.HTTPError, OSError, msgspec.DecodeError, WatchEndedError) as error:
-                self._note(error)
                 if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == _GONE:
                     self._version = ""
+                else:
+                    self._note(error)
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
