@@ -12,6 +12,7 @@ from millpond.client.cli.commands.submission import submit
 from millpond.client.cli.commands.submission.run import job_from
 from millpond.client.cli.follow import STOPPED, accounts_of, exit_code_of
 from millpond.client.cli.terminal.interrupts import held_back
+from millpond.client.sdk.environment import environment_for
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.errors import SpecError
 
@@ -53,9 +54,14 @@ def test_a_part_of_a_card_is_written_as_in_a_job_file():
 def test_the_command_finds_the_programs_that_this_shell_finds(monkeypatch):
     monkeypatch.setenv("PATH", "/opt/bin:/bin")
     monkeypatch.setenv("SECRET", "s")
-    environment = spec_of()["env"]
+    environment = environment_for("local")
     assert environment["PATH"] == "/opt/bin:/bin"
     assert "SECRET" not in environment
+
+
+def test_a_command_in_a_pod_has_the_surroundings_of_its_image(monkeypatch):
+    monkeypatch.setenv("PATH", "/opt/bin:/bin")
+    assert environment_for("kubernetes") == {}
 
 
 def test_variables_are_set_or_passed_on(monkeypatch):

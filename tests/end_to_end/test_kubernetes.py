@@ -57,6 +57,8 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     job = submit(pond, "--gpus", "2", "--", "python", "train.py")
     pod = f"{job}-1-0"
     until(lambda: (cluster.get("pods", pod) or {"spec": {}})["spec"].get("nodeName") == "n1")
+    (container,) = [each for each in cluster.get("pods", pod)["spec"]["containers"] if each["name"] == "task"]
+    assert "PATH" not in [each["name"] for each in container["env"]]
     cluster.logs[pod] = ["2026-11-24T10:00:01Z epoch 1\n"]
     cluster.run(pod)
     until(lambda: state(pond, job) == "running")

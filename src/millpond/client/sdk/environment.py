@@ -17,6 +17,11 @@ def carried_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in CARRIED_VARIABLES if name in os.environ}
 
 
+def environment_for(engine: str) -> dict[str, str]:
+    """Those of them that mean something where the jobs of a server run: in pods none does, as each has an image."""
+    return {} if engine == "kubernetes" else carried_environment()
+
+
 def module_path(sent_from: Path | None = None) -> str:
     """``PYTHONPATH`` by which another interpreter of the same environment finds what this one can import.
 

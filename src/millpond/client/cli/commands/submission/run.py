@@ -21,7 +21,7 @@ from millpond.client.cli.printing import formats
 from millpond.client.cli.terminal.input_feeder import InputFeeder, is_redirected
 from millpond.client.cli.terminal.interrupts import held_back, silence
 from millpond.client.sdk import Client
-from millpond.client.sdk.environment import carried_environment
+from millpond.client.sdk.environment import environment_for
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.workloads import Priority
 from millpond.specs.job.changes import FieldEdit
@@ -97,6 +97,7 @@ def command(
     spec = job_from(**fields)
     parsed = [FieldEdit.parse(change) for change in changes]
     with connect(state_dir) as client:
+        spec["env"] = environment_for(client.server().engine) | spec["env"]
         if "after" in spec:
             spec["after"] = [client.find(job).id for job in spec["after"]]
         for change in parsed:
@@ -209,7 +210,7 @@ def _number(text: str) -> int | float | str:
 
 
 def _environment(variables: tuple[str, ...]) -> dict[str, str]:
-    environment = carried_environment()
+    environment = {}
     for variable in variables:
         name, given, value = variable.partition("=")
         if not given and name not in os.environ:

@@ -10,7 +10,7 @@ from typing import Any
 
 from millpond.client.cli.error_output import say
 from millpond.client.sdk import Client
-from millpond.client.sdk.environment import carried_environment
+from millpond.client.sdk.environment import environment_for
 from millpond.client.sdk.transport.discovery import is_on_this_machine
 from millpond.model.errors import UnavailableError
 from millpond.specs.job.changes import FieldEdit
@@ -46,8 +46,12 @@ def brings_environment(template: Template, path: str, here: bool) -> bool:
 
 def job_of(template: Template, client: Client, changes: tuple[str, ...]) -> tuple[JobSpec, bool]:
     """The job of a template in this folder, and whether it waits for an environment (``make_environment``)."""
-    brings = brings_environment(template, os.environ.get("PATH", ""), is_on_this_machine(client.address.url))
-    env = {} if brings else carried_environment()
+    engine = client.server().engine
+    # What a pod has is in its image: nothing can be looked for, or brought.
+    brings = engine != "kubernetes" and brings_environment(
+        template, os.environ.get("PATH", ""), is_on_this_machine(client.address.url)
+    )
+    env = {} if brings else environment_for(engine)
     return template.job(Path.cwd(), [FieldEdit.parse(change) for change in changes], env, brings), brings
 
 
