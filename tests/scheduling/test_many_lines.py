@@ -24,8 +24,10 @@ from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.prospects import Prospects
 from millpond.scheduling.ordering import waiting_lines
 from millpond.scheduling.reclaiming import preemption_budget
+from millpond.scheduling.reclaiming.attempts import Rule
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.plans import Planner
+from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -224,6 +226,37 @@ def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch:
     assert left_out > 5 * len(seeds)
     assert kept_off
     assert could or len(seeds) < 20
+
+
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 20), marks=pytest.mark.long)], ids=str)
+def test_what_was_searched_for_in_vain_is_not_searched_for_again(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all that may leave costs more than displacing equals may cost at the time."""
+    monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
+    monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 0.02)
+    searches = [0]
+
+    def counted(self: VictimSearch, record: JobRecord, rule: Rule) -> Plan | None:
+        searches[-1] += 1
+        return find(self, record, rule)
+
+    def decided() -> list[list[Decision]]:
+        found = []
+        for seed in seeds:
+            world, draws = crowded(seed), random.Random(seed)
+            for _ in range(6):
+                world.end(draws.choice(sorted(world.running())))
+                world.go_to(world.now + draws.choice((1.0, 3000.0)))
+            found.append(list(world.decisions))
+        return found
+
+    find = VictimSearch.find
+    monkeypatch.setattr(VictimSearch, "find", counted)
+    remembering = decided()
+    searches.append(0)
+    monkeypatch.setattr(Planner, "_same_for_others", lambda *_: None)
+    assert decided() == remembering
+    assert searches[0] < searches[1]
+    assert any(isinstance(each, Stop) for each in chain(*remembering))
 
 
 def crowded(seed: int) -> World:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.ordering.base import Displaceable
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
@@ -41,6 +43,9 @@ from millpond.scheduling.tenancy.admission import is_admitted, is_covered_alike,
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 
+SearchKey: TypeAlias = tuple[RequestClass, int, bytes, bytes, bytes]
+"""See ``Planner._same_for_others``."""
+
 BACKGROUND_HARM = 1e-9
 """So little what background work loses counts beside what other work does."""
 
@@ -54,6 +59,10 @@ class Planner:
         self._shrink = Shrink(state)
         self._selector = placer.selector
         self._holders: dict[RequestClass, list[JobRecord]] = {}
+        self._in_vain: set[SearchKey] = set()
+        """Searches by the ordering that came to nothing on the ledger as it was at ``_searched_at``."""
+        self._searched_at = (-1, 0)
+        """How long the change log was then, and how many had been asked to leave."""
         self._running = RunningWork(state)
         self._displacement = Displacement(state)
         self.bounds = DisplacementBounds(state, placer.selector, self._running, self._displacement)
@@ -68,6 +77,7 @@ class Planner:
     def begin(self, ranks: QueueRank) -> None:
         """A walk begins: no work has been asked to leave in it yet."""
         self._holders.clear()
+        self._in_vain.clear()
         self._running.begin()
         self._displacement.begin(ranks)
         self.bounds.begin()
@@ -207,6 +217,12 @@ class Planner:
         judged = state.ordering.victims(record, slots, state.now, keys, allowed, self._running.budget)
         if judged is None:
             return None
+        stamp = state.cluster.arrays.change_head, len(self._running.leaving)
+        if stamp != self._searched_at:
+            self._in_vain.clear()
+        search = self._same_for_others(record, judged, mask)
+        if search in self._in_vain:
+            return None
         rule = Rule(
             Cause.PREEMPTED,
             judged.harm,
@@ -219,8 +235,25 @@ class Planner:
         )
         plan = self._find(record, rule)
         if plan is None and len(judged.move_harm) and self._search.asked_anybody:
-            return self._find(record, replace(rule, move_harm=NO_MOVES))
+            plan = self._find(record, replace(rule, move_harm=NO_MOVES))
+        if plan is None and search is not None:
+            self._in_vain.add(search)
+            self._searched_at = state.cluster.arrays.change_head, len(self._running.leaving)
         return plan
+
+    def _same_for_others(self, record: JobRecord, judged: Displaceable, mask: NodeMask | None) -> SearchKey | None:
+        """What the outcome of a search hangs on beside the ledger and those who leave; None where that is more.
+
+        More is a limit, a guarantee or a reservation, several tasks, or that the job left for one that runs.
+        """
+        state = self.state
+        if len(record.tasks) > 1 or record.left_for or not self.bounds.by_queue:
+            return None
+        if state.has_bounds or state.queues.counts_models or state.reserved.by_name:
+            return None
+        ended, moved = judged.harm < np.inf, judged.move_harm < np.inf
+        nodes = b"" if mask is None else mask.tobytes()
+        return record.demand, int(record.job.priority), ended.tobytes(), moved.tobytes(), nodes
 
     def _find(self, record: JobRecord, rule: Rule, accepts: Callable[[Plan], bool] | None = None) -> Plan | None:
         """Search, and remember who leaves; what the ordering displaces has to be covered by the budget for that."""
