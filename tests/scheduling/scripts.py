@@ -58,7 +58,17 @@ def of_models(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
     )
 
 
-TREES = (tree(12), tree(4), tree(3, guarantee=0), of_models(tree(12)))
+def guaranteed_models(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
+    """The same, where cards of one model are guaranteed by name at two levels of the tree, and all others without."""
+    team, red, blue, guest = queues
+    named = replace(team.guarantee, models=(("A100", 3_000),)), Amount(2_000, models=(("A100", 1_000),))
+    return replace(team, guarantee=named[0]), replace(red, guarantee=named[1]), blue, guest
+
+
+TREES = (
+    tree(12), tree(4), tree(3, guarantee=0), of_models(tree(12)), guaranteed_models(tree(12)),
+    guaranteed_models(of_models(tree(12))),
+)  # fmt: skip
 LEAVES = ("default", "red", "blue", "guest")
 MODELS = ("A100", "V100")
 
