@@ -67,7 +67,9 @@ def test_without_a_rule_nothing_is_ever_idle() -> None:
 class Scene:
     """A running dev job on a card under watch, where host memory takes what is on the card."""
 
-    def __init__(self, state_dir: Path, rules: DevRules = RULES, swap_mib: int = 65_536, **fields: object) -> None:
+    def __init__(
+        self, state_dir: Path, rules: DevRules = RULES, swap_mib: int = 65_536, never_halted: str = "", **fields: object
+    ) -> None:
         self.clock = Clock()
         self.server = Server(state_dir, World((replace(node(cards=1), swap_mib=swap_mib),)), self.clock)
         self.server.submit("lab", **{"kind": "dev", "gpus": 1, **fields})
@@ -81,7 +83,7 @@ class Scene:
         write_json(self.files.record, own_record(task))
         loop = self.server.loop
         self.server.scheduler.start()
-        self.watch = IdleWatch(loop, self.activity, state_dir, rules, self.clock, lambda _: self.cpu_s)
+        self.watch = IdleWatch(loop, self.activity, state_dir, rules, self.clock, lambda _: self.cpu_s, never_halted)
         self.next_s = self.watch.look()
 
     def after(self, seconds: float, cpu_s: float = 0.0) -> str:
@@ -121,6 +123,17 @@ def test_an_idle_place_is_warned_in_its_log_and_history_and_then_gives_its_card_
     next_job = scene.server.loop.job_cache.get("next")
     assert next_job is not None
     assert next_job.state == "running"
+
+
+@pytest.mark.parametrize("on_idle", ["suspend", "freeze"])
+def test_where_the_engine_halts_nothing_an_idle_place_is_ended_and_its_warning_says_why(
+    tmp_path: Path, on_idle: str
+) -> None:
+    scene = Scene(tmp_path, replace(RULES, on_idle=on_idle), never_halted="pods go on")
+    scene.after(3_000)
+    assert "it is ended in 10 minutes, as it cannot be suspended (pods go on)" in scene.history()[-1]
+    assert scene.after(600) in ("stopping", "cancelled")
+    scene.server.scheduler.close()
 
 
 def test_without_host_memory_for_it_an_idle_place_is_ended_and_its_warning_says_so(tmp_path: Path) -> None:
