@@ -65,6 +65,13 @@ def test_cards_borrowed_of_one_model_cost_a_queue_nothing_of_its_guarantee_of_an
     check_everything(world.core)
 
 
+def test_what_is_left_of_a_guarantee_is_told_by_the_models_that_are_asked_about() -> None:
+    world = world_of(guaranteed("lab", A100=8), queue("guest"))
+    world.submit(job_on("extra", "V100", 8, queue="lab"))
+    left = [world.core.queue_view("lab", models).unpromised_milli for models in ((), ("A100",), ("V100",))]
+    assert left == [-8_000, -8_000, 8_000]
+
+
 def test_a_guarantee_of_one_model_takes_back_nothing_of_others() -> None:
     world = world_of(guaranteed("lab", A100=8), guaranteed("guest", 8))
     world.submit(job_on("lent", "V100", 8, queue="guest"), job_on("busy", "A100", 8, queue="lab"))

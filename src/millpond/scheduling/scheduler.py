@@ -420,9 +420,9 @@ class Scheduler:
         self._state.now = max(self._state.now, now)
         return misfit(self._state, wanted)
 
-    def queue_view(self, name: str) -> QueueView:
+    def queue_view(self, name: str, models: Sequence[str] = ()) -> QueueView:
         """A queue's cards, for display."""
-        return queue_view(self._state, name)
+        return queue_view(self._state, name, models)
 
     def queues(self) -> list[Queue]:
         """All queues, each behind its parent."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millpond.model.devices import Device
 from millpond.model.nodes import Cordon, Node
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,17 @@ class QueueView:
     limit_milli: int | None
 
 
-def queue_view(state: State, name: str) -> QueueView:
-    """What a queue uses, borrows, and may not exceed."""
+def queue_view(state: State, name: str, models: Sequence[str] = ()) -> QueueView:
+    """What a queue uses, borrows, and may not exceed.
+
+    Args:
+        models: where guarantees name models of cards, it is about that of these of which most is left; empty: of all.
+    """
     path = state.queues.by_name[name].path
     unpromised = None
     if state.queues.has_guarantees:
         guarantors = path[0].guarantors or path[:1]
-        unpromised = min(-sum(node.cards_left_of_each) for node in guarantors)
+        judged = models or (*state.queues.guaranteed_models, OTHER_MODELS)
+        unpromised = min(-node.cards_left(model) for node in guarantors for model in judged)
     limits = [node.queue.limit.gpu_milli for node in path[:1] if node.queue.limit is not None]
     return QueueView(path[0].gpu_milli, unpromised, limits[0] if limits else None)

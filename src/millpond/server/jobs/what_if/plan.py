@@ -46,7 +46,8 @@ async def plan_apart(snapshot: str, job: Job, now: float, forecast: Forecast | N
 
 def plan(scheduler: Scheduler, job: Job, now: float, forecast: Forecast | None = None) -> PlanInfo:
     """Submit a job and return what becomes of it at once; the scheduler is a copy and is changed."""
-    before = scheduler.queue_view(job.queue)
+    models = next((role.request.models for role in job.roles if role.request.devices), ())
+    before = scheduler.queue_view(job.queue, models)
     scheduler.handle(JobSubmitted(now, job))
     if forecast is not None:
         scheduler.handle(DurationPredicted(now, job.id, forecast.expected_s, forecast.cautious_s))
