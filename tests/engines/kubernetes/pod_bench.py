@@ -62,7 +62,7 @@ class PodBench:
             "registry.example/train:1", {"worker": RoleNeeds(("python", "train.py"), 4000, 1024)}, grace_s=20.0
         )
     )
-    options: KubernetesOptions = KubernetesOptions(servers=("this-server",))
+    options: KubernetesOptions = field(default_factory=lambda: KubernetesOptions(servers=("this-server",)))
     seen: list[Event] = field(default_factory=list)
     engine: KubernetesEngine = field(init=False)
 

@@ -138,8 +138,9 @@ def test_an_image_that_does_not_come_is_waited_for_a_while(
 def test_a_stopped_task_has_its_grace_and_keeps_what_it_saved(bench: PodBench, cluster: StandinCluster) -> None:
     bench.launch = PodLaunch("i:1", {"worker": RoleNeeds("train", 1000, 0)}, notice_signal="SIGUSR1", grace_s=60.0)
     bench.started()
-    hook = bench.bound(POD)["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1]
-    assert hook.startswith("kill -USR1 1;")
+    container = bench.bound(POD)["spec"]["containers"][0]
+    assert container["lifecycle"]["preStop"]["exec"]["command"][-1].startswith("kill -USR1 1;")
+    assert {"name": "MILLPOND_NOTICE_SIGNAL", "value": "SIGUSR1"} in container["env"]
     bench.engine.apply([stop(2, grace_s=45.0)])
     assert bench.next(Confirmed).decision == 2
     meta = eventually(
@@ -326,3 +327,21 @@ def test_a_task_has_ended_when_what_it_left_is_carried_or_given_up(
     end = bench.next(Ended)
     assert (end.outcome, end.detail) == (outcome, detail)
     assert not bench.options.runs.has(TaskId("train-abcde", 1, 0))
+
+
+@pytest.mark.parametrize(("left_in_time", "grace_s"), [(True, 300), (False, 1)])
+def test_a_pod_outlives_a_task_that_left_within_its_grace_until_its_output_is_carried(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch, left_in_time: bool, grace_s: int
+) -> None:
+    monkeypatch.setattr(live_pods, "_LATE_S", 0.2)
+    bench.launch = replace(bench.launch, files=CarriedFiles("python", lambda attempt: ORDER))
+    bench.started()
+    bench.engine.apply([stop(2, grace_s=0.0)])
+    eventually(lambda: "deletionTimestamp" in (cluster.get("pods", POD) or {})["metadata"])
+    if left_in_time:
+        bench.options.runs.note_word(TaskId("train-abcde", 1, 0))
+    asked = f"DELETE /api/v1/namespaces/{NAMESPACE}/pods/{POD}"
+    if not left_in_time:
+        eventually(lambda: cluster.requests.count(asked) == 2)
+    pod = cluster.get("pods", POD) or {}
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == grace_s

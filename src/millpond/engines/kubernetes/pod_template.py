@@ -325,6 +325,7 @@ def _environment(
         "LOCAL_WORLD_SIZE": "1",
         "MILLPOND_JOB_ID": task.job,
         "MILLPOND_TASK": str(task.task),
+        "MILLPOND_NOTICE_SIGNAL": launch.notice_signal or "SIGTERM",
         "MILLPOND_ATTEMPT": str(task.attempt),
         "MILLPOND_ROLE": placed.role,
         "MILLPOND_NODE": placed.node,
