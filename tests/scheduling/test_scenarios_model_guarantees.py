@@ -192,7 +192,7 @@ def test_whom_a_guarantee_of_a_model_covers_goes_first_among_many_lines() -> Non
     covered = ranks.covered(table).tolist()
     for row, key in enumerate(table.keys):
         first = state.waiting.lines[key][0][2]
-        assert covered[row] is (not state.borrows(first, first.demand.least_amount)), first.id
+        assert covered[row] is (not state.entitlements.borrows(first, first.demand.least_amount)), first.id
 
 
 def test_counts_and_shares_are_the_same_in_a_restored_scheduler_and_in_a_fork() -> None:

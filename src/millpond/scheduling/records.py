@@ -369,6 +369,10 @@ class JobRecord:
         """The tasks that its roles still want."""
         return [task for task in self.tasks if not task.surplus]
 
+    def holding_tasks(self) -> list[TaskRecord]:
+        """Those that hold anything."""
+        return [task for task in self.tasks if task.holding is not None]
+
     def queued(self) -> list[TaskRecord]:
         """The tasks that wait for a place."""
         return [task for task in self.tasks if task.state is TaskState.QUEUED]

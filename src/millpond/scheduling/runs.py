@@ -144,7 +144,7 @@ def release(state: State, record: JobRecord, task: TaskRecord) -> None:
     holding = task.holding
     if holding is None:
         return
-    state.count(record, state.held(record, (task,)), -1)
+    state.count(record, state.amounts.held(record, (task,)), -1)
     state.cluster.change(holding, HoldState.NOTHING)
     task.holding = None
 

@@ -71,7 +71,7 @@ class Scheduler:
         self.settings = settings
         self._state = State(self.settings)
         self._placer = Placer(self._state.cluster, self.settings, self._state.queues)
-        self._placer.allowed_nodes = self._state.allowed_nodes
+        self._placer.allowed_nodes = self._state.entitlements.allowed_nodes
         self._claims = Claims(self._state)
         self._migrations = Migrations(self._state, self._placer, self._claims)
         self._event_handlers = EventHandlers(self._state, self._placer, self._migrations)

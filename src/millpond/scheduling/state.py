@@ -8,26 +8,21 @@ fair shares and waiting lines agree.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.model import windows
 from millpond.model.decisions import Decision
 from millpond.model.reasons import Cause
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import ROOT_QUEUE, Limit, Queue
 from millpond.model.workloads import Job, Priority
-from millpond.scheduling.elastic.gang_sizes import is_enough, least_tasks
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
-from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
@@ -40,13 +35,14 @@ from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
-from millpond.scheduling.records import Group, JobRecord, TaskRecord
+from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, ReservedRooms
 from millpond.scheduling.settings import Settings
-from millpond.scheduling.tenancy.card_models import choices_of, choices_of_reserved, on_models, on_nodes
+from millpond.scheduling.tenancy.counted_amounts import CountedAmounts
+from millpond.scheduling.tenancy.entitlements import Entitlements
 from millpond.scheduling.tenancy.fairness import DecayedUsage
 from millpond.scheduling.tenancy.limits import AccountLimitUsage
-from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
+from millpond.scheduling.tenancy.queues import QueueTree
 
 ACTIVE = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING})
 """States in which a task holds something."""
@@ -68,6 +64,8 @@ class State:
         now: the instant of the latest event or cycle.
         decided_at: that of the latest cycle.
         running: jobs that hold something, by id, in order of their start.
+        entitlements: what jobs may hold more.
+        amounts: what tasks and reservations count for.
         arrivals: what was submitted of late, for estimates.
         roster: the running work that victim rules look at.
         suspended: jobs that may go on when there is room, by id.
@@ -85,7 +83,6 @@ class State:
         window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
             ``scheduling.tenancy.windows``.
         is_unfinished: the latest cycle came to its bound on work, and has to go on.
-        unlent: names of the pools that do not lend now.
         rekeys: heap of (instant, sequence, id of the job): when a waiting job's key is computed anew.
         looks: the same: when it is looked at whether it is overdue (``cycle.overdue``).
     """
@@ -100,6 +97,8 @@ class State:
         self.reserved = ReservedRooms(self.cordons)
         self.queues = QueueTree(self.journal)
         self.limits = AccountLimitUsage(self.journal, self.queues)
+        self.entitlements = Entitlements(self.cluster, self.queues, self.limits)
+        self.amounts = CountedAmounts(self.cluster, self.queues)
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.preemption_budget = PreemptionBudget()
         self.idle_time = IdleTime()
@@ -123,14 +122,12 @@ class State:
         self.holds: dict[Cause, str] = {}
         self.window_changes: list[tuple[float, int, JobRecord]] = []
         self.is_unfinished = False
-        self.unlent: set[str] = set()
         self.rekeys: list[tuple[float, int, str]] = []
         self.looks: list[tuple[float, int, str]] = []
         self.next_decision = 1
         self.next_sequence = 0
         self.protects = False
         """Whether any job or queue was ever promised a minimum run time."""
-        self._chosen: tuple[JobRecord, int] | None = None
 
     # ---- waiting ------------------------------------------------------------------------------------------------
 
@@ -313,191 +310,11 @@ class State:
     @property
     def has_bounds(self) -> bool:
         """Whether anything bounds what queues or users hold."""
-        return self.queues.has_bounds or self.limits.in_force or bool(self.unlent)
-
-    def admits(self, record: JobRecord, amount: Amount) -> bool:
-        """Whether a job may hold ``amount`` more, by its queue, all queues above, its user, and what its pool lends.
-
-        Work that is not preemptible could not give back what it borrows: it borrows nothing, but for tasks beyond its
-        minimum that may be taken from it.
-        """
-        if self.limits.exceeded(record.job, amount) is not None:
-            return False
-        if not self.queues.counts_models:
-            return self._opens(record, amount)
-        return any(self._opens(record, each) for each in self.choices(record, amount))
-
-    def _opens(self, record: JobRecord, amount: Amount) -> bool:
-        """The same by its queues and its pool alone, for one choice of models."""
-        if self._blocks(record, amount) or self.queues.limiting(record.queue, amount) is not None:
-            return False
-        return self._lends(record, amount)
-
-    def _blocks(self, record: JobRecord, amount: Amount) -> bool:
-        """Whether a job would hold for good what others are guaranteed, for one choice of models."""
-        if record.job.preemptible:
-            return False
-        kept = amount if not record.job.rest_preemptible else self._beyond_recall(record, amount)
-        return self.queues.blocks_guarantees(record.queue, kept)
-
-    def _beyond_recall(self, record: JobRecord, amount: Amount) -> Amount:
-        """What of ``amount`` more a job would not give back whose tasks beyond the minimum may be taken."""
-        if record.id not in self.running:
-            least = record.demand.least_amount
-            parts = ((model, milli * least.gpu_milli // amount.gpu_milli) for model, milli in amount.models)
-            return replace(least, models=tuple(parts)) if amount.models else least
-        has_minimum = is_enough(record.job, [task for task in record.tasks if task.holding is not None])
-        return Amount() if has_minimum else amount
-
-    def keeps_limits(self, record: JobRecord, amount: Amount) -> bool:
-        """The same for a job whose room is claimed: which guarantee covers it was asked when the claim was made."""
-        if self.limits.exceeded(record.job, amount) is not None:
-            return False
-        return any(
-            self.queues.limiting(record.queue, each) is None and self._lends(record, each)
-            for each in self.choices(record, amount)
-        )
-
-    def limiting(self, record: JobRecord, amount: Amount) -> QueueNode | None:
-        """As ``QueueTree.limiting``, for a job: None if nothing is in its way on some model of cards that it takes."""
-        if not self.queues.counts_models:
-            return self.queues.limiting(record.queue, amount)
-        in_the_way = [self.queues.limiting(record.queue, each) for each in self.choices(record, amount)]
-        return None if None in in_the_way else in_the_way[0]
-
-    # ---- guarantees, and models of cards ------------------------------------------------------------------------
-
-    def guarantor(self, record: JobRecord, amount: Amount) -> QueueNode | None:
-        """As ``QueueTree.guarantor``, for a job: on the first of the models of cards that it takes that has one."""
-        if not self.queues.guaranteed_models:
-            return self.queues.guarantor(record.queue, amount)
-        found = (self.queues.guarantor(record.queue, each) for each in self.choices(record, amount))
-        return next((node for node in found if node is not None), None)
-
-    def borrows(self, record: JobRecord, amount: Amount) -> bool:
-        """Whether no guarantee covers ``amount`` more for a job, on any model of cards that it takes."""
-        return self.guarantor(record, amount) is None
-
-    def blocks_guarantees(self, record: JobRecord, amount: Amount) -> bool:
-        """As ``QueueTree.blocks_guarantees``, for a job: on every model of cards that it takes."""
-        return all(self.queues.blocks_guarantees(record.queue, each) for each in self.choices(record, amount))
-
-    def lends(self, record: JobRecord, amount: Amount) -> bool:
-        """Whether ``amount`` is within the guarantee of a job's queue, or its pool lends now."""
-        return any(self._lends(record, each) for each in self.choices(record, amount))
-
-    def _lends(self, record: JobRecord, amount: Amount) -> bool:
-        if not amount.gpu_milli or record.job.pool not in self.unlent:
-            return True
-        return not self.queues.borrows(record.queue, amount)
-
-    def choices(self, record: JobRecord, amount: Amount) -> tuple[Amount, ...]:
-        """The ways in which a job may hold ``amount`` more, by models of cards where any limit or guarantee names one.
-
-        Within ``on_choice`` that one alone.
-        """
-        if not (self.queues.counts_models and amount.gpu_milli) or amount.models:
-            return (amount,)
-        found = choices_of(self.cluster, record.demand, amount)
-        if self._chosen is not None and self._chosen[0] is record:
-            return (found[self._chosen[1]],)
-        return found
-
-    def guaranteed_choices(self, record: JobRecord) -> list[int]:
-        """By number, the choices on which a guarantee covers the least size of a job, where guarantees name models."""
-        if not self.queues.guaranteed_models:
-            return []
-        choices = enumerate(self.choices(record, record.demand.least_amount))
-        covered = ((number, each) for number, each in choices if not self.queues.borrows(record.queue, each))
-        return [number for number, each in covered if not self._blocks(record, each)]
-
-    def open_choices(self, record: JobRecord, amount: Amount) -> list[Amount]:
-        """The choices on which its queues admit ``amount`` more for a job."""
-        return [each for each in self.choices(record, amount) if self._opens(record, each)]
-
-    @contextmanager
-    def on_choice(self, record: JobRecord, number: int) -> Iterator[None]:
-        """Judge a job meanwhile as if it took cards of one choice alone, and keep it off those of all others."""
-        self._chosen = (record, number)
-        try:
-            yield
-        finally:
-            self._chosen = None
-
-    def allowed_nodes(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NDArray[np.uint8] | None:
-        """(nodes,), 0 for those that these tasks of a job may not have: by its own choice, or by ``model_mask``.
-
-        None keeps nothing out.
-        """
-        models, selection = self.model_mask(record, tasks), record.job.only_on
-        if not selection:
-            return models
-        selected = self.cluster.nodes_selected(selection)
-        return selected if models is None else selected & models
-
-    def model_mask(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NDArray[np.uint8] | None:
-        """(nodes,), 0 for those with cards of models of which its queues do not admit these tasks of a job.
-
-        None keeps nothing out: also where no model is left, so that others have to leave for the job.
-        """
-        amount = record.amount_of(tasks)
-        if not (self.queues.counts_models and amount.gpu_milli):
-            return None
-        every, own = choices_of(self.cluster, record.demand, amount), self.choices(record, amount)
-        left = (self.open_choices(record, amount) if len(own) > 1 else ()) or own
-        closed = tuple(each.models[0][0] for each in every if each not in left)
-        return self.cluster.nodes_without(closed) if closed else None
-
-    def least_held(self, record: JobRecord) -> Amount:
-        """The least size of a running job; by models of the cards that it has, where limits or guarantees name any."""
-        least = record.demand.least_amount
-        if not (self.queues.counts_models and least.gpu_milli):
-            return least
-        tasks = least_tasks(record.job, [task for task in record.tasks if task.holding is not None])
-        return on_models(self.cluster, least, [task.holding for task in tasks if task.holding is not None])
+        return self.queues.has_bounds or self.limits.in_force or bool(self.entitlements.unlent)
 
     def unused_of(self, room: ReservedRoom) -> Amount:
         """What nobody has taken of the cards of a reservation."""
-        return self.reserved_on(room, self.reserved.unused(room, self.running, self.cluster))
-
-    def reserved_on(self, room: ReservedRoom, by_node: Mapping[str, int]) -> Amount:
-        """What so much of the cards of nodes, by name, counts for that are kept for a reservation."""
-        if not self.queues.counts_models:
-            return Amount(sum(by_node.values()))
-        return on_nodes(self.cluster, room.wanted, by_node)
-
-    def reserved_amount(self, wanted: AdvanceReservation) -> Amount:
-        """What a reservation will count for: of several models, cards of the first of which enough are guaranteed."""
-        choices = choices_of_reserved(self.cluster, wanted) if self.queues.counts_models else ()
-        guarantors = self.queues.by_name[wanted.queue].guarantors
-        fits = (each for each in choices if any(node.unused().within_guarantee(each) for node in guarantors))
-        return next(fits, choices[0] if choices else Amount(wanted.gpu_milli))
-
-    def held(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
-        """What tasks of a job count for now, see ``JobRecord.held_by``."""
-        return self.held_by_model(record, tasks) if self.queues.counts_models else record.held_by(tasks)
-
-    def held_by_model(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
-        """The same by models of cards, whether or not any limit names one."""
-        amount = record.held_by(tasks)
-        if not amount.gpu_milli:
-            return amount
-        holdings = [task.holding for task in tasks if task.holding is not None]
-        return on_models(self.cluster, amount, [each for each in holdings if each.hold in (RUNNING, FROZEN)])
-
-    def asked(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
-        """What tasks of a job count for while they run where they are."""
-        amount = record.amount_of(tasks)
-        if not (self.queues.counts_models and amount.gpu_milli):
-            return amount
-        return on_models(self.cluster, amount, [task.holding for task in tasks if task.holding is not None])
-
-    def of_placed(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]]) -> Amount:
-        """What tasks of a job count for on the places that they get."""
-        amount = record.amount_of([task for task, _ in placed])
-        if not (self.queues.counts_models and amount.gpu_milli):
-            return amount
-        return on_models(self.cluster, amount, [holding for _, holding in placed])
+        return self.amounts.of_reserved(room, self.reserved.unused(room, self.running, self.cluster))
 
     def charge(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """Count what a job holds more (or, with ``sign`` -1, less) for its queues and its user."""
@@ -544,7 +361,7 @@ class State:
     def _holders(self) -> Iterator[tuple[JobRecord, Amount]]:
         """All jobs that hold something, with what they hold."""
         for record in self.running.values():
-            yield record, self.held(record, [task for task in record.tasks if task.holding is not None])
+            yield record, self.amounts.held(record, record.holding_tasks())
 
     def minimum_run_s(self, record: JobRecord) -> float:
         """How long a run lasts at least before it is asked to leave for others: by its job and by its queue."""
@@ -568,7 +385,7 @@ class State:
         if not self.ordering.needs_usage:
             return
         for record in self.running.values():
-            holders = [task for task in record.tasks if task.holding is not None]
+            holders = record.holding_tasks()
             self.use(record, record.held_by(holders), sign)
 
     def begin_cycle(self) -> None:
@@ -594,7 +411,7 @@ class State:
         self.decided_at = self.now
         self.watch_fresh()
         idle_milli = {} if self.holds else self.cluster.idle_milli()
-        for pool in self.unlent:
+        for pool in self.entitlements.unlent:
             idle_milli.pop(pool, None)
         self.idle_time.set_idle(idle_milli)
 

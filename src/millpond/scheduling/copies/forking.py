@@ -94,7 +94,7 @@ def _copy_places(source: Parts, twin: Parts) -> None:
     state.now, state.decided_at = before.now, before.decided_at
     state.next_decision, state.next_sequence = before.next_decision, before.next_sequence
     state.protects, state.is_unfinished = before.protects, before.is_unfinished
-    state.holds, state.unlent = dict(before.holds), set(before.unlent)
+    state.holds, state.entitlements.unlent = dict(before.holds), set(before.entitlements.unlent)
     state.cluster.copy_from(before.cluster)
     state.cordons.copy_from(before.cordons)
     state.reserved.copy_from(before.reserved)

@@ -80,7 +80,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "cells_demoted": sorted(cluster.cells.demoted.items()),
         "deadlines": [list(deadline) for deadline in state.deadlines],
         "window_changes": _by_instant(state.window_changes),
-        "unlent": sorted(state.unlent),
+        "unlent": sorted(state.entitlements.unlent),
         "paused": _by_instant(state.paused),
         "claims": take_claims(state, claims),
         "reservations": [
@@ -172,7 +172,7 @@ def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandl
     cluster.words.restore(plain["names"])
     state.reserved.restore(plain.get("reserved", ()))  # not written at first
     state.cordons.restore(plain["cordons"])
-    state.unlent = set(plain["unlent"])
+    state.entitlements.unlent = set(plain["unlent"])
     state.holds = {Cause(cause): text for cause, text in plain["holds"].items()}
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
@@ -211,8 +211,8 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
     state.roster.widen(plain.get("roster_width", 0))  # not written at first
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
     for record in state.running.values():
-        holders = [task for task in record.tasks if task.holding is not None]
-        state.charge(record, state.held(record, holders), 1)
+        holders = record.holding_tasks()
+        state.charge(record, state.amounts.held(record, holders), 1)
         state.limits.count(record, 1)
         if record.id in enrolled:
             state.enroll(record)

@@ -324,11 +324,11 @@ class AdmissionCycle:
 
     def _place_on_guaranteed(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
         """The same on cards of those models of which a guarantee covers the job, where it does not of all."""
-        choices = self._state.guaranteed_choices(record)
-        if not choices or len(choices) == len(self._state.choices(record, record.demand.least_amount)):
+        choices = self._state.entitlements.guaranteed_choices(record)
+        if not choices or len(choices) == len(self._state.entitlements.choices(record, record.demand.least_amount)):
             return None
         for choice in choices:
-            with self._state.on_choice(record, choice):
+            with self._state.entitlements.on_choice(record, choice):
                 some = tasks if tasks is None else admitted_tasks(self._state, record)
                 placed = None if some == [] else self._place(record, some)
             if placed is not None:

@@ -49,7 +49,7 @@ def place_in_cells(
         record.job.priority,
         preempts=preempts,
     )
-    found = book.places_for(record, request, both(mask, state.allowed_nodes(record, tasks)))
+    found = book.places_for(record, request, both(mask, state.entitlements.allowed_nodes(record, tasks)))
     if found is None:
         return None
     placed = []
@@ -128,7 +128,7 @@ class CellPlacer:
         for victim in victims:
             hold_all(state, victim, NOTHING)
         for part in parts:
-            state.charge(part.record, state.held(part.record, part.tasks), -1)
+            state.charge(part.record, state.amounts.held(part.record, part.tasks), -1)
             for task in part.tasks:
                 if task.holding is not None:
                     cluster.change(task.holding, NOTHING)

@@ -435,6 +435,6 @@ def both(one: NodeMask | None, other: NodeMask | None) -> NodeMask | None:
 
 def charge_placed(state: State, record: JobRecord, placed: Placed, sign: int = 1) -> None:
     """Count a job for a place that it gets (``sign`` -1: it does not) in the quotas of its queues and its user."""
-    state.charge(record, state.of_placed(record, placed), sign)
+    state.charge(record, state.amounts.of_placed(record, placed), sign)
     if state.limits.in_force and record.id not in state.running:
         state.limits.count(record, sign)

@@ -85,7 +85,7 @@ class Placer:
         self.selector = Selector(cluster.arrays, self._tables(self._main), links=cluster.links)
         self.tables_stale = False
         self.allowed_nodes: Callable[[JobRecord, Sequence[TaskRecord]], NodeMask | None] | None = None
-        """(nodes,), 0 for those that tasks of a job may not have now; see ``State.allowed_nodes``."""
+        """(nodes,), 0 for those that tasks of a job may not have now; see ``Entitlements.allowed_nodes``."""
 
     # ---- the mix of requests ------------------------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ class Replanner:
             taken = [(task, self._placer.take_on(holding.node, self._shape(record, task))) for task, holding in placed]
             found = [(task, holding) for task, holding in taken if holding is not None]
             is_whole = len(found) == len(placed) and self._settles(record, found)
-            if is_whole and state.admits(record, state.of_placed(record, found)):
+            if is_whole and state.entitlements.admits(record, state.amounts.of_placed(record, found)):
                 self._start(record, found)
             else:
                 for _, holding in found:
@@ -160,7 +160,7 @@ class Replanner:
     def _first_fit(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask) -> Placed:
         journal, arrays = self._state.journal, self._state.cluster.arrays
         mark = journal.begin()
-        allowed = self._state.allowed_nodes(record, tasks)
+        allowed = self._state.entitlements.allowed_nodes(record, tasks)
         if allowed is not None:
             mask = mask & allowed if len(mask) else allowed
         placed: Placed = []
@@ -177,7 +177,7 @@ class Replanner:
             journal.rollback(mark)
             return []
         if self._state.has_bounds:
-            self._charge(record, self._state.of_placed(record, placed), 1)
+            self._charge(record, self._state.amounts.of_placed(record, placed), 1)
         journal.commit()
         return placed
 
@@ -236,7 +236,7 @@ class Replanner:
     # ---- both ---------------------------------------------------------------------------------------------------
 
     def _start(self, record: JobRecord, placed: Placed) -> None:
-        self._charge(record, self._state.of_placed(record, placed), 1)
+        self._charge(record, self._state.amounts.of_placed(record, placed), 1)
         self._state.outbox.append(runs.start(self._state, record, placed, Cause.FITS))
 
     def _settles(self, record: JobRecord, placed: Placed) -> bool:
@@ -254,7 +254,7 @@ class Replanner:
                 if task.holding is not None:
                     self._state.cluster.change(task.holding, HoldState.NOTHING)
             if self._state.has_bounds:
-                self._charge(record, self._state.asked(record, held), -1)
+                self._charge(record, self._state.amounts.asked(record, held), -1)
 
     def _tasks(self, record: JobRecord) -> list[TaskRecord]:
         """The tasks of its run, or of the run that it waits for."""

@@ -194,7 +194,7 @@ class Reserver:
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
         is_single = len(tasks) == 1 and not (kept or job.together_required or state.cordons.has_spans)
-        allowed = state.allowed_nodes(record, tasks)
+        allowed = state.entitlements.allowed_nodes(record, tasks)
         found = []
         for index in range(len(job.roles)):
             wanted = sum(1 for task in tasks if task.role_index == index)

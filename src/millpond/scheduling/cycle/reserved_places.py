@@ -59,7 +59,7 @@ class ReservedPlaces:
     def _count(self, room: ReservedRoom, sign: int) -> None:
         name = room.wanted.name
         if sign > 0:
-            amount = self._charged[name] = self._state.reserved_on(room, self._unused[name])
+            amount = self._charged[name] = self._state.amounts.of_reserved(room, self._unused[name])
         else:
             amount = self._charged.pop(name)
         self._state.queues.charge(room.wanted.queue, amount, sign)
@@ -87,7 +87,7 @@ class ReservedPlaces:
             mask &= allowed
 
         def is_allowed(tasks: list[TaskRecord]) -> bool:
-            return state.keeps_limits(record, record.amount_of(tasks))
+            return state.entitlements.keeps_limits(record, record.amount_of(tasks))
 
         tasks = most_tasks(record.job, queued, is_allowed) if record.elastic else queued
         placed = None
@@ -200,7 +200,7 @@ class ReservedPlaces:
         if not self.is_used or record.job.preemptible:
             return False
         self.count_ahead(record, 1)
-        is_admitted = self._state.admits(record, record.amount_of(tasks))
+        is_admitted = self._state.entitlements.admits(record, record.amount_of(tasks))
         self.count_ahead(record, -1)
         return not is_admitted
 
@@ -210,7 +210,7 @@ class ReservedPlaces:
         until = stays_until(record, state.ordering.time_left, state.now)
         for room in () if record.job.preemptible else state.reserved.by_name.values():
             if state.now < room.wanted.begin < until:
-                state.queues.charge(room.wanted.queue, state.reserved_amount(room.wanted), sign)
+                state.queues.charge(room.wanted.queue, state.amounts.of_reservation(room.wanted), sign)
 
 
 def charge_reserved(state: State, record: JobRecord) -> None:

@@ -91,7 +91,7 @@ class Starter:
         unasked = [victim for victim, tasks in claims.present(claim) if not tasks and victim.slot >= 0]
         victims = unasked[: suspend_instead.ASKED_PER_CYCLE]
         record = state.jobs[job]
-        amount = state.of_placed(record, claim.placed)
+        amount = state.amounts.of_placed(record, claim.placed)
         mark = state.journal.begin()
         self._look_ahead({node for victim in victims for node in state.roster.nodes_of(victim.slot)}, record)
         softened = suspend_instead.soften(state, victims, lambda: state.queues.limiting(record.queue, amount) is None)
@@ -163,17 +163,17 @@ class Starter:
         if not leaving and is_leaving(other):
             leaving, hold = suspended_tasks(other), HOLD_OF[other.suspend_mode]
         if leaving:
-            state.charge(other, state.held(other, leaving), -1)
+            state.charge(other, state.amounts.held(other, leaving), -1)
             for task in leaving:
                 if task.holding is not None:
                     state.cluster.change(task.holding, hold)
-            state.charge(other, state.held(other, leaving), 1)
+            state.charge(other, state.amounts.held(other, leaving), 1)
         if other.is_ending:
             state.limits.count(other, -1)
 
     def _take_again(self, record: JobRecord, placed: Placed) -> bool:
         """Take the very same places on the ledger as it is; False, and nothing taken, if room or quota forbid it."""
-        if not self._state.keeps_limits(record, self._state.of_placed(record, placed)):
+        if not self._state.entitlements.keeps_limits(record, self._state.amounts.of_placed(record, placed)):
             return False
         cluster, journal = self._state.cluster, self._state.journal
         if any(cluster.lacks_compute(holding) for _, holding in placed):

@@ -77,14 +77,15 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
     placed = grow_in_cells(state, record, admitted, mask)
     mark = state.journal.begin()
     beside = placer.place_some(record, admitted[len(placed) :], mask)
-    is_within = not state.queues.counts_models or state.keeps_limits(record, state.of_placed(record, placed + beside))
+    grown = state.amounts.of_placed(record, placed + beside)
+    is_within = not state.queues.counts_models or state.entitlements.keeps_limits(record, grown)
     if is_within and state.settle(record, [holding for _, holding in beside]):
         placed += beside
         state.journal.commit()
     else:
         state.journal.rollback(mark)
     if placed:
-        state.charge(record, state.of_placed(record, placed), 1)
+        state.charge(record, state.amounts.of_placed(record, placed), 1)
     return placed
 
 

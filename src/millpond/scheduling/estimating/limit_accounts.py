@@ -42,7 +42,7 @@ class LimitAccounts:
         if record.job.preemptible and not state.has_bounds:
             return ((EVERY_KIND, ()),)
         models: dict[Charges, int] = {}
-        for choice in state.choices(record, record.demand.least_amount):
+        for choice in state.entitlements.choices(record, record.demand.least_amount):
             numbers = (state.cluster.words.models.known(model) for model, _ in choice.models)
             mask = sum(1 << number for number in numbers if number is not None) if choice.models else EVERY_KIND
             charges = tuple(self._charges(record, choice))
@@ -52,7 +52,7 @@ class LimitAccounts:
     def charges_of_running(self, record: JobRecord) -> Charges:
         """The same of a running job, on the cards that it has."""
         is_free = record.job.preemptible and not self._state.has_bounds
-        return () if is_free else tuple(self._charges(record, self._state.least_held(record)))
+        return () if is_free else tuple(self._charges(record, self._state.amounts.least_held(record)))
 
     def _charges(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
         limits, milli = self._state.limits, amount.gpu_milli

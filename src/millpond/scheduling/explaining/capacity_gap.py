@@ -84,7 +84,7 @@ class CapacityGap:
     def _mask(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where room is kept for others, or cards are of models that limits close to the job."""
         least = least_tasks(record.job, record.queued())
-        return both(self._claims.mask(record), self._state.allowed_nodes(record, least))
+        return both(self._claims.mask(record), self._state.entitlements.allowed_nodes(record, least))
 
     def filters(self, record: JobRecord) -> FilterCounts:
         """How many nodes fail first on what, the most frequent first."""

@@ -30,13 +30,13 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
     """
     amount = record.demand.least_amount
     limiting = limit_in_the_way(state, record)
-    if limiting is not None and any(map(limiting.exceeds_limit, state.choices(record, amount))):
+    if limiting is not None and any(map(limiting.exceeds_limit, state.entitlements.choices(record, amount))):
         return _queue_limit(state, claims, limiting, record)
     exceeded = state.limits.exceeded(record.job, amount)
     if exceeded is not None:
         held = state.limits.held.get((exceeded.user, exceeded.queue), AccountUsage())
         return _limited(exceeded, held, amount, claimed=bool(claims.by_job))
-    if not state.lends(record, amount):
+    if not state.entitlements.lends(record, amount):
         hours = state.cluster.pools[record.job.pool].lending
         why = f"{gpus_text(amount.gpu_milli)} more would exceed the guarantee of queue {record.queue}"
         if record.job.is_background:
@@ -70,7 +70,7 @@ def _beyond_the_hours(state: State, record: JobRecord, end: float) -> Reason:
 
 def _not_for_good(state: State, record: JobRecord) -> Reason:
     amount = record.demand.least_amount
-    guarantor = state.guarantor(record, amount)
+    guarantor = state.entitlements.guarantor(record, amount)
     exceeded = f"exceed the guarantee of queue {record.queue}"
     if guarantor is not None:
         exceeded = (
@@ -91,7 +91,7 @@ def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Rea
         for node in path
         if not node.queue.borrows and (node is confining or node.queue.guarantee == Amount())
     )
-    found = [confining.first_beyond(confining.guarantee, each) for each in state.choices(record, amount)]
+    found = [confining.first_beyond(confining.guarantee, each) for each in state.entitlements.choices(record, amount)]
     beyond = max(filter(None, found), key=lambda each: each.most, default=None)
     guarantee = "no guarantee stands behind it"
     if beyond is not None and beyond.most:
@@ -113,8 +113,8 @@ def quota_on_larger_models(
     Args:
         could_run: whether the pool, were it empty, would take a job.
     """
-    choices = state.choices(record, record.demand.least_amount)
-    open_ones = state.open_choices(record, record.demand.least_amount) if len(choices) > 1 else choices
+    choices = state.entitlements.choices(record, record.demand.least_amount)
+    open_ones = state.entitlements.open_choices(record, record.demand.least_amount) if len(choices) > 1 else choices
     if not open_ones or len(open_ones) == len(choices):
         return None
     left = [each.models[0][0] for each in open_ones]
@@ -122,7 +122,7 @@ def quota_on_larger_models(
         return None
     closed = [number for number, each in enumerate(choices) if each not in open_ones]
     enough = (n for n in closed if could_run(on_models_alone(record.job, [*left, choices[n].models[0][0]])))
-    with state.on_choice(record, next(enough, closed[0])):
+    with state.entitlements.on_choice(record, next(enough, closed[0])):
         reason = quota_in_the_way(state, claims, record)
     if reason is None:
         return None
@@ -133,7 +133,7 @@ def closed_models(state: State, record: JobRecord) -> list[str]:
     """The models of cards of which limits leave a job too few, while they leave it enough of others; with why."""
     if not state.queues.counts_models:
         return []
-    choices = state.choices(record, record.demand.least_amount)
+    choices = state.entitlements.choices(record, record.demand.least_amount)
     found = [state.queues.model_limit(record.queue, each) for each in choices]
     return [f"queue {each[0]} holds {_of_model(each[1])}" for each in found if each is not None]
 

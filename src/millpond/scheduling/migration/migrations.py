@@ -223,13 +223,13 @@ class Migrations:
         given = self._given(record, target.devices) if target.devices else []
         own = devices_of(record)
         mark = state.journal.begin()
-        state.charge(record, state.held(record, [task for task in record.tasks if task.holding is not None]), -1)
+        state.charge(record, state.amounts.held(record, record.holding_tasks()), -1)
         for task in tasks:
             if task.holding is not None:
                 cluster.change(task.holding, HoldState.NOTHING)
         device_moves.bar(cluster, own)
         placed = self._taken(given) if given else self._placer.place(record, mask, tasks=tasks)
-        in_the_way = state.queues.model_limit(record.queue, state.of_placed(record, placed)) if placed else None
+        in_the_way = state.queues.model_limit(record.queue, state.amounts.of_placed(record, placed)) if placed else None
         if placed is not None and not state.settle(record, [holding for _, holding in placed]):
             placed = None
         state.journal.rollback(mark)
@@ -320,7 +320,7 @@ class Migrations:
         needed = given_up(state, record)
         mask = self._claims.mask(record)
         is_kept = mask is not None and mask[old.node] == 0
-        if is_kept or not state.admits(record, needed):
+        if is_kept or not state.entitlements.admits(record, needed):
             return False
         place = self._found(record, old)
         return place is not None and self.come_back_on(record, place, needed, cause)

@@ -126,5 +126,5 @@ def hold_all(state: State, victim: JobRecord, hold: HoldState) -> None:
         if task.holding is not None:
             holders.append(task)
             state.cluster.change(task.holding, hold)
-    state.charge(victim, state.asked(victim, holders), sign)
+    state.charge(victim, state.amounts.asked(victim, holders), sign)
     state.limits.count(victim, sign)

@@ -31,7 +31,7 @@ def make_room_under_limits(state: State, record: JobRecord, amount: Amount, atte
     """
     asked: list[JobRecord] = []
     cheapest: dict[str, Iterator[int]] = {}
-    while (limiting := state.limiting(record, amount)) is not None:
+    while (limiting := state.entitlements.limiting(record, amount)) is not None:
         name = limiting.queue.name
         if name not in cheapest:
             cheapest[name] = _cheapest_first(state, name, attempt)
@@ -41,7 +41,7 @@ def make_room_under_limits(state: State, record: JobRecord, amount: Amount, atte
         if attempt.release(slot):
             asked.append(attempt.victims[-1])
     for victim in reversed(asked):
-        attempt.spare(victim, lambda: state.limiting(record, amount) is None)
+        attempt.spare(victim, lambda: state.entitlements.limiting(record, amount) is None)
     return True
 
 

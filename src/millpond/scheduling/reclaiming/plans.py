@@ -104,8 +104,8 @@ class Planner:
         """
         if not self.state.queues.guaranteed_models:
             return self._of_borrowed(record, mask)
-        for choice in self.state.guaranteed_choices(record):
-            with self.state.on_choice(record, choice):
+        for choice in self.state.entitlements.guaranteed_choices(record):
+            with self.state.entitlements.on_choice(record, choice):
                 plan = self._of_borrowed(record, mask)
             if plan is not None:
                 return plan

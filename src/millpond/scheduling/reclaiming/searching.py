@@ -232,13 +232,13 @@ class VictimSearch:
                     # What is left of it is its minimum; the kernel would count what it gave up once more.
                     attempt.harm[part.record.slot] = np.inf
         attempt.placed = placed or self._place_all(record, tasks, attempt)
-        amount = self._state.of_placed(record, attempt.placed)
+        amount = self._state.amounts.of_placed(record, attempt.placed)
         if attempt.placed and make_room_under_limits(self._state, record, amount, attempt):
             places = [(job, self._placer.place(job, rule.mask, tasks=tasks_of_next_run(job))) for job in attempt.moved]
             attempt.targets = [(job, place) for job, place in places if place]
             if attempt.parts:
                 attempt.parts = self._shrink.give_back(
-                    attempt.parts, lambda: self._state.limiting(record, amount) is None
+                    attempt.parts, lambda: self._state.entitlements.limiting(record, amount) is None
                 )
             departures = attempt.victims or attempt.moved or attempt.parts
             if departures and len(attempt.targets) == len(attempt.moved):
@@ -284,7 +284,7 @@ class VictimSearch:
         mask = near(self._state.cluster, record.job, attempt.placed[0][1].node, attempt.rule.mask)
         mark = self._state.journal.begin()
         larger = [*attempt.placed, *self._placer.place_some(record, rest, mask)]
-        if self._state.limiting(record, self._state.of_placed(record, larger)) is None:
+        if self._state.entitlements.limiting(record, self._state.amounts.of_placed(record, larger)) is None:
             attempt.placed = larger
             self._state.journal.commit()
         else:  # on models of cards of which less is left
@@ -295,5 +295,5 @@ def softened(
     state: State, record: JobRecord, placed: Placed, victims: Sequence[JobRecord]
 ) -> tuple[tuple[JobRecord, SuspendMode], ...]:
     """Let those off with a suspension who make room enough for a job by it."""
-    amount = state.of_placed(record, placed)
-    return suspend_instead.soften(state, victims, lambda: state.limiting(record, amount) is None)
+    amount = state.amounts.of_placed(record, placed)
+    return suspend_instead.soften(state, victims, lambda: state.entitlements.limiting(record, amount) is None)

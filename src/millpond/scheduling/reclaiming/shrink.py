@@ -132,7 +132,7 @@ class Shrink:
             # Work on a node that may not be used makes no room there by leaving.
             if not near or any(cluster.is_overdrawn(holding) for holding in holdings) or not still(part.record):
                 continue
-            state.charge(part.record, state.held(part.record, part.tasks), -1)
+            state.charge(part.record, state.amounts.held(part.record, part.tasks), -1)
             for holding in holdings:
                 cluster.change(holding, HoldState.NOTHING)
             taken.append(part)
@@ -153,7 +153,7 @@ class Shrink:
             for holding, hold in pairs:
                 if holding is not None:
                     cluster.change(holding, hold)
-            state.charge(part.record, state.held(part.record, part.tasks), 1)
+            state.charge(part.record, state.amounts.held(part.record, part.tasks), 1)
             if any(holding is not None and cluster.is_overdrawn(holding) for holding, _ in pairs) or not is_enough():
                 state.journal.rollback(mark)
                 needed.append(part)

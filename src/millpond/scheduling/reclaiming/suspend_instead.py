@@ -56,7 +56,7 @@ def ask_to_leave(
 
 
 def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> SuspendMode | None:
-    holders = [task for task in victim.tasks if task.holding is not None]
+    holders = victim.holding_tasks()
     holdings = [task.holding for task in holders if task.holding is not None]
     for mode in leaves_by(state, victim):
         hold = HOLD_OF[mode]
@@ -67,7 +67,7 @@ def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> S
         mark = state.journal.begin()
         for holding in holdings:
             state.cluster.change(holding, hold)
-        state.charge(victim, state.held(victim, holders), 1)
+        state.charge(victim, state.amounts.held(victim, holders), 1)
         state.limits.count(victim, 1)
         if is_enough() and _is_possible(state, holdings):
             state.journal.commit()

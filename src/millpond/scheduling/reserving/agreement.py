@@ -162,14 +162,14 @@ def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
         with tree.journal:
             for other in others:
                 if other.covers(instant):
-                    tree.charge(other.queue, state.reserved_amount(other), 1)
+                    tree.charge(other.queue, state.amounts.of_reservation(other), 1)
             if why := _beyond_limit(state, tree, wanted) or _beyond_guarantee(state, tree, wanted, instant):
                 return why
     return ""
 
 
 def _beyond_limit(state: State, tree: QueueTree, wanted: AdvanceReservation) -> str:
-    asked = state.reserved_amount(wanted)
+    asked = state.amounts.of_reservation(wanted)
     limiting = tree.limiting(wanted.queue, asked)
     if limiting is None:
         return ""
@@ -182,7 +182,7 @@ def _beyond_limit(state: State, tree: QueueTree, wanted: AdvanceReservation) -> 
 
 def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation, instant: float) -> str:
     """Why the guarantee of the queue does not cover it beside what is reserved and cannot leave; empty if it does."""
-    asked, model = state.reserved_amount(wanted), _judged_model(tree, wanted)
+    asked, model = state.amounts.of_reservation(wanted), _judged_model(tree, wanted)
     of_models = f" of model {model}" if model != OTHER_MODELS else " of other models" if tree.guaranteed_models else ""
     if wanted.beyond_guarantee:
         tree.charge(wanted.queue, asked, 1)
@@ -194,7 +194,7 @@ def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation,
         return f"{short} of its cards are guaranteed to other queues, or reserved then" if free < 0 else ""
     for record in state.running.values():
         if not record.job.preemptible and stays_until(record, state.ordering.time_left, state.now) > instant:
-            tree.charge(record.queue, state.held(record, [task for task in record.tasks if task.holding]), 1)
+            tree.charge(record.queue, state.amounts.held(record, [task for task in record.tasks if task.holding]), 1)
     if tree.has_guarantees and not tree.blocks_guarantees(wanted.queue, asked):
         return ""
     guarantors = [node for node in tree.by_name[wanted.queue].guarantors if node.cards_guaranteed(model)]

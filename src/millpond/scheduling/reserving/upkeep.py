@@ -283,8 +283,8 @@ def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, li
         if not below:
             break
         last = max(below, key=lambda each: (_began(state, each), each.sequence))
-        holders = [task for task in last.tasks if task.holding is not None]
-        queues.charge(last.queue, state.held(last, holders), -1)
+        holders = last.holding_tasks()
+        queues.charge(last.queue, state.amounts.held(last, holders), -1)
         found.append((last, holders))
     state.journal.rollback(mark)
     return found

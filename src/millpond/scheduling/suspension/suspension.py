@@ -99,11 +99,11 @@ def suspended_now(state: State, record: JobRecord, mode: SuspendMode) -> None:
     hold = HOLD_OF[mode]
     tasks = suspended_tasks(record)
     record.leave_s = state.now - record.suspended_at
-    state.count(record, state.held(record, tasks), -1)
+    state.count(record, state.amounts.held(record, tasks), -1)
     for task in tasks:
         if task.holding is not None:
             state.cluster.change(task.holding, hold)
-    state.count(record, state.held(record, tasks), 1)
+    state.count(record, state.amounts.held(record, tasks), 1)
 
 
 def suspend_refused(state: State, refused: Suspend, reason: str) -> None:
@@ -148,7 +148,7 @@ def _is_still_due(state: State, record: JobRecord, refused: Suspend) -> bool:
         case Cause.WINDOW_CLOSED:
             return not state.is_in_window(record)
         case Cause.LENDING_OVER:
-            return record.job.pool in state.unlent
+            return record.job.pool in state.entitlements.unlent
         case Cause.SCALED_TO_ZERO:
             return bool(record.scaled_to_zero)
         case _:
@@ -219,7 +219,7 @@ def suspending_for(state: State, job_id: str) -> list[JobRecord]:
 def given_up(state: State, record: JobRecord) -> Amount:
     """What a suspended job no longer counts for, and needs again to go on."""
     tasks = suspended_tasks(record)
-    return state.asked(record, tasks) - state.held(record, tasks)
+    return state.amounts.asked(record, tasks) - state.amounts.held(record, tasks)
 
 
 def gives_up_at(state: State, record: JobRecord) -> float | None:
@@ -258,7 +258,7 @@ def resume(state: State, record: JobRecord, cause: Cause) -> bool:
         return False
     mark = state.journal.begin()
     needed = given_up(state, record)
-    if not state.admits(record, needed) or not _retake(state, record, tasks):
+    if not state.entitlements.admits(record, needed) or not _retake(state, record, tasks):
         state.journal.rollback(mark)
         return False
     state.journal.commit()
@@ -292,12 +292,12 @@ def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -
     place = task.holding
     if place is None:
         return
-    state.count(record, state.held(record, (task,)), -1)
+    state.count(record, state.amounts.held(record, (task,)), -1)
     state.cluster.change(place, HoldState.NOTHING)
     state.cluster.change(old, HoldState.SWAPPED)
     task.holding, task.vacating = old, None
     task.placement = runs.placement_of(state, task, old)
-    state.count(record, state.held(record, (task,)), 1)
+    state.count(record, state.amounts.held(record, (task,)), 1)
     task.move(Trigger.SWAP_DECIDED)
     record.started_at = None
     record.refresh()
@@ -317,7 +317,8 @@ def _destination(state: State, record: JobRecord) -> Placement | None:
 
 def can_retake(state: State, record: JobRecord) -> bool:
     """Let a suspended job hold again what it held, in the open transaction; False if its queue or devices forbid it."""
-    return state.admits(record, given_up(state, record)) and _retake(state, record, suspended_tasks(record))
+    admitted = state.entitlements.admits(record, given_up(state, record))
+    return admitted and _retake(state, record, suspended_tasks(record))
 
 
 def _supersede(state: State, record: JobRecord) -> None:

@@ -89,7 +89,8 @@ class TimeSlicing:
         """Since when the one that waits for a turn on a device longest has done so, of those that could take it."""
         since: dict[int, float] = {}
         for record in self._state.suspended.values():
-            if record.suspended_by == BY_TURN and self._state.admits(record, given_up(self._state, record)):
+            admits = self._state.entitlements.admits
+            if record.suspended_by == BY_TURN and admits(record, given_up(self._state, record)):
                 for device in devices_of(record):
                     since[device] = min(since.get(device, NEVER), record.suspended_at)
         return since
@@ -107,7 +108,7 @@ class TimeSlicing:
             and len(record.tasks) == 1
             and job.roles[0].request.devices > 0
             and job.may_swap
-            and self._state.admits(record, record.amount_of(record.tasks))
+            and self._state.entitlements.admits(record, record.amount_of(record.tasks))
         )
 
     def _equals(self, record: JobRecord) -> list[JobRecord]:
@@ -190,7 +191,7 @@ class TimeSlicing:
         own = self._placer.take_on(holding.node, shape) if room_for_both else None
         fits = (
             own is not None
-            and state.keeps_limits(record, state.of_placed(record, [(record.tasks[0], own)]))
+            and state.entitlements.keeps_limits(record, state.amounts.of_placed(record, [(record.tasks[0], own)]))
             and not cluster.is_overdrawn(holding)
             and not cluster.swapped.is_beyond(holding.devices)
             and cluster.has_swap_space([own])
@@ -225,7 +226,7 @@ class TimeSlicing:
         ]
         holders: DeviceHolders | None = None
         for record in sorted(waiting, key=lambda record: (record.suspended_at, record.sequence)):
-            if not state.admits(record, given_up(state, record)):
+            if not state.entitlements.admits(record, given_up(state, record)):
                 continue  # its queue or user has no room for it: those behind it go first
             holdings = [task.holding for task in record.tasks if task.holding is not None]
             devices = devices_of(record)

@@ -18,18 +18,18 @@ from millpond.scheduling.tenancy.queues import UNBOUNDED, QueueNode
 def is_admitted(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
     """Whether these tasks of a job may hold what they ask for beside all that its queue and its user hold."""
     is_free = record.job.preemptible and not state.has_bounds
-    return is_free or state.admits(record, record.amount_of(tasks))
+    return is_free or state.entitlements.admits(record, record.amount_of(tasks))
 
 
 def is_guaranteed(state: State, record: JobRecord) -> bool:
     """Whether a waiting job, in its least size, stays within what its queue is guaranteed."""
     queues = state.queues
-    return queues.has_guarantees and not state.borrows(record, record.demand.least_amount)
+    return queues.has_guarantees and not state.entitlements.borrows(record, record.demand.least_amount)
 
 
 def limit_in_the_way(state: State, record: JobRecord) -> QueueNode | None:
     """The queue whose limit, or guarantee that it may not exceed, keeps out even the least size of a waiting job."""
-    return state.limiting(record, record.demand.least_amount)
+    return state.entitlements.limiting(record, record.demand.least_amount)
 
 
 def is_limited_by_user(state: State, record: JobRecord) -> bool:
@@ -39,7 +39,7 @@ def is_limited_by_user(state: State, record: JobRecord) -> bool:
 
 def is_held_for_good(state: State, record: JobRecord) -> bool:
     """Whether a waiting job would never give back what others are guaranteed: it is not preemptible."""
-    return not record.job.preemptible and state.blocks_guarantees(record, record.demand.least_amount)
+    return not record.job.preemptible and state.entitlements.blocks_guarantees(record, record.demand.least_amount)
 
 
 def room_under_limits(state: State, queue: str, user: str) -> tuple[float, float]:
@@ -66,8 +66,8 @@ def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
 def is_covered_alike(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
     """Whether the guarantee that covers the least size of a waiting job, if one does, covers these of its tasks too."""
     by_choice = zip(
-        state.choices(record, record.demand.least_amount),
-        state.choices(record, record.amount_of(tasks)),
+        state.entitlements.choices(record, record.demand.least_amount),
+        state.entitlements.choices(record, record.amount_of(tasks)),
         strict=True,
     )
     covered = [

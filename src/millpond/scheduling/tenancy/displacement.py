@@ -83,7 +83,7 @@ class ReservedWork:
             for room in state.reserved.by_name.values()
             if room.wanted.covers(state.now) and guarantor in state.queues.by_name[room.wanted.queue].guarantors
         )
-        return sum(map(state.unused_of, rooms), Amount())
+        return sum((state.unused_of(room) for room in rooms), Amount())
 
 
 class GuaranteeHolders:
@@ -101,7 +101,7 @@ class GuaranteeHolders:
         reserved, in_cells = ReservedWork(state), {job.id for job in jobs if state.cluster.cells.is_in_cells(job)}
         self.owed: set[str] = set()
         self.least = [Amount()] * len(Priority)
-        amounts = {job.id: state.least_held(job) for job in jobs}
+        amounts = {job.id: state.amounts.least_held(job) for job in jobs}
         self._present = {job: amounts[job] for job in amounts if job not in owed_below and job not in in_cells}
         filled = guarantor.unused()
         filled.add(reserved.unused(guarantor), 1)
@@ -293,7 +293,7 @@ class Displacement:
         return any(map(guarantor.within_guarantee, returning))
 
     def _choices(self, record: JobRecord) -> Sequence[Amount]:
-        return self._state.choices(record, record.demand.least_amount)
+        return self._state.entitlements.choices(record, record.demand.least_amount)
 
     def _would_be_owed(self, record: JobRecord, victim: JobRecord, guarantor: QueueNode) -> bool:
         """Whether a job fits in a guarantee beside all that is not of a lower class, nor the work it displaces."""
@@ -306,7 +306,7 @@ class Displacement:
         return all(map(ahead.within_guarantee, self._asked(record, victim)))
 
     def _held(self, record: JobRecord) -> Amount:
-        return self._state.held(record, [task for task in record.tasks if task.holding is not None])
+        return self._state.amounts.held(record, record.holding_tasks())
 
     def _guarantors(self, record: JobRecord) -> tuple[QueueNode, ...]:
         return self._state.queues.by_name[record.queue].guarantors

@@ -131,7 +131,7 @@ class QueueRank:
         return keys, arrivals, grouped
 
     def _tier(self, record: JobRecord, amount: Amount) -> float:
-        return float(not self._has_guarantees or self._state.borrows(record, amount))
+        return float(not self._has_guarantees or self._state.entitlements.borrows(record, amount))
 
     def covered(self, table: LineTable) -> BoolArray:
         """(lines,) whether a guarantee covers the first of each line."""
@@ -155,7 +155,7 @@ class QueueRank:
         lines, of_rows = self._state.waiting.lines, table.keys
         for row in mixed.tolist():
             first = lines[of_rows[row]][0][2]
-            found[row] = not self._state.borrows(first, first.demand.least_amount)
+            found[row] = not self._state.entitlements.borrows(first, first.demand.least_amount)
         return found
 
     def _takes(self, table: LineTable) -> tuple[BoolArray, Int64Array]:

@@ -145,7 +145,7 @@ def _unended(state: State) -> Iterator[tuple[JobRecord, Amount | None]]:
     """Jobs that hold something, with that, and jobs that wait, with None."""
     for record in state.jobs.values():
         if record.id in state.running:
-            yield record, state.held_by_model(record, [task for task in record.tasks if task.holding is not None])
+            yield record, state.amounts.held_by_model(record, record.holding_tasks())
         elif record.state is JobState.QUEUED and not record.is_parked and not record.scaled_to_zero:
             yield record, None
 
@@ -156,7 +156,7 @@ def _changed_tree(state: State, changed: Sequence[Queue]) -> QueueTree:
     tree.set_queues(changed)
     if tree.counts_models and not state.queues.counts_models:
         tree.count_models(
-            (record.queue, state.held_by_model(record, [task for task in record.tasks if task.holding is not None]))
+            (record.queue, state.amounts.held_by_model(record, record.holding_tasks()))
             for record in state.running.values()
         )
     require_room(state.cluster, state.queues.queues(), tree.queues())
@@ -173,6 +173,6 @@ def _idle_milli(state: State) -> Mapping[str, int]:
     idle = Counter(state.cluster.idle_by_model())
     for record in state.running.values() if state.queues.background.gpu_milli else ():
         if record.job.is_background:
-            held = state.held_by_model(record, [task for task in record.tasks if task.holding is not None])
+            held = state.amounts.held_by_model(record, record.holding_tasks())
             idle.update(dict(held.models))
     return idle

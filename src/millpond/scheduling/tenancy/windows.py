@@ -5,9 +5,9 @@ to host memory if its pool suspends and it can be swapped; it is frozen if that 
 it allows; else it is ended, with notice and grace, and lines up again when they open. The job asked for that, so
 no promise stands against it.
 
-While a pool does not lend, no job starts or goes on there beyond the guarantee of its queue (``State.admits``). When
-its hours end, elastic gangs give up borrowed tasks beyond their minimum, and then the youngest borrowed work leaves in
-the same way, but for what is not preemptible. Neither is a failure or a preemption.
+While a pool does not lend, no job starts or goes on there beyond the guarantee of its queue
+(``Entitlements.admits``). When its hours end, elastic gangs give up borrowed tasks beyond their minimum, and then the
+youngest borrowed work leaves in the same way, but for what is not preemptible. Neither is a failure or a preemption.
 Before that, nothing comes in that would borrow, is known to run into it, and can neither save its work on notice nor be
 swapped off its devices.
 """
@@ -48,7 +48,7 @@ def follow_hours(state: State, leave: Leave) -> None:
         if not record.state.ended:
             _turn(state, record, leave)
             state.watch_window(record)
-    if state.cluster.lends_by_hours or state.unlent:
+    if state.cluster.lends_by_hours or state.entitlements.unlent:
         _follow_lending(state, leave)
 
 
@@ -106,7 +106,7 @@ def leave(state: State, record: JobRecord, cause: Cause) -> None:
 def lending_ends(state: State) -> dict[str, float]:
     """When each of the pools that lend by the hour, and do so now, lends no longer."""
     pools = state.cluster.pools.items() if state.cluster.lends_by_hours else ()
-    open_ones = ((name, pool.lending) for name, pool in pools if pool.lending and name not in state.unlent)
+    open_ones = ((name, pool.lending) for name, pool in pools if pool.lending and name not in state.entitlements.unlent)
     ends = ((name, windows.closes_at(hours, state.now)) for name, hours in open_ones)
     return {name: end for name, end in ends if end is not None}
 
@@ -117,7 +117,7 @@ def outlasts_lending(state: State, record: JobRecord, end: float) -> bool:
     The rule is that of planned cordons (``nodes.cordon.stays_until``), but for what can be swapped.
     """
     job, least = record.job, record.demand.least_amount
-    if not least.gpu_milli or not state.borrows(record, least):
+    if not least.gpu_milli or not state.entitlements.borrows(record, least):
         return False
     if state.cluster.pools[job.pool].suspends and job.may_swap and not record.suspend_refused:
         return False
@@ -130,10 +130,10 @@ def _follow_lending(state: State, leave: Leave) -> None:
         for name, pool in state.cluster.pools.items()
         if pool.lending and not windows.is_open(pool.lending, state.now)
     }
-    if shut == state.unlent:
+    if shut == state.entitlements.unlent:
         return
-    closing, opening = sorted(shut - state.unlent), state.unlent - shut
-    state.unlent = shut
+    closing, opening = sorted(shut - state.entitlements.unlent), state.entitlements.unlent - shut
+    state.entitlements.unlent = shut
     for record in state.suspended.values():
         if record.suspended_by == BY_LENDING and record.job.pool in opening:
             record.suspended_by, record.ready_at = "", state.now
@@ -166,7 +166,7 @@ def _borrowed(state: State, pool: str) -> tuple[list[tuple[JobRecord, list[TaskR
         if record.job.preemptible and not state.queues.covers_all(record.queue):
             gone = spared.pop(record.id, [])
             left = [task for task in record.tasks if task.holding is not None and task not in gone]
-            state.queues.charge(record.queue, state.held(record, left), -1)
+            state.queues.charge(record.queue, state.amounts.held(record, left), -1)
             whole.append(record)
     state.journal.rollback(mark)
     return [(state.jobs[job], tasks) for job, tasks in spared.items() if tasks], whole
@@ -180,6 +180,6 @@ def _spared(state: State, record: JobRecord) -> list[TaskRecord]:
     for task in reversed(spare_tasks(job, [task for task in record.tasks if task.state is TaskState.RUNNING])):
         if state.queues.covers_all(record.queue):
             break
-        state.queues.charge(record.queue, state.held(record, [task]), -1)
+        state.queues.charge(record.queue, state.amounts.held(record, [task]), -1)
         found.append(task)
     return found

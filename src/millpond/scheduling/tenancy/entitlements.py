@@ -1,0 +1,168 @@
+"""What a job may hold more: by the limits and guarantees of its queues, its user, its pool, and the models of cards.
+
+Where limits or guarantees name models, a job that takes several has a choice for each, and every question is asked for
+one choice at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millpond.model.resources import Amount
+from millpond.scheduling.elastic.gang_sizes import is_enough
+from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.tenancy.card_models import choices_of
+from millpond.scheduling.tenancy.limits import AccountLimitUsage
+from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
+
+
+class Entitlements:
+    """Answers for one scheduler. It changes nothing.
+
+    Attributes:
+        unlent: names of the pools that do not lend now.
+    """
+
+    def __init__(self, cluster: Cluster, queues: QueueTree, limits: AccountLimitUsage) -> None:
+        self.cluster = cluster
+        self.queues = queues
+        self.limits = limits
+        self.unlent: set[str] = set()
+        self._chosen: tuple[JobRecord, int] | None = None
+
+    def admits(self, record: JobRecord, amount: Amount) -> bool:
+        """Whether a job may hold ``amount`` more, by its queue, all queues above, its user, and what its pool lends.
+
+        Work that is not preemptible could not give back what it borrows: it borrows nothing, but for tasks beyond its
+        minimum that may be taken from it.
+        """
+        if self.limits.exceeded(record.job, amount) is not None:
+            return False
+        if not self.queues.counts_models:
+            return self._opens(record, amount)
+        return any(self._opens(record, each) for each in self.choices(record, amount))
+
+    def _opens(self, record: JobRecord, amount: Amount) -> bool:
+        """The same by its queues and its pool alone, for one choice of models."""
+        if self._blocks(record, amount) or self.queues.limiting(record.queue, amount) is not None:
+            return False
+        return self._lends(record, amount)
+
+    def _blocks(self, record: JobRecord, amount: Amount) -> bool:
+        """Whether a job would hold for good what others are guaranteed, for one choice of models."""
+        if record.job.preemptible:
+            return False
+        kept = amount if not record.job.rest_preemptible else self._beyond_recall(record, amount)
+        return self.queues.blocks_guarantees(record.queue, kept)
+
+    def _beyond_recall(self, record: JobRecord, amount: Amount) -> Amount:
+        """What of ``amount`` more a job would not give back whose tasks beyond the minimum may be taken."""
+        held = record.holding_tasks()
+        if not held:
+            least = record.demand.least_amount
+            parts = ((model, milli * least.gpu_milli // amount.gpu_milli) for model, milli in amount.models)
+            return replace(least, models=tuple(parts)) if amount.models else least
+        return Amount() if is_enough(record.job, held) else amount
+
+    def keeps_limits(self, record: JobRecord, amount: Amount) -> bool:
+        """The same for a job whose room is claimed: which guarantee covers it was asked when the claim was made."""
+        if self.limits.exceeded(record.job, amount) is not None:
+            return False
+        return any(
+            self.queues.limiting(record.queue, each) is None and self._lends(record, each)
+            for each in self.choices(record, amount)
+        )
+
+    def limiting(self, record: JobRecord, amount: Amount) -> QueueNode | None:
+        """As ``QueueTree.limiting``, for a job: None if nothing is in its way on some model of cards that it takes."""
+        if not self.queues.counts_models:
+            return self.queues.limiting(record.queue, amount)
+        in_the_way = [self.queues.limiting(record.queue, each) for each in self.choices(record, amount)]
+        return None if None in in_the_way else in_the_way[0]
+
+    def guarantor(self, record: JobRecord, amount: Amount) -> QueueNode | None:
+        """As ``QueueTree.guarantor``, for a job: on the first of the models of cards that it takes that has one."""
+        if not self.queues.guaranteed_models:
+            return self.queues.guarantor(record.queue, amount)
+        found = (self.queues.guarantor(record.queue, each) for each in self.choices(record, amount))
+        return next((node for node in found if node is not None), None)
+
+    def borrows(self, record: JobRecord, amount: Amount) -> bool:
+        """Whether no guarantee covers ``amount`` more for a job, on any model of cards that it takes."""
+        return self.guarantor(record, amount) is None
+
+    def blocks_guarantees(self, record: JobRecord, amount: Amount) -> bool:
+        """As ``QueueTree.blocks_guarantees``, for a job: on every model of cards that it takes."""
+        return all(self.queues.blocks_guarantees(record.queue, each) for each in self.choices(record, amount))
+
+    def lends(self, record: JobRecord, amount: Amount) -> bool:
+        """Whether ``amount`` is within the guarantee of a job's queue, or its pool lends now."""
+        return any(self._lends(record, each) for each in self.choices(record, amount))
+
+    def _lends(self, record: JobRecord, amount: Amount) -> bool:
+        if not amount.gpu_milli or record.job.pool not in self.unlent:
+            return True
+        return not self.queues.borrows(record.queue, amount)
+
+    def choices(self, record: JobRecord, amount: Amount) -> tuple[Amount, ...]:
+        """The ways in which a job may hold ``amount`` more, by models of cards where any limit or guarantee names one.
+
+        Within ``on_choice`` that one alone.
+        """
+        if not (self.queues.counts_models and amount.gpu_milli) or amount.models:
+            return (amount,)
+        found = choices_of(self.cluster, record.demand, amount)
+        if self._chosen is not None and self._chosen[0] is record:
+            return (found[self._chosen[1]],)
+        return found
+
+    def guaranteed_choices(self, record: JobRecord) -> list[int]:
+        """By number, the choices on which a guarantee covers the least size of a job, where guarantees name models."""
+        if not self.queues.guaranteed_models:
+            return []
+        choices = enumerate(self.choices(record, record.demand.least_amount))
+        covered = ((number, each) for number, each in choices if not self.queues.borrows(record.queue, each))
+        return [number for number, each in covered if not self._blocks(record, each)]
+
+    def open_choices(self, record: JobRecord, amount: Amount) -> list[Amount]:
+        """The choices on which its queues admit ``amount`` more for a job."""
+        return [each for each in self.choices(record, amount) if self._opens(record, each)]
+
+    @contextmanager
+    def on_choice(self, record: JobRecord, number: int) -> Iterator[None]:
+        """Judge a job meanwhile as if it took cards of one choice alone, and keep it off those of all others."""
+        self._chosen = (record, number)
+        try:
+            yield
+        finally:
+            self._chosen = None
+
+    def allowed_nodes(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NDArray[np.uint8] | None:
+        """(nodes,), 0 for those that these tasks of a job may not have: by its own choice, or by ``model_mask``.
+
+        None keeps nothing out.
+        """
+        models, selection = self.model_mask(record, tasks), record.job.only_on
+        if not selection:
+            return models
+        selected = self.cluster.nodes_selected(selection)
+        return selected if models is None else selected & models
+
+    def model_mask(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NDArray[np.uint8] | None:
+        """(nodes,), 0 for those with cards of models of which its queues do not admit these tasks of a job.
+
+        None keeps nothing out: also where no model is left, so that others have to leave for the job.
+        """
+        amount = record.amount_of(tasks)
+        if not (self.queues.counts_models and amount.gpu_milli):
+            return None
+        every, own = choices_of(self.cluster, record.demand, amount), self.choices(record, amount)
+        left = (self.open_choices(record, amount) if len(own) > 1 else ()) or own
+        closed = tuple(each.models[0][0] for each in every if each not in left)
+        return self.cluster.nodes_without(closed) if closed else None
