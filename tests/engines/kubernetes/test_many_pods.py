@@ -30,7 +30,8 @@ def test_output_of_pods_beyond_those_that_are_followed_comes_in_turns_and_all_of
     cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_copies, "FOLLOWED", 1)
-    monkeypatch.setattr(log_copies, "READS_A_SECOND", 100)
+    monkeypatch.setattr(log_copies, "EACH_EVERY_S", 0.0)
+    monkeypatch.setattr(log_copies, "READS_A_SECOND", 1000)
     for number, job in enumerate(JOBS, 1):
         cluster.logs[f"{job}-1-0"] = ["2026-11-24T10:00:01Z begun\n"]
         bench.started(number, job=job)

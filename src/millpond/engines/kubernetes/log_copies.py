@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 FOLLOWED: Final = 64
 """So many pods are followed; of more, the output comes later."""
 READS_A_SECOND: Final = 10
+EACH_EVERY_S: Final = 1.0
+"""A pod that is not followed is read so often at the most."""
 READ_AT_ONCE: Final = 16
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.3, 3.0
 _NOT_THERE: Final = frozenset({400, 404})
@@ -162,9 +164,10 @@ class LogCopies:
         while self._others:
             copy = self._others.popleft()
             if not copy.is_over:
-                copy.task = asyncio.create_task(self._read_now(copy))
+                if copy.task is None:  # else it is still being read: two at once would copy everything twice
+                    copy.task = asyncio.create_task(self._read_now(copy))
                 self._others.append(copy)
-            await asyncio.sleep(1 / READS_A_SECOND)
+            await asyncio.sleep(max(1 / READS_A_SECOND, EACH_EVERY_S / max(len(self._others), 1)))
 
     async def _read_now(self, copy: LogCopy) -> None:
         try:
@@ -172,7 +175,8 @@ class LogCopies:
                 async with self._reading:
                     await self._read(copy, follow=False)
         finally:
-            copy.task = None
+            if copy.task is asyncio.current_task():  # else the pod has ended, and the rest is being read
+                copy.task = None
 
     async def _read_the_rest(self, copy: LogCopy) -> None:
         async with self._reading:
