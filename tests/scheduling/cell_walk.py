@@ -86,7 +86,7 @@ class WatchedWorld(World):
         demoted = dict(book.demoted)
         decisions = super().tick()
         self.rounds.update({each.for_job for each in decisions if isinstance(each, Stop | Suspend) and each.for_job})
-        losers = {jobs[job].queue for job in book.demoted.keys() - demoted.keys()}
+        losers = {each for job in book.demoted.keys() - demoted.keys() for each in book.clusters_of(jobs[job].queue)}
         now_unbound = self.with_claims(unbound_cells)
         given_up = {key: now - unbound[key] for key, now in now_unbound.items() if unbound and key[0] in losers}
         after = self.with_claims(lambda book: shortages(book, given_up)) if before else {}
@@ -228,9 +228,9 @@ def shortages(
 def unbound_cells(book: CellBook) -> dict[tuple[str, str, int], int]:
     """By queue, chain and level, how many of its cells nobody uses."""
     return {
-        (owner, domain.chain.spec.name, level): count
-        for owner in OWNERS
-        for domain in book.domains_of(owner)
+        (cluster.name, domain.chain.spec.name, level): count
+        for cluster in (() if book.allocator is None else book.allocator.clusters)
+        for domain in book.domains_of(cluster.name)
         for level, count in enumerate(domain.unbound)
     }
 
