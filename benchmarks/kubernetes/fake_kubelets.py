@@ -25,10 +25,10 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kubernetes.api_client import Ask, Connection
-from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client
-from millpond.engines.kubernetes.cluster_view import PODS
-from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.reflector import Reflector
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, http_client
+from millpond.engines.kubernetes.cluster.cluster_view import PODS
+from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.cluster.reflector import Reflector
 
 CONNECTIONS = 16
 _BEGAN = "2026-11-24T10:00:00Z"

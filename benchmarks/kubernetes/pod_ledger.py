@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client
-from millpond.engines.kubernetes.cluster_view import PODS
-from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.pod_template import TaskMark
-from millpond.engines.kubernetes.reflector import Reflector
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, http_client
+from millpond.engines.kubernetes.cluster.cluster_view import PODS
+from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.cluster.reflector import Reflector
+from millpond.engines.kubernetes.pods.pod_template import TaskMark
 
 CARD = "nvidia.com/gpu"
 TaskDone: TypeAlias = tuple[str, int]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.engines.kubernetes.carried_runs import CarriedRuns
+from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.vault.secrets import Vault

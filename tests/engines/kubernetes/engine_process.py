@@ -12,7 +12,7 @@ from pathlib import Path
 from pod_bench import PodBench, start
 from standin_cluster import StandinCluster
 
-from millpond.engines.kubernetes.cluster_lease import LeaseTimes
+from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
 from millpond.engines.kubernetes.engine import KubernetesOptions
 from millpond.model.errors import InconsistentStateError
 

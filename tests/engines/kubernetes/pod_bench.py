@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from standin_cluster import StandinCluster
 
-from millpond.engines.kubernetes.access import ClusterAccess
+from millpond.engines.kubernetes.cluster.access import ClusterAccess
 from millpond.engines.kubernetes.engine import KubernetesEngine, KubernetesOptions
-from millpond.engines.kubernetes.pod_template import PodLaunch, RoleNeeds
+from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
 from millpond.model.decisions import Grant, Placement, Start, Stop
 from millpond.model.events import Confirmed, Event
 from millpond.model.reasons import Cause

@@ -8,8 +8,8 @@ import pytest
 from pod_bench import PodBench, eventually, start
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
-from millpond.engines.kubernetes import cluster_view
-from millpond.engines.kubernetes.cluster_nodes import NodeRules
+from millpond.engines.kubernetes.cluster import cluster_view
+from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
 from millpond.model.devices import DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, NodeJoined, NodeLost
@@ -139,7 +139,7 @@ def test_lists_are_read_page_by_page(cluster: StandinCluster, bench: PodBench, m
     for number in range(7):
         cluster.add_node(f"more-{number}")
     bench.close()
-    monkeypatch.setattr("millpond.engines.kubernetes.reflector.PAGE", 2)
+    monkeypatch.setattr("millpond.engines.kubernetes.cluster.reflector.PAGE", 2)
     bench.open()
     assert len(bench.engine.inventory().nodes) == 9
 

@@ -10,8 +10,8 @@ from lightkube.config.models import User
 from pod_bench import PodBench, eventually
 from standin_cluster import StandinCluster
 
-from millpond.engines.kubernetes import log_copies
-from millpond.engines.kubernetes.access import ClusterAccess, find_config, write_channel
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, write_channel
+from millpond.engines.kubernetes.pods import log_copies
 from millpond.model.events import Ended
 from millpond.node.task.records import TaskFiles, TaskId
 

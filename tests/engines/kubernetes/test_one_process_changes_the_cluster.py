@@ -14,7 +14,7 @@ import pytest
 from pod_bench import PodBench, eventually, start
 from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
 
-from millpond.engines.kubernetes.cluster_lease import LeaseTimes
+from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
 from millpond.model.errors import InconsistentStateError, UnavailableError
 
 LEASES = "leases.coordination.k8s.io"

@@ -10,10 +10,10 @@ from pod_bench import PodBench, eventually, start, stop
 from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
 
-from millpond.engines.kubernetes import live_pods, pod_executor
-from millpond.engines.kubernetes.pod_files import CarriedFiles
-from millpond.engines.kubernetes.pod_template import PodLaunch, RoleNeeds
-from millpond.engines.kubernetes.pod_volumes import PodMount
+from millpond.engines.kubernetes.pods import live_pods, pod_executor
+from millpond.engines.kubernetes.pods.pod_files import CarriedFiles
+from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
+from millpond.engines.kubernetes.pods.pod_volumes import PodMount
 from millpond.model.decisions import Suspend
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause

@@ -14,7 +14,7 @@ import pytest
 from pod_bench import PodBench, eventually
 from standin_cluster import NAMESPACE, StandinCluster
 
-from millpond.engines.kubernetes.pod_template import SERVICE_PORT
+from millpond.engines.kubernetes.pods.pod_template import SERVICE_PORT
 from millpond.engines.task_access import ServingPlace
 from millpond.node.task.records import TaskId
 

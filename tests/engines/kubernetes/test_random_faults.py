@@ -12,7 +12,7 @@ from pod_bench import PodBench, eventually, start
 from standin_cluster import Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
 
-from millpond.engines.kubernetes.cluster_lease import LeaseTimes
+from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
 from millpond.model.decisions import Start
 from millpond.model.events import Confirmed, Ended
 from millpond.model.states import Outcome

@@ -13,24 +13,24 @@ from typing import Any, Final, TypeVar
 import httpx2
 import uvloop
 
-from millpond.engines.kubernetes.access import ClusterAccess, find_config, http_client, write_channel
 from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, ForeignPods
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
-from millpond.engines.kubernetes.carried_runs import CarriedRuns
-from millpond.engines.kubernetes.channels import PodChannels
-from millpond.engines.kubernetes.cluster_api import MOST_AT_ONCE, ClusterApi
-from millpond.engines.kubernetes.cluster_lease import ClusterLease, LeaseTimes
-from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules
-from millpond.engines.kubernetes.cluster_view import ClusterView, OurPods
-from millpond.engines.kubernetes.live_pods import ClusterAccount
-from millpond.engines.kubernetes.log_copies import LogCopies
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, http_client, write_channel
+from millpond.engines.kubernetes.cluster.cluster_api import MOST_AT_ONCE, ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease, LeaseTimes
+from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules
+from millpond.engines.kubernetes.cluster.cluster_view import ClusterView, OurPods
+from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
-from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.pod_access import PodAccess
-from millpond.engines.kubernetes.pod_executor import CONFINEMENT, NEVER_HALTED, PodExecutor, StartSources
-from millpond.engines.kubernetes.pod_input import PodInputs
-from millpond.engines.kubernetes.pod_template import PodLaunch, PodRules, TaskMark
+from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
+from millpond.engines.kubernetes.pods.live_pods import ClusterAccount
+from millpond.engines.kubernetes.pods.log_copies import LogCopies
+from millpond.engines.kubernetes.pods.pod_executor import CONFINEMENT, NEVER_HALTED, PodExecutor, StartSources
+from millpond.engines.kubernetes.pods.pod_template import PodLaunch, PodRules, TaskMark
+from millpond.engines.kubernetes.streams.channels import PodChannels
+from millpond.engines.kubernetes.streams.pod_access import PodAccess
+from millpond.engines.kubernetes.streams.pod_input import PodInputs
 from millpond.engines.outbox import Outbox
 from millpond.model.decisions import Decision, Stop
 from millpond.model.engine import Inventory, Observed

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from millpond.engines.kubernetes.access import ClusterAccess, find_config, sync_client
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, sync_client
 from millpond.model.errors import UnavailableError
 from millpond.server.operations.findings import Finding, Grade
 from millpond.specs.config.adoption import ALL_NAMESPACES, AdoptFile
@@ -140,8 +140,8 @@ def _nodes(client: httpx2.Client, settings: KubernetesFile) -> Iterator[Finding]
     import httpx2
     import msgspec
 
-    from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, NodeRules
-    from millpond.engines.kubernetes.objects import NodeObject
+    from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules
+    from millpond.engines.kubernetes.cluster.objects import NodeObject
 
     try:
         nodes = [msgspec.convert(each, NodeObject) for each in _get(client, "/api/v1/nodes")["items"]]
@@ -159,8 +159,8 @@ def _nodes(client: httpx2.Client, settings: KubernetesFile) -> Iterator[Finding]
 
 
 def _cards(nodes: Sequence[Any]) -> Finding:
-    from millpond.engines.kubernetes.cluster_nodes import VENDORS
-    from millpond.engines.kubernetes.resource_amounts import amounts_in
+    from millpond.engines.kubernetes.cluster.cluster_nodes import VENDORS
+    from millpond.engines.kubernetes.cluster.resource_amounts import amounts_in
 
     count: Counter[str] = Counter()
     for node in nodes:

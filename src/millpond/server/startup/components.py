@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from millpond.engines.kubernetes.carried_runs import CarriedRuns
+from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.node.host.machine import Machine
 from millpond.scheduling.settings import Settings
 from millpond.server.auth.accounts import Accounts

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millpond.engines.kubernetes.access import require_client
 from millpond.engines.kubernetes.adoption.gangs import GangKey
+from millpond.engines.kubernetes.cluster.access import require_client
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.workloads import CheckpointMode
 from millpond.node.carrier.order import CarryOrder
@@ -33,11 +33,11 @@ from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import base_path
 
 if TYPE_CHECKING:
-    from millpond.engines.kubernetes.carried_runs import CarriedRuns
     from millpond.engines.kubernetes.engine import KubernetesEngine
-    from millpond.engines.kubernetes.pod_files import CarriedFiles
-    from millpond.engines.kubernetes.pod_template import PodLaunch
-    from millpond.engines.kubernetes.pod_volumes import PodMount
+    from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
+    from millpond.engines.kubernetes.pods.pod_files import CarriedFiles
+    from millpond.engines.kubernetes.pods.pod_template import PodLaunch
+    from millpond.engines.kubernetes.pods.pod_volumes import PodMount
 
 
 NOBODY: Final = AdoptFile.model_construct(namespaces={}, priorities={})
@@ -100,7 +100,7 @@ class Carriage:
             run: any of its runs.
             image: the job's own.
         """
-        from millpond.engines.kubernetes.pod_files import CarriedFiles
+        from millpond.engines.kubernetes.pods.pod_files import CarriedFiles
 
         if not self.server_url():
             return None
@@ -141,7 +141,7 @@ class PodLauncher:
                 folder of a volume.
             UnavailableError: a secret of its cannot be opened, or the server's certificate cannot be read.
         """
-        from millpond.engines.kubernetes.pod_template import PodLaunch, RoleNeeds
+        from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
 
         accepted = self.jobs.latest(job)
         if (adopted := accepted.spec.file.adopted) is not None:
@@ -182,7 +182,7 @@ class PodLauncher:
 
     def _mounts(self, file: JobFile, workspace: Workspace) -> tuple[PodMount, ...]:
         """The folders of volumes that a job has."""
-        from millpond.engines.kubernetes.pod_volumes import PodMount, merged
+        from millpond.engines.kubernetes.pods.pod_volumes import PodMount, merged
 
         folders = [(self.pods.volumes.place(mount.path), True) for mount in workspace.data if mount.path]
         folders += [(self.pods.volumes.place(workspace.output), False)] if workspace.output else []
@@ -246,7 +246,7 @@ def open_engine(
     """
     require_client()
     from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules
-    from millpond.engines.kubernetes.cluster_nodes import NodeRules
+    from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
     from millpond.engines.kubernetes.engine import KubernetesEngine, KubernetesOptions
 
     adopts = None

@@ -24,8 +24,8 @@ from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, matched
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.loop_work import LoopWork, all_of
-from millpond.engines.kubernetes.pod_template import SERVER_LABEL, TaskMark
-from millpond.engines.kubernetes.task_index import TaskIndex
+from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TaskMark
+from millpond.engines.kubernetes.pods.task_index import TaskIndex
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx2
 
-from millpond.engines.kubernetes.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.outbox import Outbox
 
 

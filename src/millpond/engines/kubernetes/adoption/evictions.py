@@ -16,7 +16,7 @@ from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.owner_table import OWNERS, OwnerKind, value_at
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 
 PAUSED_BY: Final = "millpond.io/paused-by"
 """On an owner that Millpond has paused: the job that stands for its pods."""

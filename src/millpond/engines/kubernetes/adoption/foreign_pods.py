@@ -15,8 +15,8 @@ from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.pod_template import SCHEDULER, SERVER_LABEL
-from millpond.engines.kubernetes.reflector import ObjectKind, Reflector
+from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
+from millpond.engines.kubernetes.pods.pod_template import SCHEDULER, SERVER_LABEL
 
 SCHEDULED_PODS: Final = ObjectKind(
     "/api/v1/pods",

@@ -18,7 +18,7 @@ from millpond.engines.kubernetes.adoption.grouping import gang_of, place_of, rol
 from millpond.engines.kubernetes.adoption.pod_demand import demand_of, terms_of
 from millpond.engines.kubernetes.adoption.pod_nodes import within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.model.resources import TaskRequest
 
 LOOK_AGAIN_S: Final = 3.0

@@ -19,7 +19,7 @@ import msgspec
 from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.grouping import GROUPS, SIGS, GroupKind, gang_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from lightkube.models.core_v1 import Binding, ObjectReference
 from lightkube.models.meta_v1 import ObjectMeta
 
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster_api import ClusterApi, StatusError
-from millpond.engines.kubernetes.pod_template import SERVER_LABEL, TASK_ANNOTATION, TaskMark
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TASK_ANNOTATION, TaskMark
 from millpond.model.decisions import Placement
 
 DELETED: Final = "was deleted before it was bound"

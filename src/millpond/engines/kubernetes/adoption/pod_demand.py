@@ -14,9 +14,9 @@ from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_
 from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster_nodes import POOL_LABEL, VENDORS
-from millpond.engines.kubernetes.pod_template import TASK_ANNOTATION
-from millpond.engines.kubernetes.resource_amounts import asked_by
+from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, VENDORS
+from millpond.engines.kubernetes.cluster.resource_amounts import asked_by
+from millpond.engines.kubernetes.pods.pod_template import TASK_ANNOTATION
 from millpond.model.resources import TaskRequest
 
 QUEUE_LABEL: Final = "millpond.io/queue"

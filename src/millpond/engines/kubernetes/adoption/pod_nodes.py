@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod, Toleration
-from millpond.engines.kubernetes.cluster_nodes import NAME_FIELD, POOL_LABEL, VENDORS, offered, taint_label
+from millpond.engines.kubernetes.cluster.cluster_nodes import NAME_FIELD, POOL_LABEL, VENDORS, offered, taint_label
 from millpond.model.node_selection import NodeOperator, NodeRequirement, NodeSelection
 
 _REQUIRED: Final = "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from millpond.engines.kubernetes.objects import ContainerSpec, ContainerStatus, NodeCondition, ObjectMeta
+from millpond.engines.kubernetes.cluster.objects import ContainerSpec, ContainerStatus, NodeCondition, ObjectMeta
 
 
 class OwnerReference(Struct, rename="camel"):

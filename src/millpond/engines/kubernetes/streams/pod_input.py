@@ -17,9 +17,9 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
-from millpond.engines.kubernetes.channels import PodChannels
-from millpond.engines.kubernetes.pod_session import exec_query, messages_of
-from millpond.engines.kubernetes.pod_template import INPUT_FOLDER
+from millpond.engines.kubernetes.pods.pod_template import INPUT_FOLDER
+from millpond.engines.kubernetes.streams.channels import PodChannels
+from millpond.engines.kubernetes.streams.pod_session import exec_query, messages_of
 from millpond.model.errors import UnavailableError
 from millpond.node.sessions.session import STDIN, STDOUT
 from millpond.node.task.input import InputRing

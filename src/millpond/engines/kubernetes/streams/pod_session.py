@@ -26,9 +26,9 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from millpond.engines.kubernetes.channels import PodChannels
-from millpond.engines.kubernetes.objects import StatusObject
-from millpond.engines.kubernetes.pod_template import CONTAINER
+from millpond.engines.kubernetes.cluster.objects import StatusObject
+from millpond.engines.kubernetes.pods.pod_template import CONTAINER
+from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.model.errors import UnavailableError
 from millpond.node.sessions.session import LARGEST_DATA, LARGEST_MESSAGE, STDERR, STDIN, STDOUT
 from millpond.node.sessions.sftp_inside import command_inside

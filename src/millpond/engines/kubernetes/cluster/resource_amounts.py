@@ -11,7 +11,7 @@ from typing import Protocol
 
 from lightkube.utils.quantity import parse_quantity
 
-from millpond.engines.kubernetes.objects import ContainerSpec
+from millpond.engines.kubernetes.cluster.objects import ContainerSpec
 
 _MIB = 2**20
 

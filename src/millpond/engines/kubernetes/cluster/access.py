@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import httpx2
     from lightkube.config.kubeconfig import SingleConfig
 
-    from millpond.engines.kubernetes.api_channel import ApiChannel
+    from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 
 
 def require_client() -> None:
@@ -81,7 +81,7 @@ def write_channel(config: SingleConfig, at_once: int) -> ApiChannel:
     Raises:
         UnavailableError: a certificate cannot be read.
     """
-    from millpond.engines.kubernetes.api_channel import ApiChannel
+    from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 
     with _useful_credentials():
         return ApiChannel(config, at_once)

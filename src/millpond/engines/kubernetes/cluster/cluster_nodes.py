@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from millpond.engines.kubernetes.objects import NodeObject
-from millpond.engines.kubernetes.resource_amounts import ResourceAmounts, amounts_in, quantity
+from millpond.engines.kubernetes.cluster.objects import NodeObject
+from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, amounts_in, quantity
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.node_selection import Labels
 from millpond.model.nodes import DEFAULT_POOL, Node

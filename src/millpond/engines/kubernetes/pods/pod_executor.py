@@ -14,12 +14,12 @@ from typing import Final
 
 from lightkube.models.core_v1 import Pod
 
-from millpond.engines.kubernetes.cluster_api import ClusterRefusedError
-from millpond.engines.kubernetes.live_pods import ClusterAccount, LivePod, LivePods
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterRefusedError
+from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
-from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.pod_states import PodPhase, pull_trouble, start_trouble
-from millpond.engines.kubernetes.pod_template import PodLaunch, RunObjects, TaskMark, pod_name, run_objects
+from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
+from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
+from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, TaskMark, pod_name, run_objects
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope

@@ -8,9 +8,9 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
-from millpond.engines.kubernetes.objects import ContainerState, PodObject, TerminatedState, WaitingState
-from millpond.engines.kubernetes.pod_files import CARRIER, NO_PYTHON
-from millpond.engines.kubernetes.pod_template import CONTAINER
+from millpond.engines.kubernetes.cluster.objects import ContainerState, PodObject, TerminatedState, WaitingState
+from millpond.engines.kubernetes.pods.pod_files import CARRIER, NO_PYTHON
+from millpond.engines.kubernetes.pods.pod_template import CONTAINER
 from millpond.engines.task_ends import SIGNAL_BASE, EndVerdict, Refusal, exit_text
 from millpond.model.amounts import seconds_text
 from millpond.model.states import Outcome

@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 import httpx2
 import msgspec
 
-from millpond.engines.kubernetes.objects import ListMeta, MetaOnly, ObjectMeta, StatusObject, WatchLine
+from millpond.engines.kubernetes.cluster.objects import ListMeta, MetaOnly, ObjectMeta, StatusObject, WatchLine
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.engines.kubernetes.carried_runs import CarriedRuns
-from millpond.engines.kubernetes.cluster_api import ClusterApi
-from millpond.engines.kubernetes.log_copies import LogCopies, LogCopy
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
-from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.pod_files import CARRY_GRACE_S
-from millpond.engines.kubernetes.pod_input import PodInputs
-from millpond.engines.kubernetes.pod_states import (
+from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
+from millpond.engines.kubernetes.pods.log_copies import LogCopies, LogCopy
+from millpond.engines.kubernetes.pods.pod_files import CARRY_GRACE_S
+from millpond.engines.kubernetes.pods.pod_states import (
     PodPhase,
     StopNotice,
     has_carrier,
@@ -28,8 +27,9 @@ from millpond.engines.kubernetes.pod_states import (
     verdict_on,
     with_files,
 )
-from millpond.engines.kubernetes.pod_template import SERVER_LABEL, PodRules, TaskMark, run_name
-from millpond.engines.kubernetes.task_index import TaskIndex
+from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, PodRules, TaskMark, run_name
+from millpond.engines.kubernetes.pods.task_index import TaskIndex
+from millpond.engines.kubernetes.streams.pod_input import PodInputs
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict
 from millpond.node.task.records import TaskFiles

@@ -20,10 +20,10 @@ from lightkube.models.core_v1 import Binding, ObjectReference, Pod
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret, Service
 
-from millpond.engines.kubernetes.api_channel import PASSING, ApiAnswer, ApiChannel
-from millpond.engines.kubernetes.objects import EventsOfObject, PodObject, StatusObject
-from millpond.engines.kubernetes.pod_files import secret_name
-from millpond.engines.kubernetes.pod_template import TaskMark
+from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiAnswer, ApiChannel
+from millpond.engines.kubernetes.cluster.objects import EventsOfObject, PodObject, StatusObject
+from millpond.engines.kubernetes.pods.pod_files import secret_name
+from millpond.engines.kubernetes.pods.pod_template import TaskMark
 from millpond.engines.task_ends import Refusal
 
 MOST_AT_ONCE: Final = 32

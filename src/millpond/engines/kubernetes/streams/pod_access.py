@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from millpond.engines.kubernetes.channels import PodChannels
-from millpond.engines.kubernetes.objects import PodObject
-from millpond.engines.kubernetes.pod_port import PodPort
-from millpond.engines.kubernetes.pod_session import PodSession, said_by
-from millpond.engines.kubernetes.pod_template import TaskMark, pod_name
+from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.pods.pod_template import TaskMark, pod_name
+from millpond.engines.kubernetes.streams.channels import PodChannels
+from millpond.engines.kubernetes.streams.pod_port import PodPort
+from millpond.engines.kubernetes.streams.pod_session import PodSession, said_by
 from millpond.engines.task_access import ServingPlace
 from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId

@@ -18,7 +18,7 @@ from typing import Final
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from millpond.engines.kubernetes.channels import PodChannels
+from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.model.errors import UnavailableError
 
 BAD_NEWS_WITHIN_S: Final = 0.25

@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from millpond.engines.kubernetes.objects import StatusObject
+from millpond.engines.kubernetes.cluster.objects import StatusObject
 from millpond.model.errors import UnavailableError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
-from millpond.engines.kubernetes.cluster_nodes import (
+from millpond.engines.kubernetes.cluster.cluster_nodes import (
     POOL_LABEL,
     NodeRules,
     describe_node,
@@ -22,11 +22,11 @@ from millpond.engines.kubernetes.cluster_nodes import (
     resource_of,
     taint_label,
 )
-from millpond.engines.kubernetes.objects import NodeObject, PodObject
-from millpond.engines.kubernetes.pod_executor import PodExecutor
-from millpond.engines.kubernetes.pod_template import TaskMark
-from millpond.engines.kubernetes.reflector import ObjectKind, Reflector
-from millpond.engines.kubernetes.resource_amounts import asked_by, total
+from millpond.engines.kubernetes.cluster.objects import NodeObject, PodObject
+from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
+from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, total
+from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
+from millpond.engines.kubernetes.pods.pod_template import TaskMark
 from millpond.engines.outbox import Outbox
 from millpond.model.nodes import Node
 

@@ -30,8 +30,8 @@ from lightkube.models.core_v1 import (
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, Secret, Service
 
-from millpond.engines.kubernetes.cluster_nodes import TOLERATED
-from millpond.engines.kubernetes.pod_files import (
+from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED
+from millpond.engines.kubernetes.pods.pod_files import (
     CARRY_GRACE_S,
     CarriedFiles,
     carriers,
@@ -42,7 +42,7 @@ from millpond.engines.kubernetes.pod_files import (
     secret_of,
     working_folder,
 )
-from millpond.engines.kubernetes.pod_volumes import PodMount, volume_mounts_of, volumes_of
+from millpond.engines.kubernetes.pods.pod_volumes import PodMount, volume_mounts_of, volumes_of
 from millpond.model.confinement import NetworkScope
 from millpond.model.decisions import Placement, Start
 from millpond.model.errors import InvalidInputError

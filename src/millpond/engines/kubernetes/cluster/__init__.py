@@ -1,0 +1,1 @@
+"""The cluster: how it is reached, followed, and changed."""

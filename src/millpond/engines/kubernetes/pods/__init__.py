@@ -1,0 +1,1 @@
+"""Tasks as pods, from the template to the end that is reported."""

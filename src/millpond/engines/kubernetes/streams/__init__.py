@@ -1,0 +1,1 @@
+"""Streams into pods: commands, ports, standard input."""
