@@ -49,7 +49,9 @@ JOB = Job(
     deadline_s=9.0,
 )
 DEVICE = Device("u", 0, "fake", "V100", 32_768, 1, 1, DeviceHealth.FAULTY, "broken", True, True, "card", 3, True, 512)
-NODE = Node("n", 1000, 1024, (DEVICE,), "p", "r", "z", "nvswitch-8", 5, (("rdma", 2),), False, "drained")
+NODE = Node(
+    "n", 1000, 1024, (DEVICE,), "p", "r", "z", "nvswitch-8", 5, (("rdma", 2),), False, "drained", (("gpu", "a100"),)
+)
 PLACEMENT = Placement(1, "ps", "n", (Grant("u", 250, 500, 1024),))
 
 EVENTS: tuple[events.Event, ...] = (
