@@ -31,6 +31,7 @@ from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import grow_all, resume_suspended
 from millpond.scheduling.estimating.lengths import ExpectedLengths, expected_lengths
+from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.explaining.explainer import Explainer
 from millpond.scheduling.migration.migrations import Migrations
@@ -372,6 +373,11 @@ class Scheduler:
         """
         self._state.now = max(self._state.now, now)
         return self._explainer.cause(job_id)
+
+    def first_in_line(self, most: int, now: float) -> list[str]:
+        """The jobs that are next of all that wait in a line, the first first, at most so many."""
+        self._state.now = max(self._state.now, now)
+        return [record.id for _, _, record in LineOrder(self._state).ranked[:most]]
 
     def why_not_swapped(self, job_id: str) -> str:
         """Why a running job could not be swapped off its cards now; empty if it could, or does not run.

@@ -14,6 +14,7 @@ from millpond.engines.task_access import TaskAccess
 from millpond.server.auth.queues import QueuePlace, longest_dev
 from millpond.server.jobs.changes import Changes, delete_job
 from millpond.server.jobs.listing import JobListing
+from millpond.server.jobs.overview import Overview
 from millpond.server.jobs.plans import Plans
 from millpond.server.jobs.reasons import Reasons
 from millpond.server.jobs.requirements import Requirements
@@ -58,6 +59,7 @@ class Service:
         origins: where browsers reach what jobs serve.
         instruments: count what happens.
         closing: set when the server is about to stop.
+        version: gives a number that rises with all that happens to jobs, nodes and queues.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Service:
         self.run_files = components.files.run_files(lambda job: components.job_files.latest(job).spec.file)
         self.job_files, self.images = components.job_files, components.provisioning.images
         self.closing = Event()
+        self.version: Callable[[], int] = lambda: loop.seq + loop.job_cache.version
         self.activity = Activity(time.time)
         queries = CoreQueries(loop)
         self.machines = Machines(loop, queries, components.isolation, identity.unlimited)
@@ -94,6 +97,7 @@ class Service:
         self.queue_settings = components.queue_settings
         self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
+        self.overview = Overview(loop.job_cache, queries, reasons, lambda: self.machines.telemetry, time.time)
         self.waits = Waits(store.histories)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)

@@ -7,13 +7,14 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import SliceHold
 from millpond.model.states import JobState
 from millpond.server.auth.roles import absent
 from millpond.server.jobs.reasons import Reasons, last_word
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
-from millpond.server.store.jobs import ALL_JOBS, JobFilter, JobStore
+from millpond.server.store.jobs import ALL_JOBS, JobFilter, JobStore, listed_at
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs import JobInfo, JobList
 from millpond.specs.api.reasons import ReasonInfo
@@ -27,12 +28,14 @@ class ListRequest:
         filter: which of them.
         everything: those that have ended too; else they are listed only where ``filter`` names their state.
         members_of: the members of this array; empty: jobs and arrays.
+        behind: only what stands behind this job in the list; empty: from the first on.
     """
 
     filter: JobFilter = ALL_JOBS
     everything: bool = False
     limit: int = 1_000
     members_of: str = ""
+    behind: str = ""
 
 
 class JobListing:
@@ -67,11 +70,12 @@ class JobListing:
         """Jobs, the newest first, or the members of an array, the first first.
 
         Raises:
-            NotFoundError: there is no such array for them.
+            NotFoundError: there is no such array for them, or no such job to stand behind.
+            InvalidInputError: members of an array are listed by their numbers, behind no other.
         """
         if request.members_of and not reader.sees(await asyncio.to_thread(self._lookup.look, request.members_of)):
             raise absent("job", request.members_of)
-        wanted, limit = request.filter, request.limit
+        wanted, limit = await self._placed(request, reader), request.limit
         matching = (
             info
             for info in self._job_cache.newest_first()
@@ -85,12 +89,22 @@ class JobListing:
             found = (limit + 1, wanted, reader.owners, request.members_of)
             ended = await asyncio.to_thread(self._job_store.ended_jobs, *found)
         merged = {info.id: info for info in (*live, *ended)}
-        newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
+        newest = sorted(merged.values(), key=listed_at)
         if request.members_of:
             newest.sort(key=lambda info: info.index or 0)
         shown = await self._reasons.foreseen(await self._reasons.added_to(newest[:limit], reader))
         jobs = [self._with_deadline(info) for info in shown if wanted.matches(info)]
         return JobList(jobs=jobs, truncated=len(newest) > limit)
+
+    async def _placed(self, request: ListRequest, reader: Reader) -> JobFilter:
+        if not request.behind:
+            return request.filter
+        if request.members_of:
+            raise InvalidInputError("members of an array are listed from the first on", "leave `behind` out")
+        last = await self._lookup.soon(request.behind)
+        if not reader.sees(last):
+            raise absent("job", request.behind)
+        return replace(request.filter, behind=(last.submitted_at, last.id))
 
     def encoded(self, found: JobList) -> bytes:
         """A list as JSON; a job that looks as it did in an earlier list is not encoded again."""

@@ -39,6 +39,7 @@ class Loop:
         alive: whether the scheduler's thread runs.
         trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
         paused: why nothing new starts, by cause, as of the latest turn; replaced as a whole.
+        seq: place in the log of the latest that was handled.
         read_only: why no request is accepted at all, as the state is another server's; None where it is this server's.
     """
 
@@ -48,6 +49,7 @@ class Loop:
         self.alive = False
         self.trouble = ""
         self.paused: Mapping[Cause, str] = {}
+        self.seq = 0
         self.read_only: MillpondError | None = None
         self._failure: Future[Exception] = Future()
 

@@ -113,7 +113,7 @@ class TurnProcessor:
         else:
             turn_away(messages, UnavailableError(self._loop.trouble, "see the server's log"))
             self._unstored += events_in(messages)
-        self._loop.paused = self._core.scheduler.holds
+        self._loop.paused, self._loop.seq = self._core.scheduler.holds, self._core.seq
         for message in messages:
             if isinstance(message, Query):
                 answer(message, self._core)

@@ -90,12 +90,17 @@ class JobOwner:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs are wanted: those in one of these states, of this user, in this queue, of this name; empty: any."""
+    """Which jobs are wanted: those in one of these states, of this user, in this queue, of this name; empty: any.
+
+    Attributes:
+        behind: instant of submission and id of the job behind which they stand in a list, the newest first.
+    """
 
     states: tuple[str, ...] = ()
     user: str = ""
     queue: str = ""
     name: str = ""
+    behind: tuple[float, str] | None = None
 
     def matches(self, info: JobInfo) -> bool:
         """Whether a job is one of them."""
@@ -104,10 +109,16 @@ class JobFilter:
             and (not self.user or info.user == self.user)
             and (not self.queue or info.queue == self.queue)
             and (not self.name or info.name == self.name)
+            and (self.behind is None or listed_at(info) > (-self.behind[0], self.behind[1]))
         )
 
 
 ALL_JOBS: Final = JobFilter()
+
+
+def listed_at(info: JobInfo) -> tuple[float, str]:
+    """Where a job stands in a list: the newest first, those of one instant by their ids."""
+    return -info.submitted_at, info.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +216,12 @@ class JobStore(TableStore):
             query = query.where(table.c.name == wanted.name)
         if wanted.queue:
             query = query.where(_is_in(wanted.queue))
+        if wanted.behind is not None:
+            at, job = wanted.behind
+            earlier = sa.or_(table.c.submitted_at < at, sa.and_(table.c.submitted_at == at, table.c.id > job))
+            query = query.where(
+                table.c.submitted_at <= at, earlier
+            )  # the first of the two finds the place in the index
         if owners is not None:
             query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
         if of:  # indices rise with time, and those of one instant with their ids, the shorter first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ from millpond.model.errors import NotFoundError
 from millpond.model.events import NodeClosed, NodeOpened
 from millpond.model.nodes import Cordon
 from millpond.node.host.machine import Machine
+from millpond.scheduling.nodes.views import NodeView
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.roles import Caller
 from millpond.server.monitoring.telemetry.sampling import Telemetry
@@ -39,22 +41,35 @@ class Machines:
         self._queries = queries
         self._isolation = isolation
         self._unlimited = unlimited
+        self._known: tuple[tuple[int, int], int, list[NodeInfo]] | None = None
+        self._begun = 0
+        self._one_at_a_time = asyncio.Lock()
         self.telemetry = Telemetry(Machine((), {}), time.time)
         self.slices = SliceMeter(self.telemetry, Sources(tuple, tuple), time.time)
 
     async def all(self, reader: Reader) -> list[NodeInfo]:
         """All machines with who holds what."""
+        nodes = await self._latest()
+        apart, find = self._isolation.apart.trouble, self._loop.job_cache.get
+        return [reader.node(replace(node, unsandboxed=apart, unlimited=self._unlimited), find) for node in nodes]
+
+    async def _latest(self) -> list[NodeInfo]:
+        """All machines as they are now: made once while nothing happens, and for all that ask at a time together."""
+        asked = self._begun
+        async with self._one_at_a_time:
+            version = self._loop.seq, self._loop.job_cache.version
+            known = self._known
+            if known is not None and (known[0] == version or known[1] > asked):
+                return known[2]
+            self._begun += 1
+            views = await self._queries.query(lambda core: core.scheduler.node_views())
+            nodes = await asyncio.to_thread(self._made_of, views)
+            self._known = version, self._begun, nodes
+            return nodes
+
+    def _made_of(self, views: list[NodeView]) -> list[NodeInfo]:
         slices = holdings_by_device(self._loop.job_cache.newest_first())
-        nodes = await self._queries.query(
-            lambda core: [node_info(view, slices) for view in core.scheduler.node_views()]
-        )
-        return [
-            reader.node(
-                replace(node, unsandboxed=self._isolation.apart.trouble, unlimited=self._unlimited),
-                self._loop.job_cache.get,
-            )
-            for node in nodes
-        ]
+        return [node_info(view, slices) for view in views]
 
     async def devices(self, reader: Reader, history: int) -> list[DeviceStatus]:
         """All devices with their latest figures and who makes what of them.

@@ -90,10 +90,11 @@ async def list_jobs(
     everything: Annotated[bool, Query(alias="all")] = False,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
     members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
+    behind: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
 ) -> Response:
     """Jobs, the newest first: those that have not ended; those in some states; or all. An array is one of them; with
-    ``members`` it is its members that are listed."""
-    query = ListRequest(wanted, everything, limit, members)
+    ``members`` its members are listed. Behind the last job of an answer the list goes on with ``behind``."""
+    query = ListRequest(wanted, everything, limit, members, behind)
     found = await service.jobs.listed(query, reader_of(access.caller))
     return Response(service.jobs.encoded(found), media_type="application/json")
 

@@ -31,6 +31,7 @@ from millpond.specs.api.base import LATEST
 from millpond.specs.api.events import DeliveryList, EventList
 from millpond.specs.api.history import HistoryPage
 from millpond.specs.api.nodes import DeviceList, NodeInfo, NodeList
+from millpond.specs.api.overview import OverviewInfo
 from millpond.specs.api.requests import CloseRequest, OpenRequest
 from millpond.specs.api.server import HealthInfo, ServerInfo
 from millpond.specs.api.usage import Grouping, UsageList
@@ -85,6 +86,13 @@ async def metrics(service: ServiceOf, access: Annotated[Access, may(Verb.READ_ME
 async def nodes(service: ServiceOf, access: ClusterReader) -> NodeList:
     """All machines, their devices, what is free and who holds the rest."""
     return NodeList(nodes=await service.machines.all(reader_of(access.caller)))
+
+
+@router.get("/overview")
+async def overview(service: ServiceOf, access: ClusterReader) -> OverviewInfo:
+    """The pool at a glance: what is free by model, what starts next and when, what is held without use."""
+    reader = reader_of(access.caller)
+    return await service.overview.of(await service.machines.all(reader), reader)
 
 
 @router.get("/devices")

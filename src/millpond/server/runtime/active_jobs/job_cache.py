@@ -34,11 +34,15 @@ class JobCache:
 
     Args:
         on_first_start: called with the view of a job that has just started for the first time; must return at once.
+
+    Attributes:
+        version: rises with each change.
     """
 
     def __init__(self, on_first_start: Callable[[JobInfo], None] = lambda _: None) -> None:
         self._on_first_start = on_first_start
         self._lock = threading.Lock()
+        self.version = 0
         self._jobs: dict[str, JobInfo] = {}
         self._encoded: dict[str, tuple[JobInfo, bytes]] = {}
 
@@ -47,6 +51,7 @@ class JobCache:
         before = self._jobs.get(info.id)
         with self._lock:
             self._jobs[info.id] = info
+            self.version += 1
         if before is not None and before.first_started_at is None and info.first_started_at is not None:
             self._on_first_start(info)
 
@@ -54,6 +59,7 @@ class JobCache:
         """Remove a job: it has ended, and the store has it."""
         with self._lock:
             self._jobs.pop(job, None)
+            self.version += 1
             self._encoded.pop(job, None)
 
     def get(self, job: str) -> JobInfo | None:

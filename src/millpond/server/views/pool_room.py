@@ -1,0 +1,106 @@
+"""What is free in the pool by model of card, and which jobs hold cards that do not compute: functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from millpond.model.devices import DeviceHealth
+from millpond.model.resources import CARD_MILLI
+from millpond.model.states import JobState
+from millpond.server.monitoring.telemetry.sampling import Sampled
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.overview import IdleHolder, ModelRoom
+
+IDLE_AFTER_S: Final = 600.0
+IDLE_MILLI: Final = 50
+"""A card that computes for at most this part of the time is idle: displays and watchers take some."""
+MOST_IDLE: Final = 20
+
+Samples = Callable[[str], Sequence[Sampled]]
+"""What is remembered of a device by its UUID, oldest first."""
+
+
+def rooms_of(nodes: Iterable[NodeInfo]) -> list[ModelRoom]:
+    """The cards of these machines by model, the most common first."""
+    found: dict[str, ModelRoom] = {}
+    for node in nodes:
+        for model, here in _rooms_on(node).items():
+            before = found.get(model, ModelRoom(model=model))
+            is_larger = here.whole > before.largest_block
+            found[model] = ModelRoom(
+                model=model,
+                cards=before.cards + here.cards,
+                held_milli=before.held_milli + here.held_milli,
+                usable_milli=before.usable_milli + here.usable_milli,
+                whole=before.whole + here.whole,
+                largest_block=max(before.largest_block, here.whole),
+                block_node=node.name if is_larger else before.block_node,
+                broken=before.broken + here.broken,
+                closed=before.closed + here.closed,
+            )
+    return sorted(found.values(), key=lambda room: (-room.cards, room.model))
+
+
+def _rooms_on(node: NodeInfo) -> dict[str, ModelRoom]:
+    found: dict[str, list[int]] = {}
+    for device in node.devices:
+        sums = found.setdefault(device.model, [0] * 6)
+        is_healthy = device.health == DeviceHealth.OK
+        can_take = is_healthy and node.schedulable
+        sums[0] += 1
+        sums[1] += CARD_MILLI - device.free_compute_milli
+        if can_take:
+            sums[2] += device.free_compute_milli
+            sums[3] += not device.holders
+        sums[4] += not is_healthy
+        sums[5] += is_healthy and not node.schedulable
+    return {
+        model: ModelRoom(
+            model=model, cards=cards, held_milli=held, usable_milli=usable, whole=whole, broken=broken, closed=closed
+        )
+        for model, (cards, held, usable, whole, broken, closed) in found.items()
+    }
+
+
+def idle_holders(jobs: Iterable[JobInfo], samples: Samples, now: float) -> list[IdleHolder]:
+    """Running jobs of which no card has computed for ``IDLE_AFTER_S``, those of most cards first.
+
+    Where less than that is remembered of a card, or it does not say whether it computes, nothing is said of its job.
+    """
+    found = []
+    for job in jobs:
+        if job.state != JobState.RUNNING or not job.gpu_milli or job.started_at is None:
+            continue
+        if now - job.started_at < IDLE_AFTER_S:
+            continue
+        used = [_used_at(samples(grant.uuid), job.started_at, now) for task in job.tasks for grant in task.devices]
+        since = max((at if at is not None else now for at in used), default=now)
+        if now - since >= IDLE_AFTER_S:
+            found.append(
+                IdleHolder(
+                    job=job.id,
+                    name=job.name,
+                    user=job.user,
+                    queue=job.queue,
+                    gpus=job.gpus,
+                    gpu_milli=job.gpu_milli,
+                    since=since,
+                )
+            )
+    return sorted(found, key=lambda idle: (-idle.gpu_milli, idle.since, idle.job))[:MOST_IDLE]
+
+
+def _used_at(samples: Sequence[Sampled], started_at: float, now: float) -> float | None:
+    """When a card was last seen computing in a run; None where that is not known."""
+    if not samples or now - samples[-1].at > IDLE_AFTER_S / 2:
+        return None
+    for at, sample in reversed(samples):
+        if at < started_at:
+            return started_at
+        if sample.use_milli is None:
+            return None
+        if sample.use_milli > IDLE_MILLI:
+            return at
+    return samples[0].at

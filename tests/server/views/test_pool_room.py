@@ -1,0 +1,87 @@
+"""What is free by model of card, and which jobs hold cards that do not compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millpond.model.telemetry import DeviceSample
+from millpond.server.monitoring.telemetry.sampling import Sampled
+from millpond.server.views.pool_room import IDLE_AFTER_S, idle_holders, rooms_of
+from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.nodes import DeviceInfo, NodeInfo
+
+NOW = 10_000.0
+
+
+def card(index: int, free_milli: int = 1000, model: str = "A100", health: str = "ok") -> DeviceInfo:
+    return DeviceInfo(
+        uuid=f"u{index}", index=index, vendor="fake", model=model, memory_mib=10, free_memory_mib=10,
+        free_compute_milli=free_milli, health=health, holders=[] if free_milli == 1000 else ["a"],
+    )  # fmt: skip
+
+
+def node(name: str, *cards: DeviceInfo) -> NodeInfo:
+    return NodeInfo(
+        name=name, pool="default", cpu_milli=1, free_cpu_milli=1, memory_mib=1, free_memory_mib=1, devices=list(cards)
+    )
+
+
+def test_whole_cards_parts_and_the_largest_block_are_told_apart() -> None:
+    nodes = [
+        node("n1", card(0), card(1, 250), card(2, 0)),
+        node("n2", card(0), card(1)),
+        node("n3", card(0, model="T4")),
+    ]
+    large, small = rooms_of(nodes)
+    assert (large.model, large.cards, large.held_milli, large.usable_milli) == ("A100", 5, 1750, 3250)
+    assert (large.whole, large.largest_block, large.block_node) == (3, 2, "n2")
+    assert (small.model, small.cards, small.whole) == ("T4", 1, 1)
+
+
+def test_what_cannot_be_handed_out_is_not_free() -> None:
+    nodes = [node("n1", card(0, health="failed"), card(1)), replace(node("n2", card(0), card(1, 0)), schedulable=False)]
+    (room,) = rooms_of(nodes)
+    assert (room.usable_milli, room.whole, room.largest_block) == (1000, 1, 1)
+    assert (room.broken, room.closed, room.held_milli) == (1, 2, 1000)
+
+
+def job(started_at: float = NOW - 3_000, state: str = "running", devices: tuple[str, ...] = ("u0",)) -> JobInfo:
+    grants = [
+        DeviceGrant(uuid=each, index=0, model="A100", compute_milli=1000, limit_milli=1000, memory_mib=1)
+        for each in devices
+    ]
+    return JobInfo(
+        id="a", name="", queue="q", pool="p", user="u", kind="train", priority="normal", state=state, attempt=1,
+        submitted_at=0.0, started_at=started_at, gpus="1", gpu_milli=1000 * len(devices),
+        tasks=[TaskInfo(task=0, role="worker", state=state, devices=grants)],
+    )  # fmt: skip
+
+
+def samples(*uses: int | None, last_at: float = NOW) -> list[Sampled]:
+    """One each minute."""
+    begin = last_at - 60 * (len(uses) - 1)
+    return [Sampled(begin + 60 * place, DeviceSample("u0", use_milli=use)) for place, use in enumerate(uses)]
+
+
+def test_a_job_is_idle_when_none_of_its_cards_computed_for_long() -> None:
+    quiet = samples(900, *[10] * 12)
+    (idle,) = idle_holders([job()], lambda _: quiet, NOW)
+    assert (idle.job, idle.since) == ("a", NOW - 720)
+    busy = {"u0": quiet, "u1": samples(*[0] * 12, 400)}
+    assert idle_holders([job(devices=("u0", "u1"))], busy.__getitem__, NOW) == []
+
+
+def test_nothing_is_said_of_what_is_not_known() -> None:
+    assert idle_holders([job()], lambda _: [], NOW) == []
+    assert idle_holders([job()], lambda _: samples(*[0] * 5), NOW) == [], "it is not remembered for long enough"
+    assert idle_holders([job()], lambda _: samples(*[None] * 20), NOW) == [], "it does not say what it does"
+    assert idle_holders([job()], lambda _: samples(*[0] * 20, last_at=NOW - IDLE_AFTER_S), NOW) == [], "too old"
+
+
+def test_only_what_runs_for_long_and_holds_cards_can_be_idle() -> None:
+    quiet = samples(*[0] * 20)
+    assert idle_holders([job(started_at=NOW - 300)], lambda _: quiet, NOW) == []
+    assert idle_holders([job(state="suspended")], lambda _: quiet, NOW) == []
+    assert idle_holders([job(devices=())], lambda _: quiet, NOW) == []
+    (idle,) = idle_holders([job(started_at=NOW - 700)], lambda _: samples(900, *[0] * 19), NOW)
+    assert idle.since == NOW - 700, "what its card did before was not its own"
