@@ -17,8 +17,12 @@ _APART_S = 20.0
 _AT_ONCE = 1_000
 
 
-def fill(state_dir: Path, jobs: int) -> None:
-    """Make a state directory with so many jobs that have ended, one task each."""
+def fill(state_dir: Path, jobs: int, *, with_files: bool = True) -> None:
+    """Make a state directory with so many jobs that have ended, one task each.
+
+    Args:
+        with_files: with what their tasks left on the disk too.
+    """
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = Store(sqlite_url(state_dir / "millpond.db"))
     document = {"name": "old", "command": ["true"], "gpus": 1, "env": {"PATH": "/usr/bin:/bin"}}
@@ -26,7 +30,7 @@ def fill(state_dir: Path, jobs: int) -> None:
         infos = [_ended(number) for number in range(begin, min(begin + _AT_ONCE, jobs))]
         store.append([], [NewJob(info.id, info.user, info.submitted_at, document) for info in infos])
         store.record([], infos)
-        for info in infos:
+        for info in infos if with_files else ():
             _leave_files(state_dir, info)
     store.close()
 

@@ -36,6 +36,7 @@ from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning, ProvisioningDependencies
 from millpond.server.store.store import Store
 from millpond.server.views.about import ServerFacts
+from millpond.server.web.portal import portal_routes
 from millpond.specs.api.base import ErrorBody, ErrorInfo
 from millpond.specs.api.codec import from_json
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
@@ -109,7 +110,7 @@ class AuthWorld:
         )
         self.service = Service(components, identity, LocalTaskAccess(state_dir))
         self._tokens: dict[str, str] = {}
-        self.app = make_app(self.service, self.security, self.tenants, "testserver", OWNER_TOKEN)
+        self.app = make_app(self.service, self.security, self.tenants, "testserver", OWNER_TOKEN, pages=portal_routes())
 
     @property
     def routes(self) -> Any:

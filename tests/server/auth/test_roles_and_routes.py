@@ -35,6 +35,8 @@ ALLOWED = {
     #                                          olga amy lea max mia vic sam sue nob nobody
     ("GET", "/server"): "+++++++++!",
     ("GET", "/nodes"): "+++++++++!",
+    ("GET", "/overview"): "+++++++++!",
+    ("POST", "/portal/links"): "+++++++++!",
     ("GET", "/reservations"): "+++++++++!",
     ("PUT", "/reservations/{name}"): "+++++----!",
     ("DELETE", "/reservations/{name}"): "?????-??-!",

@@ -58,17 +58,24 @@ _LONGEST_NAME = 100
 
 
 def make_app(
-    service: Service, security: Security, tenants: Tenants, bound_to: str, secret: str, names: Iterable[str] = ()
+    service: Service,
+    security: Security,
+    tenants: Tenants,
+    bound_to: str,
+    secret: str,
+    names: Iterable[str] = (),
+    pages: Iterable[BaseRoute] = (),
 ) -> ASGIApp:
     """The whole application.
 
     Args:
+        pages: routes for people, which answer with pages.
         bound_to: the address that the server listens on.
         secret: what passes to the programs of jobs are signed with.
         names: under which people outside know the server.
     """
     passes = AccessTokens(secret, time.time)
-    routes = make_routes(service, security, tenants, passes)
+    routes = make_routes(service, security, tenants, passes, pages)
     proxied = ProxyDependencies(
         service.lookup, service.job_files, service.front, service.activity, service.origins, service.access
     )
@@ -77,7 +84,13 @@ def make_app(
     return RequestMetrics(guarded, service.instruments)
 
 
-def make_routes(service: Service, security: Security, tenants: Tenants, passes: AccessTokens) -> FastAPI:
+def make_routes(
+    service: Service,
+    security: Security,
+    tenants: Tenants,
+    passes: AccessTokens,
+    pages: Iterable[BaseRoute] = (),
+) -> FastAPI:
     """The routes alone, without the guard.
 
     Raises:
@@ -89,7 +102,7 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
         description="One calm pool out of a team's GPU machines.",
         docs_url=None,
         redoc_url=None,
-        routes=_declared(),
+        routes=[*_declared(), *pages],
     )
     app.state.service = service
     app.state.passes = passes

@@ -13,6 +13,7 @@ from millpond.server.auth.group_invitations import GroupInvitations
 from millpond.server.auth.logins import Logins
 from millpond.server.auth.oidc.identities import Identities
 from millpond.server.auth.oidc.sign_on import SignOn
+from millpond.server.auth.portal_links import PortalLinks
 from millpond.server.auth.secrets import Passwords
 from millpond.server.auth.ssh_keys import SshKeys, SshKeyStore
 from millpond.server.store.store import Store
@@ -32,6 +33,7 @@ class Security:
     audit: AuditLog
     invitations: GroupInvitations
     sign_on: SignOn
+    portal_links: PortalLinks
     clock: Callable[[], float]
 
     def close(self) -> None:
@@ -78,4 +80,5 @@ def open_security(
     logins = Logins(accounts, passwords or Passwords(), clock)
     invitations = GroupInvitations(account_store, accounts, clock)
     keys, audit = SshKeys(SshKeyStore(store.database), clock), AuditLog(store.audit)
-    return Security(accounts, keys, logins, audit, invitations, sign_on, clock)
+    links = PortalLinks(accounts, clock)
+    return Security(accounts, keys, logins, audit, invitations, sign_on, links, clock)

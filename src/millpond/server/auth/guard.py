@@ -36,11 +36,20 @@ COOKIE: Final = f"{PLATFORM_COOKIES}session"
 HOST_COOKIE: Final = f"{HOST_ONLY}{COOKIE}"
 """The same over HTTPS: no other host below the same domain, and no attacker on the network, can give a browser one."""
 LOGIN_PATH: Final = f"{API_PREFIX}/login"
-OPEN_PATHS: Final = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH})
+PORTAL_PREFIX: Final = "/portal/"
+PORTAL_ENTRY: Final = f"{PORTAL_PREFIX}enter"
+PORTAL_LOGIN: Final = f"{PORTAL_PREFIX}login"
+PORTAL_FILES: Final = f"{PORTAL_PREFIX}static/"
+"""What pages consist of beside themselves: nothing that a login would protect."""
+OPEN_PATHS: Final = frozenset(
+    {PORTAL_ENTRY, PORTAL_LOGIN, "/", "/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH}
+)
 _OIDC_PATHS: Final = ("/oidc/", f"{API_PREFIX}/oidc/")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SECRET_IN_URL: Final = frozenset({"token", "access_token", "api_key", "apikey", "auth", "authorization", "password"})
 
+CSRF: Final = "csrf"
+"""In the state of a request for a page of the portal: what the page's own requests have to show beside the cookie."""
 _HOSTS_REMEMBERED: Final = 64
 _UNKNOWN_NAME: Final = ErrorBody(
     cause="this server is not known by that name", code="request", remedy="use its address or localhost"
@@ -89,6 +98,12 @@ class RequestGuard:
         session = _session_in(scope, headers)
         caller, by_cookie = self._caller(headers, session)
         alone = by_cookie and not _shows_csrf(headers, session)
+        if _asks_for_portal(scope, headers):
+            if alone and "sec-fetch-mode" not in headers and not self._is_visit(headers):
+                caller, alone = None, False  # the page for a login says why there is no other
+            if self._is_visit(headers) or "sec-fetch-mode" not in headers:
+                scope["state"][CSRF] = csrf_of(session) if caller is not None else ""
+                alone = False
         refusal = self._refusal(scope, headers, caller, alone)
         if refusal is not None:
             await _turn_away(*refusal, scope, receive, send)
@@ -128,6 +143,18 @@ class RequestGuard:
             return known, False
         return (self._security.accounts.caller(session, session=True), True) if session else (None, False)
 
+    def _is_visit(self, headers: Headers) -> bool:
+        """Whether a person goes to a page: the one thing for which a cookie alone is enough, in the portal.
+
+        The programs of jobs may be served under this very name. Their pages can neither read such a page, which opens
+        in no frame and in a window group of its own, nor ask for it by a script: then the browser says so, in headers
+        that no script can set. Browsers say it where nobody on the way can listen; elsewhere it takes an origin for
+        each job.
+        """
+        if "sec-fetch-mode" in headers:
+            return headers["sec-fetch-mode"] == "navigate" and headers.get("sec-fetch-dest") == "document"
+        return bool(self._origins.domain)
+
     def _refusal(
         self, scope: Scope, headers: Headers, caller: Caller | None, alone: bool
     ) -> tuple[int, ErrorBody] | None:
@@ -144,7 +171,7 @@ class RequestGuard:
                 code="request",
                 remedy="send it as the header 'Authorization: Bearer TOKEN', and revoke the one you have sent",
             )
-        if caller is None and not _is_judged_elsewhere(scope["path"]):
+        if caller is None and not _is_judged_elsewhere(scope["path"]) and CSRF not in scope["state"]:
             return 401, ErrorBody(
                 cause="the token is missing, wrong, expired or revoked",
                 code="unauthorized",
@@ -177,9 +204,16 @@ class RequestGuard:
         return True
 
 
+def _asks_for_portal(scope: Scope, headers: Headers) -> bool:
+    """Whether this may be a person with a browser who wants to see the portal."""
+    is_page = scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"].startswith(PORTAL_PREFIX)
+    return is_page and "authorization" not in headers and job_addressed(scope) is None
+
+
 def _is_judged_elsewhere(path: str) -> bool:
     """Whether a path needs no login, or the proxy judges requests for it."""
-    return path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PROXY_PREFIX) or _logs_in(path)
+    is_open = path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PORTAL_FILES)
+    return is_open or path.startswith(PROXY_PREFIX) or _logs_in(path)
 
 
 def _logs_in(path: str) -> bool:

@@ -11,7 +11,10 @@ from urllib.parse import urlsplit
 from millpond.model.nodes import Node
 from millpond.server.api.app import make_app
 from millpond.server.api.service import Service
+from millpond.server.auth.components import Security
+from millpond.server.auth.guard import PORTAL_PREFIX
 from millpond.server.auth.owner import owner_name, prepare_first_login
+from millpond.server.auth.portal_links import GOOD_FOR_S
 from millpond.server.http.security_headers import seen_from_outside
 from millpond.server.http.server import HttpOptions, HttpServer, is_loopback
 from millpond.server.http.tls import Encryption, renew
@@ -23,6 +26,8 @@ from millpond.server.startup.local_engine import unlimited_text
 from millpond.server.startup.options import ServerOptions
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerFacts
+from millpond.server.web.entry import entry_path
+from millpond.server.web.portal import portal_routes
 from millpond.specs.api.ssh import SshInfo
 from millpond.specs.config.listen import ListenRules
 
@@ -62,12 +67,13 @@ def make_http_server(
     listening, loop, encryption = current.config.listening, base.components.loop, lead.post.encryption
     ways = [listening.public_url, url_for_pods(current.config, lead.post.left.url)]
     names = filter(None, [urlsplit(way).hostname for way in ways])
-    app = make_app(service, base.security, base.tenants, options.host, base.token, names)
+    app = make_app(service, base.security, base.tenants, options.host, base.token, names, portal_routes())
     notes = [*_notes(options, current, lead, base), *service.about.notes]
 
     def ready() -> None:
         lead.state.announce(lead.post.left)
         print(f"Millpond {VERSION} is up at {lead.post.left.url}", flush=True)
+        print(_portal_note(lead.post.left.url, base.security), flush=True)
         for note in notes:
             print(note, flush=True)
 
@@ -121,6 +127,17 @@ def _notes_on_the_way(host: str, listening: ListenRules, encryption: Encryption 
             "and name it in listen.trusted_proxies (docs/security.md)"
         )
     return [note for note in notes if note]
+
+
+def _portal_note(url: str, security: Security) -> str:
+    """Where the portal is: on a terminal with a link that logs its owner in, in a log without."""
+    if not sys.stdout.isatty():
+        return f"portal: {url}{PORTAL_PREFIX}"
+    owner = security.accounts.caller_named(owner_name())
+    if owner is None:
+        return f"portal: {url}{PORTAL_PREFIX}"
+    ticket, _ = security.portal_links.make(owner, "")
+    return f"portal: {url}{entry_path(ticket)} (works once, for {GOOD_FOR_S / 60:.0f} minutes)"
 
 
 def _first_login_notes(invitation: Path | None) -> list[str]:

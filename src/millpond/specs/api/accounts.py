@@ -72,6 +72,23 @@ class LoginInfo(Body):
     expires_at: float | None = None
 
 
+class PortalLinkRequest(AccountRequest):
+    """A link that logs a browser in.
+
+    Attributes:
+        job: its page is opened; empty: the overview.
+    """
+
+    job: Annotated[str, Field(max_length=200, pattern=ONE_LINE)] = ""
+
+
+class PortalLink(Body):
+    """An address that logs one browser in, once, until an instant."""
+
+    url: str
+    expires_at: float
+
+
 class PasswordChange(AccountRequest):
     """Another password for oneself; the present one may be left out only by the owner of the server."""
 

@@ -13,6 +13,8 @@ from millpond.specs.api.accounts import (
     Invitation,
     NewToken,
     NewUser,
+    PortalLink,
+    PortalLinkRequest,
     TokenInfo,
     TokenList,
     UserChange,
@@ -41,6 +43,17 @@ class AccountsClient:
             ConflictError: it is that of the server's state directory.
         """
         self._send("POST", "/logout")
+
+    def portal_link(self, job: str = "") -> PortalLink:
+        """An address that logs a browser in to the portal, once, within ten minutes.
+
+        Args:
+            job: its page is opened; empty: the overview.
+
+        Raises:
+            NotAllowedError: the account is a program's.
+        """
+        return self._ask(PortalLink, "POST", "/portal/links", json=PortalLinkRequest(job=job).model_dump())
 
     def change_password(self, present: str, new: str) -> None:
         """Choose another password for oneself; all other logins end.

@@ -159,6 +159,7 @@ def _start_detached(arguments: list[str], directory: Path) -> None:
     click.echo(f"Millpond is up at {started.left.url}")
     with Client(state_dir=directory) as client:
         click.echo(summary(client.nodes()))
+        click.echo(f"portal: {client.accounts.portal_link().url} (works once, for ten minutes)")
         server = client.server()
     if server.apart:
         click.echo(server.apart)

@@ -1,0 +1,88 @@
+"""What the portal's routes have in common: who visits, and errors as pages for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.responses import RedirectResponse
+
+from millpond.model.errors import MillpondError, NotAllowedError, NotFoundError, NotLoggedInError
+from millpond.server.auth.audit import Act
+from millpond.server.auth.guard import CSRF, PORTAL_LOGIN, PORTAL_PREFIX
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand
+from millpond.server.http.error_responses import refusal_of
+from millpond.server.web.rendering import PageReader, show
+from millpond.server.web.translations import language_for
+
+LANGUAGE_COOKIE: Final = "millpond_language"
+HOME: Final = PORTAL_PREFIX
+
+
+class PageRoute(APIRoute):
+    """A route that answers with a page, also where something is wrong."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with errors turned into pages."""
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except NotLoggedInError:
+                here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(f"{PORTAL_LOGIN}?next={quote(here)}", 303, {"Cache-Control": "no-store"})
+            except RequestValidationError:
+                return trouble(request, 422, "this address is not valid", "go to the page anew")
+            except MillpondError as error:
+                known = refusal_of(error)
+                if known is None:
+                    raise
+                return trouble(request, known[0], known[1].cause, known[1].remedy)
+
+        return handled
+
+
+def trouble(request: Request, status: int, cause: str, remedy: str) -> Response:
+    """A page that says why there is no other."""
+    return show("trouble.html", visit_of(request), status, cause=cause, remedy=remedy)
+
+
+def visit_of(request: Request) -> PageReader:
+    """For whom a page is made."""
+    act: Act = request.state.act
+    return PageReader(
+        caller=act.caller,
+        csrf=getattr(request.state, CSRF, ""),
+        language=language_for(request.cookies.get(LANGUAGE_COOKIE, ""), request.headers.get("accept-language", "")),
+        path=request.url.path,
+        query=request.url.query,
+    )
+
+
+async def _visit(request: Request) -> PageReader:
+    return visit_of(request)
+
+
+VisitOf = Annotated[PageReader, Depends(_visit)]
+
+
+def may_do(caller: Caller | None, verb: Verb, target: AccessTarget | None = None) -> bool:
+    """Whether a page offers something: by the very question that the API asks when it is to be done."""
+    if caller is None:
+        return False
+    try:
+        demand(caller, verb, target)
+    except (NotAllowedError, NotFoundError):
+        return False
+    return True
+
+
+def way_back(wanted: str) -> str:
+    """Where to go after a login: a page of the portal, whatever the address says."""
+    is_ours = wanted.startswith(PORTAL_PREFIX) and "\\" not in wanted and wanted.isprintable()
+    return wanted if is_ours and not wanted.startswith(PORTAL_LOGIN) else HOME

@@ -1,0 +1,205 @@
+"""The pool as a map: each card with its slices where there are few machines, each machine where there are thousands.
+
+A map is coloured by one of three questions: how much is used, by whom, and whether it is well. What it shows are words
+that a style sheet gives colours; an answer never depends on the colour alone, as each cell has a text too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from millpond.model.amounts import milli_text
+from millpond.model.devices import DeviceHealth
+from millpond.model.resources import CARD_MILLI
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.nodes import DeviceInfo, NodeInfo, SliceInfo
+
+MOST_IN_DETAIL: Final = 64
+"""Machines of which each card is drawn."""
+OWNERS_SHOWN: Final = 7
+"""Users with a colour of their own, those who hold most; all others share one."""
+
+Find = Callable[[str], JobInfo | None]
+
+
+class Colouring(StrEnum):
+    """What the colours of a map mean."""
+
+    USE = "use"
+    OWNER = "owner"
+    HEALTH = "health"
+
+
+@dataclass(frozen=True, slots=True)
+class MapPart:
+    """A part of a card, from left to right.
+
+    Attributes:
+        begin, width: in milli of the card.
+        look: a word for the style sheet.
+    """
+
+    begin: int
+    width: int
+    look: str
+
+
+@dataclass(frozen=True, slots=True)
+class MapCell:
+    """A card, or a machine with all its cards.
+
+    Attributes:
+        text: what it is and holds, in words.
+        job: the one job that holds it and may be shown; empty: none, or several.
+    """
+
+    text: str
+    parts: tuple[MapPart, ...] = ()
+    look: str = ""
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode:
+    """A machine of which each card is drawn."""
+
+    name: str
+    is_open: bool
+    cards: tuple[MapCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapGroup:
+    """Machines of one pool and kind, in a block: ``nodes`` where each card is drawn, otherwise ``cells``."""
+
+    title: str
+    machines: int
+    cards: int
+    nodes: list[MapNode] = field(default_factory=list)
+    cells: list[MapCell] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMap:
+    """A whole map.
+
+    Attributes:
+        owners: who has which colour: the word for it, the name, and what they hold in milli.
+    """
+
+    colouring: Colouring
+    groups: list[MapGroup]
+    owners: list[tuple[str, str, int]]
+
+
+def map_of(nodes: list[NodeInfo], colouring: Colouring, find: Find) -> PoolMap:
+    """The map of these machines.
+
+    Args:
+        find: gives a living job by its id; None of those that are not for the reader.
+    """
+    painter = _Painter(colouring, _looks_of_owners(nodes, find), find)
+    blocks: dict[str, list[NodeInfo]] = {}
+    for node in nodes:
+        blocks.setdefault(_title_of(node), []).append(node)
+    is_detailed = len(nodes) <= MOST_IN_DETAIL
+    groups = [
+        MapGroup(
+            title,
+            len(block),
+            sum(len(node.devices) for node in block),
+            nodes=[painter.node(node) for node in block] if is_detailed else [],
+            cells=[] if is_detailed else [painter.cell(node) for node in block],
+        )
+        for title, block in blocks.items()
+    ]
+    return PoolMap(colouring, groups, painter.owners() if colouring is Colouring.OWNER else [])
+
+
+def _title_of(node: NodeInfo) -> str:
+    models = Counter(device.model for device in node.devices)
+    kind = " + ".join(f"{count} x {model}" for model, count in models.most_common())
+    return " · ".join(part for part in (node.pool, kind) if part)
+
+
+def _looks_of_owners(nodes: Iterable[NodeInfo], find: Find) -> dict[str, tuple[str, int]]:
+    """Of each user the word for their colour, and how much they hold in milli; most first."""
+    held: Counter[str] = Counter()
+    for node in nodes:
+        for device in node.devices:
+            for each in device.slices:
+                held[_owner(each.job, find)] += each.compute_milli
+    return {
+        user: (f"o{min(place, OWNERS_SHOWN + 1)}", milli)
+        for place, (user, milli) in enumerate(held.most_common(), start=1)
+    }
+
+
+def _owner(job: str, find: Find) -> str:
+    info = find(job)
+    return "" if info is None else info.user
+
+
+class _Painter:
+    def __init__(self, colouring: Colouring, owners: dict[str, tuple[str, int]], find: Find) -> None:
+        self._colouring = colouring
+        self._owners = owners
+        self._find = find
+
+    def owners(self) -> list[tuple[str, str, int]]:
+        """The legend: those with a colour of their own, then all others as one."""
+        listed = [(look, user, milli) for user, (look, milli) in self._owners.items()]
+        rest = sum(milli for _, _, milli in listed[OWNERS_SHOWN:])
+        return listed[:OWNERS_SHOWN] + ([(f"o{OWNERS_SHOWN + 1}", "…", rest)] if rest else [])
+
+    def node(self, node: NodeInfo) -> MapNode:
+        """A machine, card by card."""
+        return MapNode(node.name, node.schedulable, tuple(self._card(node, device) for device in node.devices))
+
+    def cell(self, node: NodeInfo) -> MapCell:
+        """A machine as one cell."""
+        cards = len(node.devices)
+        held = sum(CARD_MILLI - device.free_compute_milli for device in node.devices)
+        broken = sum(device.health != DeviceHealth.OK for device in node.devices)
+        text = f"{node.name}: {milli_text(held)}/{cards}"
+        match self._colouring:
+            case Colouring.HEALTH:
+                look = "bad" if broken else "ok" if node.schedulable else "closed"
+            case Colouring.OWNER:
+                holders: Counter[str] = Counter()
+                for device in node.devices:
+                    for each in device.slices:
+                        holders[_owner(each.job, self._find)] += each.compute_milli
+                look = self._owners[holders.most_common(1)[0][0]][0] if holders else "free"
+            case Colouring.USE:
+                look = f"u{-(-4 * held // (CARD_MILLI * cards)) if cards else 0}"
+        return MapCell(text, look=look)
+
+    def _card(self, node: NodeInfo, device: DeviceInfo) -> MapCell:
+        name = f"{node.name}/{device.index}"
+        held = CARD_MILLI - device.free_compute_milli
+        names = [f"{each.job} ({milli_text(each.compute_milli)})" for each in device.slices]
+        health = "" if device.health == DeviceHealth.OK else f", {device.health} {device.health_detail}".rstrip()
+        text = f"{name} {device.model}: {milli_text(held)}{health}{': ' + ', '.join(names) if names else ''}"
+        known = {each.job for each in device.slices if self._find(each.job) is not None}
+        job = next(iter(known)) if len(known) == 1 else ""
+        if self._colouring is Colouring.HEALTH or health:
+            look = "bad" if health else "ok" if node.schedulable else "closed"
+            return MapCell(text, (MapPart(0, CARD_MILLI, look),), job=job)
+        parts, begin = [], 0
+        for each in device.slices:
+            width = min(each.compute_milli or 20, CARD_MILLI - begin)  # one of memory alone is seen too
+            parts.append(MapPart(begin, width, self._look(each)))
+            begin += width
+        if begin < held:  # foreign processes, which have no slice
+            parts.append(MapPart(begin, held - begin, "foreign"))
+        return MapCell(text, tuple(parts), job=job)
+
+    def _look(self, part: SliceInfo) -> str:
+        if self._colouring is Colouring.OWNER:
+            return self._owners[_owner(part.job, self._find)][0]
+        return "held" if part.state == "running" else "resting" if part.state in ("frozen", "swapped") else "coming"

@@ -1,0 +1,200 @@
+"""The portal's pages. Each takes its content from what the API's route of the same things answers with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import unicodedata
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+import yaml
+from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import StreamingResponse
+from starlette.routing import BaseRoute
+
+from millpond.model.states import JobState
+from millpond.model.workloads import LONGEST_JOB_ID
+from millpond.server.api.permits import Access, ClusterReader, SecurityOf, ServiceOf, Word, job_in_path, may
+from millpond.server.auth.roles import Verb, job_target
+from millpond.server.jobs.listing import ListRequest
+from millpond.server.store.jobs import JobFilter
+from millpond.server.views.visibility import reader_of
+from millpond.server.web import entry
+from millpond.server.web.change_feed import ChangeFeed
+from millpond.server.web.life_line import life_of
+from millpond.server.web.pages import PageRoute, VisitOf, may_do
+from millpond.server.web.pool_map import Colouring, map_of
+from millpond.server.web.rendering import show
+from millpond.specs.api.jobs import JobInfo
+
+JOBS_ON_A_PAGE: Final = 100
+NODES_ON_A_PAGE: Final = 100
+EVENTS_SHOWN: Final = 200
+
+Lister = Annotated[Access, may(Verb.READ_JOBS)]
+Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
+
+router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
+
+
+def portal_routes() -> list[BaseRoute]:
+    """All routes of the portal, for the application."""
+    return [route for part in (router, entry.router, entry.links) for route in part.routes]
+
+
+@router.get("/")
+async def overview(
+    service: ServiceOf, access: ClusterReader, visit: VisitOf, colour: Colouring = Colouring.USE
+) -> Response:
+    """The pool at a glance."""
+    reader = reader_of(access.caller)
+    nodes = await service.machines.all(reader)
+    info = await service.overview.of(nodes, reader)
+
+    def find(job: str) -> JobInfo | None:
+        found = service.lookup.live(job)
+        return found if found is not None and reader.sees(found) else None
+
+    suspendable = {
+        idle.job
+        for idle in info.idle
+        if (found := find(idle.job)) is not None and may_do(access.caller, Verb.CHANGE_JOBS, job_target(found))
+    }
+    queues = await service.queues.seen_by(access.caller)
+
+    def drawn() -> Response:
+        drawing = map_of(nodes, colour, find)
+        now = time.time()
+        return show("overview.html", visit, info=info, map=drawing, queues=queues, suspendable=suspendable, now=now)
+
+    return await asyncio.to_thread(drawn)  # of thousands of machines: other requests go on meanwhile
+
+
+@router.get("/jobs")
+async def jobs(
+    request: Request,
+    service: ServiceOf,
+    access: Lister,
+    visit: VisitOf,
+    state: Annotated[tuple[JobState, ...], Query()] = (),
+    user: Word = "",
+    queue: Word = "",
+    name: Word = "",
+    everything: Annotated[bool, Query(alias="all")] = False,
+    members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
+    behind: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
+) -> Response:
+    """Jobs, the newest first; the parameters are those of the API."""
+    wanted = JobFilter(tuple(each.value for each in state), user, queue, unicodedata.normalize("NFC", name))
+    most = JOBS_ON_A_PAGE * (10 if members else 1)
+    asked = ListRequest(wanted, everything or bool(members), most, members, behind)
+    found = await service.jobs.listed(asked, reader_of(access.caller))
+    pairs = parse_qsl(request.url.query)
+    following = [
+        *((key, value) for key, value in pairs if key != "behind"),
+        ("behind", found.jobs[-1].id if found.jobs else ""),
+    ]
+    return show(
+        "jobs.html",
+        visit,
+        jobs=found.jobs,
+        more=f"?{urlencode(following)}" if found.truncated and not members else "",
+        truncated=found.truncated,
+        wanted=wanted,
+        everything=everything,
+        members=members,
+        behind=behind,
+        queues=[each.name for each in await service.queues.seen_by(access.caller) if each.takes_jobs],
+        states=list(JobState),
+        me=access.caller.user,
+    )
+
+
+@router.get("/jobs/{job}")
+async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) -> Response:
+    """One job with all that is known of it."""
+    reader = reader_of(access.caller)
+    info = await service.jobs.show(job, reader)
+    reason = await service.waits.added_to(await service.jobs.why(job, reader))
+    events = await service.events.of_job(job, reader)
+    can_change = may_do(access.caller, Verb.CHANGE_JOBS, job_target(info))
+    spec = await _spec_of(service, job) if can_change else None
+    now = time.time()
+    return show(
+        "job.html",
+        visit,
+        job=info,
+        reason=reason,
+        events=events[-EVENTS_SHOWN:],
+        left_out=max(len(events) - EVENTS_SHOWN, 0),
+        life=life_of(info, events, reason.waits, now),
+        can_change=can_change,
+        can_submit=may_do(access.caller, Verb.SUBMIT_JOBS),
+        has_ended=JobState(info.state).ended,
+        spec=spec,
+        now=now,
+    )
+
+
+@router.get("/queues")
+async def queues(service: ServiceOf, access: ClusterReader, visit: VisitOf) -> Response:
+    """The tree of queues with what each holds."""
+    found = await service.queues.seen_by(access.caller)
+    depths: dict[str, int] = {}
+    for each in found:  # each stands behind its parent
+        depths[each.name] = depths.get(each.parent, -1) + 1
+    total = max((each.gpu_milli + each.waiting_gpu_milli for each in found), default=0)
+    most = max([total, *(each.promised_gpu_milli for each in found), *(each.limit_gpu_milli or 0 for each in found)])
+    return show("queues.html", visit, queues=found, depths=depths, most=most)
+
+
+@router.get("/nodes")
+async def nodes(
+    service: ServiceOf,
+    access: ClusterReader,
+    visit: VisitOf,
+    name: Word = "",
+    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+    closed: bool = False,
+) -> Response:
+    """Machines, their cards, and who holds them."""
+    found = await service.machines.all(reader_of(access.caller))
+    matching = [node for node in found if name in node.name and not (closed and node.schedulable)]
+    begin = (page - 1) * NODES_ON_A_PAGE
+    return show(
+        "nodes.html",
+        visit,
+        nodes=matching[begin : begin + NODES_ON_A_PAGE],
+        matching=len(matching),
+        begin=begin,
+        page=page,
+        more=len(matching) > begin + NODES_ON_A_PAGE,
+        name=name,
+        closed=closed,
+        can_change=may_do(access.caller, Verb.CHANGE_CLUSTER),
+        known_jobs={job for node in matching for job in node.jobs if service.lookup.live(job) is not None},
+    )
+
+
+@router.get("/stream")
+async def stream(request: Request, service: ServiceOf, access: ClusterReader, security: SecurityOf) -> Response:
+    """Tells an open page when something has changed."""
+    state = request.app.state
+    if not hasattr(state, "change_feed"):
+        state.change_feed = ChangeFeed(lambda: service.version(), service.closing.is_set)
+    feed: ChangeFeed = state.change_feed
+    token = access.caller.token
+
+    def still_may() -> bool:
+        return not token or security.accounts.tokens.valid_verbs(token) is not None
+
+    events: AsyncIterator[bytes] = feed.events(still_may)
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+async def _spec_of(service: Any, job: str) -> str:
+    """The job file as a job was submitted with it, as text."""
+    document = await service.lookup.document(job)
+    return yaml.safe_dump(document, allow_unicode=True, sort_keys=False)

@@ -1,0 +1,132 @@
+"""How pages are made: templates that escape all they show, files named by hashes, headers that keep others out."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from millpond.model.amounts import memory_text, milli_text
+from millpond.server.auth.guard import PORTAL_FILES
+from millpond.server.auth.roles import Caller
+from millpond.server.version import VERSION
+from millpond.server.web.translations import ENGLISH, LANGUAGES, translation_of
+from millpond.server.wording import rounded_span
+
+_KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_FOREVER: Final = "public, max-age=31536000, immutable"
+LONGEST_SHOWN: Final = 300
+"""Characters of a name, or of another word of users, that a page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageReader:
+    """For whom a page is made.
+
+    Attributes:
+        caller: None: nobody has logged in.
+        csrf: what requests of the page have to show beside the cookie.
+        path, query: the address that they opened; the query without its question mark.
+    """
+
+    caller: Caller | None
+    csrf: str = ""
+    language: str = ENGLISH
+    path: str = ""
+    query: str = ""
+
+
+def show(template: str, visit: PageReader, status: int = 200, **content: Any) -> Response:
+    """A page.
+
+    Args:
+        content: what the template shows, by name.
+    """
+    nonce = secrets.token_urlsafe(16)
+    text = _environment(visit.language).get_template(template).render(visit=visit, nonce=nonce, **content)
+    return HTMLResponse(text, status, headers=_headers(nonce, visit.language))
+
+
+def _headers(nonce: str, language: str) -> Mapping[str, str]:
+    allowed = "connect-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    policy = f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; {allowed}"
+    return {
+        "Cache-Control": "no-store",
+        "Content-Language": language,
+        "Content-Security-Policy": policy,
+        # No page of another window, not even of a job's program under this very name, reaches into this one.
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Referrer-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+def static_file(digest: str, name: str) -> Response | None:
+    """A file that pages consist of; None where there is none of this name and content."""
+    known = _files().get(name)
+    if known is None or known[0] != digest:
+        return None
+    return Response(known[1], media_type=_KINDS[name.rpartition(".")[2]], headers={"Cache-Control": _FOREVER})
+
+
+@cache
+def _files() -> dict[str, tuple[str, bytes]]:
+    """All such files by name: each with the beginning of its hash."""
+    contents = {file.name: file.read_bytes() for file in (files("millpond.server.web") / "static").iterdir()}
+    return {name: (hashlib.sha256(content).hexdigest()[:16], content) for name, content in contents.items()}
+
+
+def _address(name: str) -> str:
+    """Where browsers find such a file, and may keep it for good."""
+    return f"{PORTAL_FILES}{_files()[name][0]}/{name}"
+
+
+@cache
+def _environment(language: str) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("millpond.server.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        extensions=["jinja2.ext.i18n"],
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.install_gettext_translations(translation_of(language), newstyle=True)  # type: ignore[attr-defined]
+    environment.globals.update(file=_address, languages=LANGUAGES, version=VERSION)
+    environment.filters.update(
+        cards=milli_text, memory=memory_text, span=rounded_span, instant=_instant, short=_short, part=_part
+    )
+    return environment
+
+
+def _instant(at: float | None, *, how: str = "at") -> str | Markup:
+    """An instant, which the page's script shows in the reader's time zone.
+
+    Args:
+        how: ``at``: date and time; ``ago``: as a distance from now, kept up to date.
+    """
+    if at is None:
+        return "\N{EN DASH}"
+    moment = datetime.fromtimestamp(at, UTC)
+    shown = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    template = Markup('<time datetime="{iso}" data-how="{how}">{shown}</time>')
+    return template.format(iso=f"{moment:%Y-%m-%dT%H:%M:%SZ}", how=how, shown=shown)
+
+
+def _short(text: str) -> str:
+    """A word of a user, cut where it is endless."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
+
+def _part(amount: float, whole: float) -> float:
+    """A part in percent, within 0 and 100."""
+    return round(min(max(100 * amount / whole, 0), 100), 1) if whole > 0 else 0.0

@@ -1,0 +1,387 @@
+// The portal in the browser: pages that follow the server, buttons that ask the API, and output as it is written.
+//
+// Nothing is asked for in vain: one stream says when something has changed; only then is the page read anew, and the
+// regions marked `data-live` take over what differs. The stream is read by fetch and not by an EventSource, as requests
+// with a cookie must show a header too, which an EventSource cannot send.
+"use strict";
+
+const said = document.body.dataset;
+const csrf = document.querySelector("meta[name=csrf-token]").content;
+const notice = document.getElementById("notice");
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+
+function ask(path, options = {}) {
+  return fetch(path, { ...options, credentials: "same-origin", headers: { "X-CSRF-Token": csrf, ...options.headers } });
+}
+
+function tell(text, link) {
+  notice.textContent = text;
+  if (link) {
+    const a = document.createElement("a");
+    a.href = `/portal/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+    a.textContent = link;
+    notice.append(" ", a);
+  }
+  notice.hidden = !text;
+}
+
+async function troubleIn(answer) {
+  try {
+    const error = (await answer.json()).error;
+    const details = (error.details || []).map((each) => `${each.loc} ${each.message}`);
+    return [error.cause, ...details, error.remedy].filter(Boolean).join(" – ");
+  } catch { return `${answer.status} ${answer.statusText}`; }
+}
+
+// ---- instants, in the reader's time zone ---------------------------------------------------------------------------
+
+const language = document.documentElement.lang;
+const dates = new Intl.DateTimeFormat(language, { dateStyle: "short", timeStyle: "medium" });
+const distances = new Intl.RelativeTimeFormat(language, { numeric: "always", style: "short" });
+
+function distance(seconds) {
+  const size = Math.abs(seconds);
+  if (size < 90) return distances.format(Math.round(seconds), "second");
+  if (size < 5400) return distances.format(Math.round(seconds / 60), "minute");
+  if (size < 129600) return distances.format(Math.round(seconds / 3600), "hour");
+  return distances.format(Math.round(seconds / 86400), "day");
+}
+
+function showTimes(within) {
+  for (const each of within.querySelectorAll("time")) {
+    const at = new Date(each.dateTime);
+    const whole = dates.format(at);
+    const text = each.dataset.how === "ago" ? distance((at - Date.now()) / 1000) : whole;
+    if (each.textContent !== text) each.textContent = text;
+    if (each.title !== whole) each.title = whole;
+  }
+}
+
+// ---- taking over what differs --------------------------------------------------------------------------------------
+
+const shownLocally = (node) => node.nodeName === "TIME";
+
+function takeAttributes(from, to) {
+  for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
+  for (const { name } of [...from.attributes]) {
+    const keep = name === "open" || (name === "title" && shownLocally(from));
+    if (!keep && !to.hasAttribute(name)) from.removeAttribute(name);
+  }
+}
+
+function take(from, to) {
+  if (from.nodeType === Node.TEXT_NODE) {
+    if (from.nodeValue !== to.nodeValue) from.nodeValue = to.nodeValue;
+    return;
+  }
+  if (from.nodeType !== Node.ELEMENT_NODE) return;
+  const moved = shownLocally(from) && from.dateTime !== to.dateTime;
+  takeAttributes(from, to);
+  if (shownLocally(from)) {
+    if (moved) from.textContent = to.textContent;
+    return;
+  }
+  takeChildren(from, to);
+}
+
+const isSame = (one, other) => one && one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id || "") === (other.id || "");
+
+function takeChildren(from, to) {
+  const known = new Map();
+  for (const child of from.children) if (child.id) known.set(child.id, child);
+  let place = from.firstChild;
+  for (const wanted of [...to.childNodes]) {
+    const mine = wanted.id ? known.get(wanted.id) : isSame(place, wanted) ? place : null;
+    if (mine && mine.nodeName === wanted.nodeName) {
+      if (mine !== place) from.insertBefore(mine, place);
+      take(mine, wanted);
+      place = mine.nextSibling;
+    } else from.insertBefore(wanted, place);
+  }
+  while (place) { const next = place.nextSibling; place.remove(); place = next; }
+}
+
+// While somebody points at a list, or has gone into it with the keyboard, its rows stay where they are: what is in them
+// follows, new rows wait behind a button, and rows that are gone stay, paler.
+const isUsed = (region) => region.dataset.steady !== undefined && (region.matches(":hover") || region.contains(document.activeElement));
+const waiting = new Map();
+
+function takeSteadily(region, fresh) {
+  const rows = new Map([...fresh.querySelectorAll("tr[id]")].map((row) => [row.id, row]));
+  let differs = false;
+  for (const row of region.querySelectorAll("tr[id]")) {
+    const wanted = rows.get(row.id);
+    row.classList.toggle("gone", !wanted);
+    if (wanted) { take(row, wanted.cloneNode(true)); rows.delete(row.id); } else differs = true;
+  }
+  differs = differs || rows.size > 0 || !region.querySelector("tr[id]");
+  if (differs) waiting.set(region, fresh); else waiting.delete(region);
+  showWaiting(region);
+}
+
+function showWaiting(region) {
+  let button = region.previousElementSibling;
+  if (!button || !button.classList.contains("waiting")) {
+    button = document.createElement("button");
+    button.type = "button";
+    button.className = "waiting";
+    button.textContent = said.saidNew;
+    button.addEventListener("click", () => settle(region));
+    region.before(button);
+  }
+  button.hidden = !waiting.has(region);
+}
+
+function settle(region) {
+  const fresh = waiting.get(region);
+  if (!fresh) return;
+  waiting.delete(region);
+  takeChildren(region, fresh);
+  showTimes(region);
+  showWaiting(region);
+}
+
+for (const region of document.querySelectorAll("[data-steady]")) {
+  region.addEventListener("pointerleave", () => { if (!isUsed(region)) settle(region); });
+  region.addEventListener("focusout", () => setTimeout(() => { if (!isUsed(region)) settle(region); }));
+}
+
+async function refresh() {
+  const answer = await ask(location.pathname + location.search, { headers: { Accept: "text/html" } });
+  if (answer.status === 401 || answer.status === 403 || answer.redirected) { tell(said.saidOut, said.saidLogin); return; }
+  if (!answer.ok) { tell(await troubleIn(answer)); return; }
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const region of document.querySelectorAll("[data-live]")) {
+    const wanted = fresh.getElementById(region.id);
+    if (!wanted) continue;
+    if (isUsed(region)) takeSteadily(region, wanted);
+    else { waiting.delete(region); takeChildren(region, wanted); if (region.dataset.steady !== undefined) showWaiting(region); }
+    showTimes(region);
+  }
+}
+
+let isStale = false, isRefreshing = false;
+async function followChange() {
+  isStale = true;
+  if (document.hidden || isRefreshing) return;
+  isRefreshing = true;
+  try { while (isStale && !document.hidden) { isStale = false; await refresh(); } }
+  catch { isStale = true; }
+  finally { isRefreshing = false; }
+}
+document.addEventListener("visibilitychange", () => { if (!document.hidden && isStale) followChange(); });
+
+function dot(state) { const live = document.getElementById("live"); if (live) live.dataset.state = state; }
+
+async function followServer() {
+  let pause = 500, wasLost = false;
+  for (;;) {
+    try {
+      const answer = await ask("/portal/stream");
+      if (answer.status === 401 || answer.status === 403 || answer.redirected) { dot("lost"); tell(said.saidOut, said.saidLogin); return; }
+      if (!answer.ok) throw new Error(answer.statusText);
+      dot("live");
+      tell("");
+      pause = 500;
+      if (wasLost) followChange();
+      wasLost = true;
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        if (value.includes("event: changed")) followChange();
+      }
+    } catch { /* said below */ }
+    dot("lost");
+    if (pause > 500) tell(said.saidLost);
+    await wait(pause + Math.random() * pause);
+    pause = Math.min(pause * 2, 15000);
+    wasLost = true;
+  }
+}
+
+// ---- buttons and forms ----------------------------------------------------------------------------------------------
+
+async function send(path, body) {
+  const options = { method: "POST" };
+  if (body) { options.body = body; options.headers = { "Content-Type": "application/json" }; }
+  const answer = await ask(path, options);
+  if (!answer.ok) throw new Error(await troubleIn(answer));
+  return answer;
+}
+
+async function clone(path) {
+  const answer = await ask(path);
+  if (!answer.ok) throw new Error(await troubleIn(answer));
+  const spec = await answer.json();
+  delete spec.idempotency_key; // with it, it would be the same job
+  delete spec.stdin;
+  const made = await (await send("/api/v1/jobs", JSON.stringify(spec))).json();
+  location.assign(`/portal/jobs/${encodeURIComponent(made.id)}`);
+}
+
+document.addEventListener("click", async (click) => {
+  const button = click.target.closest("button[data-post], button[data-clone]");
+  if (!button || (button.dataset.ask && !confirm(button.dataset.ask))) return;
+  button.disabled = true;
+  try {
+    if (button.dataset.clone) await clone(button.dataset.clone);
+    else await send(button.dataset.post, button.dataset.body);
+    if (button.dataset.then) location.assign(button.dataset.then);
+    else await followChange();
+  } catch (error) { tell(error.message); }
+  finally { button.disabled = false; }
+});
+
+for (const form of document.querySelectorAll("form.filters")) {
+  form.addEventListener("submit", () => {
+    for (const field of form.querySelectorAll("[data-drop-empty]")) field.disabled = !field.value;
+    setTimeout(() => { for (const field of form.elements) field.disabled = false; });
+  });
+}
+
+for (const form of document.querySelectorAll("form#login, form#invited")) {
+  form.addEventListener("submit", async (submit) => {
+    submit.preventDefault();
+    const trouble = form.querySelector("[data-trouble]"), button = form.querySelector("button");
+    button.disabled = true;
+    try {
+      await send("/api/v1/login", JSON.stringify({ ...Object.fromEntries(new FormData(form)), session: true }));
+      location.assign(form.dataset.then);
+    } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
+    finally { button.disabled = false; }
+  });
+}
+
+const forward = document.getElementById("forward");
+if (forward) location.replace(forward.href);
+
+document.getElementById("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = isDark ? "light" : "dark";
+  try { localStorage.setItem("millpond-theme", root.dataset.theme); } catch { /* it holds for this page */ }
+});
+
+// ---- the output of a job --------------------------------------------------------------------------------------------
+
+const MOST_LINES = 5000, FIRST_LINES = 1000;
+const looksWrong = /(error|exception|traceback|\bfatal|\bfailed|\bkilled|out of memory|segmentation fault|\bnan)\b/i;
+const colours = /\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)/g;
+
+class Output {
+  constructor(box) {
+    this.box = box;
+    this.search = document.getElementById("log-search");
+    this.follows = document.getElementById("log-follow");
+    this.open = new Map(); // by task and stream: the line that has no end yet
+    this.serial = 0;
+    this.search.addEventListener("input", () => this.filter());
+    document.getElementById("log-task").addEventListener("change", () => this.begin());
+    document.getElementById("log-attempt").addEventListener("change", () => this.begin());
+    document.getElementById("log-error").addEventListener("click", () => this.nextError());
+    this.follows.addEventListener("change", () => this.toEnd());
+    box.addEventListener("scroll", () => {
+      if (this.follows.checked && box.scrollTop + box.clientHeight < box.scrollHeight - 60) this.follows.checked = false;
+    });
+    this.begin();
+  }
+
+  async begin() {
+    const serial = ++this.serial;
+    this.stop?.abort();
+    this.box.replaceChildren();
+    this.open.clear();
+    this.isCut = false;
+    const task = document.getElementById("log-task").value, attempt = document.getElementById("log-attempt").value;
+    let cursor = "", pause = 500;
+    while (serial === this.serial) {
+      const query = new URLSearchParams({ follow: "true", tail: FIRST_LINES });
+      if (task) query.set("task", task);
+      if (attempt) query.set("attempt", attempt);
+      if (cursor) query.set("cursor", cursor);
+      this.stop = new AbortController();
+      try {
+        const answer = await ask(`${this.box.dataset.log}?${query}`, { signal: this.stop.signal });
+        if (!answer.ok) { if (answer.status < 500) { this.note(await troubleIn(answer)); return; } throw new Error(); }
+        pause = 500;
+        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+        let rest = "", isOver = false;
+        for (;;) {
+          const { value, done } = await reader.read();
+          if (done || serial !== this.serial) break;
+          const lines = (rest + value).split("\n");
+          rest = lines.pop();
+          const chunks = lines.filter(Boolean).map((line) => JSON.parse(line));
+          if (chunks.length) { cursor = chunks.at(-1).cursor; this.add(chunks); }
+          isOver = isOver || chunks.some((chunk) => chunk.job_over || (attempt && chunk.attempt_over));
+        }
+        if (serial !== this.serial) return;
+        if (isOver) { this.note(said.saidOver); return; }
+      } catch { /* the server is away, or this was ended */ }
+      if (serial !== this.serial) return;
+      await wait(pause);
+      pause = Math.min(pause * 2, 15000);
+    }
+  }
+
+  add(chunks) {
+    const fresh = document.createDocumentFragment();
+    const several = Number(this.box.dataset.tasks) > 1;
+    for (const chunk of chunks) {
+      const key = `${chunk.task} ${chunk.stream}`;
+      const pieces = chunk.data.replace(colours, "").split("\n");
+      pieces.forEach((piece, index) => {
+        let line = index === 0 ? this.open.get(key) : null;
+        const isLast = index === pieces.length - 1;
+        if (!line && !(isLast && piece === "")) {
+          line = document.createElement("div");
+          if (chunk.stream === "stderr") line.className = "err";
+          if (several) line.dataset.task = chunk.task;
+          fresh.append(line);
+        }
+        if (line) line.textContent = (line.textContent + piece).split("\r").filter(Boolean).at(-1) ?? "";
+        if (isLast && piece !== "") this.open.set(key, line); else this.open.delete(key);
+        if (isLast && piece === "" && index === 0 && line) this.open.set(key, line);
+        if (line) this.judge(line);
+      });
+    }
+    this.box.append(fresh);
+    while (this.box.childElementCount > MOST_LINES) { this.isCut = true; this.box.firstElementChild.remove(); }
+    if (this.isCut) {
+      const first = this.box.firstElementChild;
+      if (!first.classList.contains("note")) this.box.prepend(this.noteOf(said.saidCut));
+    }
+    this.toEnd();
+  }
+
+  judge(line) {
+    line.classList.toggle("wrong", looksWrong.test(line.textContent));
+    line.hidden = !line.textContent.toLowerCase().includes(this.search.value.toLowerCase());
+  }
+
+  filter() { for (const line of this.box.children) this.judge(line); this.toEnd(); }
+
+  toEnd() { if (this.follows.checked) this.box.scrollTop = this.box.scrollHeight; }
+
+  noteOf(text) { const note = document.createElement("div"); note.className = "note"; note.textContent = text; return note; }
+
+  note(text) { this.box.append(this.noteOf(text)); this.toEnd(); }
+
+  nextError() {
+    const wrong = [...this.box.querySelectorAll(".wrong:not([hidden])")];
+    if (!wrong.length) return;
+    this.follows.checked = false;
+    const at = wrong.indexOf(this.box.querySelector(".here"));
+    wrong[at]?.classList.remove("here");
+    const next = wrong[(at + 1) % wrong.length];
+    next.classList.add("here");
+    next.scrollIntoView({ block: "center" });
+  }
+}
+
+showTimes(document);
+setInterval(() => showTimes(document), 10000);
+const box = document.getElementById("log-lines");
+if (box) new Output(box);
+if (document.getElementById("live")) followServer();

@@ -1,0 +1,206 @@
+"""The portal in a real Chromium, before a real server: the ways in, lists that live, output, buttons, a lost server."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from real_pond import Pond, until
+
+from millpond.client.sdk import Client
+
+CHROMIUM = shutil.which("chromium")
+if CHROMIUM is None:
+    pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make dev)")
+
+pytestmark = pytest.mark.end_to_end
+
+OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+OPTIONS += ("--disable-component-update", "--disable-sync")
+PHONE = {"width": 390, "height": 844}
+DESKTOP = {"width": 1280, "height": 900}
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
+    made = Pond(tmp_path_factory.mktemp("portal") / "state")
+    made.up()
+    yield made
+    made("down")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """One window, and what went wrong or out in it."""
+
+    def __init__(self, chromium: Any, **options: Any) -> None:
+        self.context = chromium.new_context(viewport=DESKTOP, locale="en-US", **options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.wrong: list[str] = []
+        self.hosts: set[str] = set()
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname))
+
+    def enter(self, pond: Pond, *job: str) -> Any:
+        """Come in by a link."""
+        self.page.goto(pond("open", "--print", *job).stdout.strip())
+        self.page.wait_for_url(re.compile(r"/portal/(jobs/.+)?$"))
+        return self.page
+
+
+@pytest.fixture
+def visit(chromium: Any) -> Iterator[Visit]:
+    made = Visit(chromium)
+    yield made
+    made.context.close()
+    assert made.wrong == []
+    assert made.hosts <= {"127.0.0.1"}
+
+
+def submit(pond: Pond, command: str, *options: str) -> str:
+    done = pond("run", "--detach", *options, "--", "sh", "-c", command)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, "echo " + "wide" * 100 + "; sleep 600", "--gpus", "1", "--name", "n" * 60)
+    page = visit.enter(pond)
+    grounds = set()
+    for scheme, size in (("light", DESKTOP), ("dark", PHONE)):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size(size)
+        for path in ("", "?colour=owner", "jobs?all=true", f"jobs/{job}", "queues", "nodes", "login"):
+            page.goto(f"{_base(page)}/portal/{path}")
+            assert page.locator("h1").is_visible()
+            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], path
+        grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(grounds) == 2
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != list(grounds)[-1] or len(grounds) == 2
+    pond("stop", job)
+
+
+def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, r"printf '<b>first</b>\nValueError: odd\n'; while sleep 0.2; do date; done", "--gpus", "1")
+    page = visit.enter(pond, job)
+    log = page.locator("#log-lines")
+    log.get_by_text("<b>first</b>").wait_for()
+    assert log.locator(".wrong").all_inner_texts() == ["ValueError: odd"]
+    shown = log.locator("div").count()
+    log.locator("div").nth(shown + 1).wait_for()
+    page.fill("#log-search", "ValueError")
+    assert log.locator("div:visible").count() == 1
+    page.fill("#log-search", "")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Stop").click()
+    page.locator("#job .s-cancelled").first.wait_for()
+    log.get_by_text("The output ends here.").wait_for()
+    assert page.get_by_role("button", name="Stop").count() == 0
+
+
+def test_a_list_lives_and_does_not_move_under_the_hand(pond: Pond, visit: Visit) -> None:
+    first = submit(pond, "sleep 600", "--gpus", "1")
+    page = visit.enter(pond)
+    page.goto(f"{_base(page)}/portal/jobs")
+    row = page.locator(f"#job-{first}")
+    row.hover()
+    place = row.bounding_box()
+    second = submit(pond, "sleep 600", "--gpus", "1")
+    page.locator("button.waiting").wait_for()
+    assert page.locator(f"#job-{second}").count() == 0
+    assert row.bounding_box()["x"] == place["x"]
+    assert page.locator("table.jobs tbody tr").first.get_attribute("id") == f"job-{first}"
+    page.mouse.move(5, 5)
+    page.locator(f"#job-{second}").wait_for()
+    pond("stop", first, second)
+    page.locator(f"#job-{first}").wait_for(state="detached")
+
+
+def test_a_person_with_a_password_is_led_to_what_they_wanted(pond: Pond, visit: Visit) -> None:
+    with Client(state_dir=pond.state_dir) as client:
+        client.accounts.change_password("", PASSWORD)
+        user, url = client.accounts.whoami().user, client.address.url
+    page = visit.page
+    page.goto(f"{url}/portal/nodes?name=fake-1")
+    page.fill("[name=user]", user)
+    page.fill("[name=password]", "wrong")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_text("user or password is wrong").wait_for()
+    visit.wrong.clear()  # the browser notes each refused request
+    page.fill("[name=password]", PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/portal/nodes?name=fake-1")
+    page.get_by_role("link", name="简体中文").click()
+    page.get_by_role("heading", name="节点").wait_for()
+    page.get_by_role("button", name="退出登录").click()
+    page.wait_for_url("**/portal/login")
+    page.goto(f"{url}/portal/nodes")
+    assert urlsplit(page.url).path == "/portal/login"
+
+
+def test_nodes_are_closed_and_opened_by_buttons(pond: Pond, visit: Visit) -> None:
+    page = visit.enter(pond)
+    page.goto(f"{_base(page)}/portal/nodes")
+    page.on("dialog", lambda dialog: dialog.accept())
+    row = page.locator("#node-fake-2")
+    row.get_by_role("button", name="Close").click()
+    row.get_by_role("button", name="Open").click()
+    row.get_by_role("button", name="Close").wait_for()
+
+
+def test_no_page_of_this_name_that_is_not_the_portals_reads_it(pond: Pond, chromium: Any) -> None:
+    visit = Visit(chromium, bypass_csp=True)  # what programs of jobs serve has no policy of ours
+    page = visit.enter(pond)
+    page.goto(f"{_base(page)}/healthz")
+    assert page.evaluate("fetch('/portal/jobs').then((answer) => answer.status)") == 403
+    assert page.evaluate("fetch('/api/v1/jobs').then((answer) => answer.status)") == 403
+    with visit.context.expect_page() as opened:
+        page.evaluate("window.theirs = window.open('/portal/')")
+    opened.value.locator("h1").wait_for()
+    assert page.evaluate("window.theirs.closed"), "it opened in a group of windows of its own"
+    visit.context.close()
+
+
+def test_a_lost_server_is_shown_and_found_again(pond: Pond, visit: Visit) -> None:
+    page = visit.enter(pond)
+    page.locator("#live[data-state=live]").wait_for()
+    port = str(urlsplit(page.url).port)
+    os.kill(pond.server_pid, signal.SIGKILL)
+    page.locator("#live[data-state=lost]").wait_for()
+    page.get_by_text("The server does not answer.").wait_for()
+    until(lambda: pond("up", "--detach", "--port", port).returncode == 0)
+    page.locator("#live[data-state=live]").wait_for()
+    job = submit(pond, "sleep 1", "--gpus", "1")
+    page.goto(f"{_base(page)}/portal/jobs?all=true")
+    page.locator(f"#job-{job}").wait_for()
+    visit.wrong.clear()  # the browser notes each request that nobody answered
+
+
+def _base(page: Any) -> str:
+    parts = urlsplit(page.url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def test_the_link_is_in_no_log(pond: Pond) -> None:
+    log = Path(pond.state_dir / "server.log").read_text()
+    assert "/portal/" in log
+    assert "ticket" not in log

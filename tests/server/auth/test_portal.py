@@ -1,0 +1,269 @@
+"""The portal's pages: who gets in and how, what nobody else's page can do there, and what users wrote as text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from auth_world import API, PASSWORD, AuthWorld
+from fastapi.testclient import TestClient
+
+from millpond.server.auth.portal_links import GOOD_FOR_S
+from millpond.server.auth.records import TokenKind, User
+
+VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+HOSTILE = "<script>alert(1)</script>\"'\u202e<img src=x onerror=alert(2)>"
+PAGES = ("/portal/", "/portal/?colour=owner", "/portal/?colour=health", "/portal/jobs", "/portal/jobs?all=true")
+PAGES += ("/portal/queues", "/portal/nodes")
+
+
+def browser_of(world: AuthWorld, user: str, **headers: str) -> TestClient:
+    """A browser that has come in by a link; it says of each request that a person goes to a page."""
+    link = world.client(user).post(f"{API}/portal/links", json={}).json()["url"]
+    browser = world.client(**VISIT, **headers)
+    assert browser.get(link).status_code == 200
+    return browser
+
+
+def csrf_in(page: str) -> str:
+    found = re.search(r'name="csrf-token" content="([0-9a-f]+)"', page)
+    assert found is not None, page[:500]
+    return found[1]
+
+
+# ---- ways in --------------------------------------------------------------------------------------------------------
+
+
+def test_a_link_logs_one_browser_in_and_leads_to_the_job(shared: AuthWorld) -> None:
+    job = shared.submit("max")
+    link = shared.client("max").post(f"{API}/portal/links", json={"job": job}).json()["url"]
+    browser = shared.client(**VISIT)
+    answer = browser.get(link)
+    assert answer.status_code == 200
+    assert f'href="/portal/jobs/{job}"' in answer.text
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert job in browser.get(f"/portal/jobs/{job}").text
+    again = shared.client(**VISIT).get(link)
+    assert again.status_code == 401
+    assert "used already" in again.text
+    assert "set-cookie" not in again.headers
+
+
+def test_a_link_is_good_for_minutes_and_not_for_an_account_that_was_disabled(world: AuthWorld) -> None:
+    late = world.client("max").post(f"{API}/portal/links", json={}).json()["url"]
+    world.clock.now += GOOD_FOR_S + 1
+    assert world.client(**VISIT).get(late).status_code == 401
+    link = world.client("max").post(f"{API}/portal/links", json={}).json()["url"]
+    assert world.client("olga").patch(f"{API}/users/max", json={"disabled": True}).status_code == 200
+    assert world.client(**VISIT).get(link).status_code == 401
+
+
+def test_the_session_of_a_confined_token_is_confined_as_it_is(world: AuthWorld) -> None:
+    answer = world.client("max").post(f"{API}/tokens", json={"name": "reads", "verbs": ["read-jobs"]})
+    bearer = {"Authorization": f"Bearer {answer.json()['secret']}"}
+    link = world.client(**bearer).post(f"{API}/portal/links", json={}).json()["url"]
+    browser = world.client(**VISIT)
+    browser.get(link)
+    assert browser.get("/portal/jobs").status_code == 200
+    assert browser.get("/portal/nodes").status_code == 403
+    job = world.submit("max")
+    assert "/stop" not in browser.get(f"/portal/jobs/{job}").text
+
+
+def test_a_program_has_no_browser(world: AuthWorld) -> None:
+    world.accounts.add_user(User("robot", service=True))
+    _, secret = world.accounts.tokens.issue("robot", TokenKind.PERSONAL, 3600.0)
+    answer = world.client(Authorization=f"Bearer {secret}").post(f"{API}/portal/links", json={})
+    assert answer.status_code == 403
+
+
+def test_entries_by_a_link_are_in_the_audit_log(world: AuthWorld) -> None:
+    browser_of(world, "max")
+    entries = world.client("olga").get(f"{API}/audit").json()["entries"]
+    assert [(each["verb"], each["user"], each["status"]) for each in entries[:1]] == [("log-in", "max", 200)]
+
+
+def test_who_is_not_logged_in_is_led_to_the_login_and_back_to_nowhere_else(shared: AuthWorld) -> None:
+    answer = shared.client(**VISIT).get("/portal/jobs?user=max", follow_redirects=False)
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/portal/login?next=/portal/jobs%3Fuser%3Dmax"
+    page = shared.client(**VISIT).get(answer.headers["location"])
+    assert 'data-then="/portal/jobs?user=max"' in page.text
+    for wrong in ("https://evil.example/", "//evil.example", "/portal/../..\\evil", "javascript:alert(1)", "/docs"):
+        page = shared.client(**VISIT).get("/portal/login", params={"next": wrong})
+        assert 'data-then="/portal/"' in page.text, wrong
+
+
+def test_a_password_opens_the_portal_too(world: AuthWorld) -> None:
+    world.security.logins.choose_password("max", PASSWORD)
+    browser = world.client(**VISIT)
+    answer = browser.post(f"{API}/login", json={"user": "max", "password": PASSWORD, "session": True})
+    assert answer.status_code == 200
+    assert ">max<" in browser.get("/portal/").text
+
+
+# ---- what the pages of jobs, served under the same name, cannot do --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"sec-fetch-mode": "cors", "sec-fetch-dest": "empty"},
+        {"sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"},
+        {"sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
+        {"sec-fetch-mode": "navigate", "sec-fetch-dest": "object"},
+        {"sec-fetch-mode": "navigate", "sec-fetch-dest": "embed"},
+    ],
+)
+def test_a_page_of_a_job_cannot_read_the_portal_with_the_cookie_of_its_visitor(
+    shared: AuthWorld, way: dict[str, str]
+) -> None:
+    browser = browser_of(shared, "max")
+    answer = browser.get("/portal/jobs", headers=way, follow_redirects=False)
+    assert answer.status_code in (303, 403)
+    assert "csrf-token" not in answer.text
+
+
+def test_a_page_reads_itself_anew_with_what_it_was_given(shared: AuthWorld) -> None:
+    browser = browser_of(shared, "max")
+    csrf = csrf_in(browser.get("/portal/jobs").text)
+    fetched = {"sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
+    assert browser.get("/portal/jobs", headers={**fetched, "X-CSRF-Token": csrf}).status_code == 200
+    wrong = browser.get("/portal/jobs", headers={**fetched, "X-CSRF-Token": "0" * 64}, follow_redirects=False)
+    assert wrong.status_code in (303, 403)
+
+
+def test_what_a_page_asks_for_goes_to_the_api_and_takes_the_same_header(world: AuthWorld) -> None:
+    job = world.submit("max")
+    browser = browser_of(world, "max")
+    page = browser.get(f"/portal/jobs/{job}").text
+    assert f'data-post="/api/v1/jobs/{job}/stop"' in page
+    assert browser.post(f"{API}/jobs/{job}/stop").status_code == 403
+    csrf = csrf_in(page)
+    assert browser.post(f"{API}/jobs/{job}/stop", headers={"X-CSRF-Token": csrf}).status_code == 202
+
+
+def test_a_browser_that_does_not_say_what_it_wants_a_page_for_learns_why_it_sees_none(shared: AuthWorld) -> None:
+    browser = browser_of(shared, "max")
+    for name in VISIT:
+        del browser.headers[name]
+    answer = browser.get("/portal/jobs")
+    assert answer.url.path == "/portal/login"
+    assert "only over HTTPS" in answer.text
+    assert 'id="login"' not in answer.text
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/portal/login"])
+def test_no_page_runs_or_loads_what_is_not_its_own(shared: AuthWorld, path: str) -> None:
+    answer = browser_of(shared, "olga").get(path)
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'nonce-")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+    assert not re.search(r"\son[a-z]+=|\sstyle=|<style|javascript:", answer.text)
+    assert "http:" not in answer.text
+    assert "https:" not in answer.text
+
+
+def test_files_of_pages_are_kept_for_good_under_the_name_of_their_content(shared: AuthWorld) -> None:
+    page = shared.client(**VISIT).get("/portal/login").text
+    for address in re.findall(r'(?:src|href)="(/portal/static/[^"]+)"', page):
+        answer = shared.client().get(address)
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+    assert shared.client(**VISIT).get("/portal/static/0123456789abcdef/portal.js").status_code == 404
+
+
+# ---- what is shown, and to whom -------------------------------------------------------------------------------------
+
+
+def test_what_users_wrote_is_text(world: AuthWorld) -> None:
+    job = world.submit("max", command=HOSTILE, gpus=4)
+    closed = world.client("olga").post(f"{API}/nodes/n1/close", json={"reason": HOSTILE.replace("\u202e", "")})
+    assert closed.status_code == 200, closed.text
+    world.settled()
+    browser = browser_of(world, "max")
+    for path in ("/portal/", "/portal/jobs", f"/portal/jobs/{job}", "/portal/nodes", f"/portal/jobs?user={HOSTILE}"):
+        text = browser.get(path).text
+        assert "<script>alert" not in text, path
+        assert "<img src=x" not in text, path
+    assert "&lt;script&gt;alert(1)" in browser.get("/portal/nodes").text
+    assert "&lt;script&gt;alert(1)" in browser.get(f"/portal/jobs/{job}").text
+
+
+def test_buttons_are_offered_to_those_alone_who_may(world: AuthWorld) -> None:
+    job = world.submit("max")
+    assert "/stop" in browser_of(world, "max").get(f"/portal/jobs/{job}").text
+    assert "/stop" in browser_of(world, "lea").get(f"/portal/jobs/{job}").text
+    for user in ("mia", "vic"):
+        seen = browser_of(world, user).get(f"/portal/jobs/{job}")
+        assert seen.status_code == 200
+        assert 'data-post="/api/v1/jobs' not in seen.text
+        assert "As it was submitted" not in seen.text
+    assert browser_of(world, "sam").get(f"/portal/jobs/{job}").status_code == 404
+    assert "/close" in browser_of(world, "olga").get("/portal/nodes").text
+    assert "/close" not in browser_of(world, "lea").get("/portal/nodes").text
+
+
+def test_nobody_reads_names_of_other_groups_on_any_page(world: AuthWorld) -> None:
+    job = world.submit("sam", name="their-secret", gpus=1)
+    waits = world.submit("sam", name="their-other-secret", gpus=4)
+    world.settled()
+    browser = browser_of(world, "max")
+    for path in PAGES:
+        text = browser.get(path).text
+        assert job not in text, path
+        assert waits not in text, path
+        assert "sam" not in text, path
+    assert waits in browser_of(world, "sue").get("/portal/").text
+
+
+def test_the_list_goes_on_behind_its_last_job_in_the_chosen_view(world: AuthWorld) -> None:
+    jobs = []
+    for _ in range(103):
+        world.clock.now += 1
+        jobs.append(world.submit("max", name="many", gpus=4))
+    browser = browser_of(world, "max")
+    first = browser.get("/portal/jobs?name=many").text
+    shown = re.findall(r'<tr id="job-([^"]+)"', first)
+    assert shown == jobs[:-101:-1]
+    address = re.search(r'href="([^"]+)" rel="next"', first)
+    assert address is not None
+    second = browser.get(address[1].replace("&amp;", "&")).text
+    assert re.findall(r'<tr id="job-([^"]+)"', second) == jobs[2::-1]
+    assert 'rel="next"' not in second
+
+
+def test_each_page_speaks_the_language_of_its_reader(shared: AuthWorld) -> None:
+    browser = browser_of(shared, "max", **{"accept-language": "zh-CN,zh;q=0.9,en;q=0.8"})
+    assert '<html lang="zh-CN">' in browser.get("/portal/jobs").text
+    assert "作业" in browser.get("/portal/jobs").text
+    answer = browser.get("/portal/language/en?next=/portal/nodes")
+    assert answer.url.path == "/portal/nodes"
+    assert '<html lang="en">' in answer.text
+    assert browser.get("/portal/language/tlh").status_code == 404
+
+
+def test_what_there_is_not_is_a_page_too(shared: AuthWorld) -> None:
+    answer = browser_of(shared, "max").get("/portal/jobs/nobody-knows")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "nobody-knows" in answer.text
+    assert browser_of(shared, "max").get("/portal/jobs?state=odd").status_code == 422
+
+
+def test_the_overview_of_the_api_is_what_the_page_shows(world: AuthWorld) -> None:
+    world.submit("max", name="runs", gpus=3)
+    waits = world.submit("max", name="waits", gpus=4)
+    world.settled()
+    info = world.client("max").get(f"{API}/overview").json()
+    assert info["jobs"] == {"queued": 1, "running": 1}
+    (room,) = info["models"]
+    assert (room["model"], room["cards"], room["held_milli"], room["whole"]) == ("V100", 4, 3000, 1)
+    assert (room["largest_block"], room["block_node"]) == (1, "n1")
+    assert [(each["job"], each["position"]) for each in info["next"]] == [(waits, 1)]
+    assert waits in browser_of(world, "max").get("/portal/").text

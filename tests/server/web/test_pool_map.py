@@ -1,0 +1,86 @@
+"""The pool as a map: cards with their slices, or machines where there are many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millpond.server.web.pool_map import MOST_IN_DETAIL, Colouring, map_of
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.nodes import DeviceInfo, NodeInfo, SliceInfo
+
+
+def job(name: str, user: str) -> JobInfo:
+    return JobInfo(
+        id=name, name="", queue="q", pool="p", user=user, kind="train", priority="normal", state="running", attempt=1,
+        submitted_at=0.0,
+    )  # fmt: skip
+
+
+JOBS = {"a": job("a", "ada"), "b": job("b", "bob")}
+
+
+def card(index: int, *parts: tuple[str, int, str], health: str = "ok") -> DeviceInfo:
+    slices = [
+        SliceInfo(job=name, task=0, state=state, compute_milli=milli, limit_milli=1000, memory_mib=1)
+        for name, milli, state in parts
+    ]
+    return DeviceInfo(
+        uuid=f"u{index}", index=index, vendor="fake", model="V100", memory_mib=10, free_memory_mib=1,
+        free_compute_milli=1000 - sum(part[1] for part in parts), health=health, slices=slices,
+        holders=[part[0] for part in parts],
+    )  # fmt: skip
+
+
+def node(name: str, *cards: DeviceInfo) -> NodeInfo:
+    return NodeInfo(
+        name=name, pool="default", cpu_milli=1, free_cpu_milli=1, memory_mib=1, free_memory_mib=1, devices=list(cards)
+    )
+
+
+def parts_of(nodes: list[NodeInfo], colouring: Colouring) -> list[list[tuple[int, int, str]]]:
+    drawn = [each for group in map_of(nodes, colouring, JOBS.get).groups for each in group.nodes]
+    return [[(part.begin, part.width, part.look) for part in each.parts] for one in drawn for each in one.cards]
+
+
+def test_the_slices_of_a_card_stand_side_by_side_as_wide_as_they_are() -> None:
+    nodes = [node("n1", card(0, ("a", 250, "running"), ("b", 500, "frozen")), card(1))]
+    assert parts_of(nodes, Colouring.USE) == [[(0, 250, "held"), (250, 500, "resting")], []]
+
+
+def test_what_foreign_processes_hold_is_no_slice_and_not_free_either() -> None:
+    nodes = [node("n1", replace(card(0), free_compute_milli=0))]
+    assert parts_of(nodes, Colouring.USE) == [[(0, 1000, "foreign")]]
+
+
+def test_owners_have_colours_by_what_they_hold_and_those_of_others_no_name() -> None:
+    nodes = [node("n1", card(0, ("a", 1000, "running")), card(1, ("hidden", 1000, "running"), health="ok")),
+             node("n2", card(0, ("a", 500, "running"), ("b", 500, "running")))]  # fmt: skip
+    drawn = map_of(nodes, Colouring.OWNER, JOBS.get)
+    assert drawn.owners == [("o1", "ada", 1500), ("o2", "", 1000), ("o3", "bob", 500)]
+    assert parts_of(nodes, Colouring.OWNER)[2] == [(0, 500, "o1"), (500, 500, "o3")]
+
+
+def test_a_card_that_is_not_well_says_so_in_every_colouring() -> None:
+    nodes = [node("n1", card(0, ("a", 1000, "running"), health="failed"))]
+    for colouring in Colouring:
+        assert parts_of(nodes, colouring) == [[(0, 1000, "bad")]]
+        assert "failed" in map_of(nodes, colouring, JOBS.get).groups[0].nodes[0].cards[0].text
+
+
+def test_only_a_job_that_the_reader_may_see_is_linked() -> None:
+    nodes = [node("n1", card(0, ("a", 1000, "running")), card(1, ("hidden", 1000, "running")))]
+    cards = map_of(nodes, Colouring.USE, JOBS.get).groups[0].nodes[0].cards
+    assert [each.job for each in cards] == ["a", ""]
+
+
+def test_where_there_are_many_machines_each_is_one_cell() -> None:
+    full = [card(0, ("a", 1000, "running")), card(1, ("b", 1000, "running"))]
+    quarter = [card(0, ("b", 500, "running")), card(1)]
+    many = [node(f"n{number}", card(0), card(1)) for number in range(MOST_IN_DETAIL)]
+    nodes = [node("full", *full), node("quarter", *quarter), *many]
+    (group,) = map_of(nodes, Colouring.USE, JOBS.get).groups
+    assert group.nodes == []
+    assert [cell.look for cell in group.cells[:3]] == ["u4", "u1", "u0"]
+    assert group.cells[1].text == "quarter: 0.5/2"
+    (group,) = map_of([replace(nodes[0], schedulable=False), *nodes[1:]], Colouring.HEALTH, JOBS.get).groups
+    assert [cell.look for cell in group.cells[:2]] == ["closed", "ok"]
