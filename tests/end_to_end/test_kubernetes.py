@@ -222,4 +222,4 @@ def test_a_server_of_one_machine_moves_to_a_cluster(cluster: StandinCluster, tmp
         until(lambda: {f"{waiting}-1-0", f"{waiting}-1-1"} <= set(cluster.names("pods")))
         assert "of 2 guaranteed" in after("queue", "show", "lab").stdout
     finally:
-        after("down")
+        after("down", "--keep-jobs")

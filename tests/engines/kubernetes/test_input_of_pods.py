@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,13 +64,18 @@ class Reader:
     def output(self) -> bytes:
         return self.process.communicate(timeout=20)[0]
 
+    def end(self) -> None:
+        """As a pod ends: with all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
 
 @pytest.fixture
 def digest(bench: PodBench, cluster: StandinCluster) -> Iterator[Reader]:
     reader = Reader(bench, cluster, "sha256sum")
     yield reader
-    reader.process.kill()
-    reader.process.wait()
+    reader.end()
 
 
 def sum_of(data: bytes) -> bytes:
@@ -109,8 +116,7 @@ def test_a_program_that_reads_no_more_takes_no_more(bench: PodBench, cluster: St
     assert reader.process.stdout.readline() == b"got one\n"
     reader.send(b"two\n")
     eventually(lambda: reader.is_closed)
-    reader.process.kill()
-    reader.process.wait()
+    reader.end()
 
 
 def test_a_second_run_is_refused_when_the_first_was_sent_input(digest: Reader) -> None:

@@ -114,15 +114,23 @@ class Kubelet:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        for process in reversed(self._processes):
+        for process in reversed(self._processes):  # the kubelet first, which would start again what ends
             process.terminate()
             process.wait()
+            self._end_containers()
         for line in Path("/proc/mounts").read_text().splitlines():
             place = line.split()[1]
             if place.startswith(str(self.folder)):
                 subprocess.run(["umount", "-l", place], check=False, capture_output=True)
         if self._lock is not None:
             self._lock.close()
+
+    def _end_containers(self) -> None:
+        """They do not end with their runtime. Of one that is gone already nothing is asked."""
+        ctr = ["ctr", "-a", self.folder / "containerd.sock", "-n", "k8s.io", "--connect-timeout", "5s", "tasks"]
+        running = subprocess.run([*ctr, "ls", "-q"], capture_output=True, text=True, check=False).stdout.split()
+        for task in running:
+            subprocess.run([*ctr, "rm", "--force", task], check=False, capture_output=True)
 
     def _run(self, name: str, *command: object) -> None:
         log = (self.folder / f"{name}.log").open("ab")
