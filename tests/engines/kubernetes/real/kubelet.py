@@ -50,6 +50,10 @@ def missing() -> str:
     for program, package in (("containerd", "containerd"), ("runc", "runc"), ("busybox", "busybox-static")):
         if shutil.which(program) is None:
             return f"{program} is not installed (apt install {package})"
+    if subprocess.run(["unshare", "--mount", "--net", "true"], capture_output=True, check=False).returncode:
+        return "no namespaces can be made here"
+    if not any(os.access(each, os.W_OK) for each in Path("/sys/fs/cgroup").glob("**/cgroup.procs")):
+        return "no control groups can be made here"
     if not Path("/usr/lib/cni/ptp").exists():
         return "the network plugins are not installed (apt install containernetworking-plugins)"
     return "" if (PROGRAMS / "kubelet").exists() else "kubelet is not built (make kubernetes)"
