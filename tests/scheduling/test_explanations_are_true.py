@@ -59,11 +59,12 @@ def test_causes_are_true_and_remedies_start_their_jobs(seed: int) -> None:
 @pytest.mark.parametrize("part", range(25))
 def test_causes_are_true_and_remedies_start_their_jobs_in_ten_thousand_answers(part: int) -> None:
     answers: list[Cause] = []
-    for seed in sorted({*range(100 + 10 * part, 110 + 10 * part)} - {*ROOM_NAMED_FALSELY}):
+    worlds = {*range(100 + 10 * part, 110 + 10 * part), 400 + part} - {*ROOM_NAMED_FALSELY}
+    for seed in sorted(worlds):
         causes, complaints = judge(seed)
         assert not complaints
         answers += causes
-    assert len(answers) >= 300  # what is impossible under limits of models is refused, and does not wait
+    assert len(answers) >= 350
     assert len(set(answers)) >= 8
 
 
