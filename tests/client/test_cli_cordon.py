@@ -60,6 +60,61 @@ def test_machines_are_closed_and_opened_as_asked(server, run_pond, line, path, w
     assert json.loads(server.requests[0].content) == wish
 
 
+CARD = {
+    "uuid": "GPU-1", "index": 1, "vendor": "nvidia", "model": "H100", "memory_mib": 1, "free_memory_mib": 1,
+    "free_compute_milli": 1000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "path", "wish", "said"),
+    [
+        (
+            "cordon a/1 --reason fan",
+            {"closure": {"begin": 1.0, "reason": "fan", "by": "ada"}},
+            "close",
+            {"reason": "fan", "until": None, "drain": False, "begin": None, "card": 1},
+            "closed by ada: fan",
+        ),
+        (
+            "drain a/1",
+            {"closure": {"begin": 1.0, "drain": True}, "holders": ["x"], "health": "faulty", "health_detail": "XID 79"},
+            "close",
+            {"reason": "", "until": None, "drain": True, "begin": None, "card": 1},
+            "draining; faulty: XID 79; waits for x",
+        ),
+        (
+            "uncordon a/1",
+            {"probation_until": NOW},
+            "open",
+            {"planned": False, "card": 1},
+            f"ok, on probation until {formats.instant_text(NOW)}",
+        ),
+    ],
+)
+def test_single_cards_are_closed_and_opened_by_their_number(server, run_pond, line, fields, path, wish, said):
+    server.will(200, MACHINE | {"devices": [CARD | {"index": 0, "uuid": "GPU-0"}, CARD | fields]})
+    assert run_pond("nodes", *line.split()) == (0, f"a/1: {said}\n", "")
+    assert server.requests[0].url.path == f"/api/v1/nodes/a/{path}"
+    assert json.loads(server.requests[0].content) == wish
+
+
+@pytest.mark.parametrize("place", ["a/", "a/x", "a/-1", "a/²"])
+def test_a_card_without_a_number_is_refused_before_anything_is_asked(server, run_pond, place):
+    code, _, err = run_pond("nodes", "cordon", place)
+    assert code != 0
+    assert "write NODE/CARD with the card's number" in err
+    assert server.requests == []
+
+
+def test_closed_cards_are_counted_apart_from_unusable_ones_and_free_nothing(server, run_pond):
+    closed, sick = CARD | {"closure": {"begin": 1.0}}, CARD | {"health": "faulty"}
+    server.will(200, {"nodes": [MACHINE | {"devices": [closed, sick, CARD]}]})
+    line = run_pond("nodes")[1].splitlines()[1]
+    assert "1 card unusable, 1 card closed" in line
+    assert line.split("3 x H100 0GiB")[1].split()[0] == "1"
+
+
 def test_closing_goes_on_after_a_machine_that_is_not_there(server, run_pond):
     server.will(404, {"error": {"cause": "no node 'b'", "remedy": "`pond nodes` lists them"}})
     server.will(200, CLOSED | {"closure": {"begin": NOW}})

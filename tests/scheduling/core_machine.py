@@ -73,6 +73,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.lost: dict[str, Node] = {}
         self.cordons: dict[str, list[Cordon]] = {}
         self._emptied: set[str] = set()
+        self._closed_cards: set[str] = set()
         self._alive: dict[tuple[str, int], dict[int, Placement]] = {}
         self._asked: list[Decision] = []
         self._ended: dict[str, JobState] = {}
@@ -189,6 +190,7 @@ class CoreMachine(RuleBasedStateMachine):
                 for grant in placement.grants:
                     device = models[grant.device]
                     assert device.health is DeviceHealth.OK
+                    assert device.card not in self._closed_cards, "it starts on a closed card"
                     assert not role.request.models or device.model in role.request.models
                     piece = role.request.slice
                     assert (grant.compute_milli, grant.limit_milli) == (piece.compute_milli, piece.limit_milli)
@@ -477,6 +479,24 @@ class CoreMachine(RuleBasedStateMachine):
         there[:] = [] if planned else [each for each in there if each not in self._covering(node)]
         self.tell(events.NodeOpened(self.now, node, planned))
 
+    @rule(number=PICK, which=PICK, drain=st.booleans())
+    def close_card(self, number: int, which: int, drain: bool) -> None:
+        node = pick(list(self.nodes.values()), number)
+        if node.devices:
+            card = node.devices[which % len(node.devices)].card
+            if self.tell(events.CardClosed(self.now, node.name, card, Cordon(self.now, drain=drain))):
+                self._closed_cards.add(card)
+                if drain:
+                    self._emptied.add(node.name)
+
+    @rule(number=PICK, which=PICK)
+    def open_card(self, number: int, which: int) -> None:
+        node = pick(list(self.nodes.values()), number)
+        if node.devices:
+            card = node.devices[which % len(node.devices)].card
+            self.tell(events.CardOpened(self.now, node.name, card))
+            self._closed_cards.discard(card)
+
     @rule(number=PICK, which=PICK, health=st.sampled_from((*DeviceHealth, DeviceHealth.OK)))
     def change_health(self, number: int, which: int, health: DeviceHealth) -> None:
         node = pick(list(self.nodes.values()), number)
@@ -695,6 +715,7 @@ _MAY_BE_REFUSED = (
     events.DesiredCountChanged,
     events.NodeClosed,
     events.NodeOpened,
+    events.CardOpened,
     events.QueueRemoved,
     events.ReservationMade,
     events.ReservationCancelled,

@@ -123,6 +123,8 @@ class Bench:
         for node in NODES:
             self.tell(events.NodeJoined(self.now, node))
             self.tell(events.NodeOpened(self.now, node.name, planned=True))
+            for device in node.devices:
+                self.tell(events.CardOpened(self.now, node.name, device.card))
         for cause in self.core.holds:
             self.tell(events.SchedulingResumed(self.now, cause))
         for _ in range(MOST_ROUNDS):
@@ -426,6 +428,7 @@ def happenings(bench: Bench) -> list[events.Event]:
         said.append(events.Confirmed(now, decision.id))
         said += [events.Refused(now, decision.id, "no", fault) for fault in (False, True)]
     for node in bench.nodes.values():
+        card = node.devices[0].card
         said += [
             events.NodeLost(now, node.name),
             events.NodeJoined(now, node),
@@ -434,6 +437,8 @@ def happenings(bench: Bench) -> list[events.Event]:
             events.NodeClosed(now, node.name, Cordon(now)),
             events.NodeClosed(now, node.name, Cordon(now, now + 50.0, drain=True)),
             events.NodeOpened(now, node.name),
+            *(events.CardClosed(now, node.name, card, Cordon(now, drain=drain)) for drain in (False, True)),
+            events.CardOpened(now, node.name, card),
             *(events.DeviceHealthChanged(now, node.name, node.devices[0].uuid, health) for health in DeviceHealth),
         ]
     return said

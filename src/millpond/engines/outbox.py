@@ -80,9 +80,10 @@ class Outbox:
         """A job should end, as what it stands for was ended by somebody else."""
         self._put(lambda at: StopRequested(at, job, by="Kubernetes", reason=why))
 
-    def health(self, node: str, device: Device) -> None:
+    def health(self, node: str, device: Device, needs_person: bool) -> None:
         """A device became usable or unusable."""
-        self._put(lambda at: DeviceHealthChanged(at, node, device.uuid, device.health, device.health_detail))
+        health, detail = device.health, device.health_detail
+        self._put(lambda at: DeviceHealthChanged(at, node, device.uuid, health, detail, needs_person))
 
     def joined(self, node: Node) -> None:
         """A node is described anew."""

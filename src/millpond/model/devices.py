@@ -53,3 +53,8 @@ class Device:
     instance: int | None = None
     remaps: bool = False
     context_mib: int = 0
+
+    @property
+    def card(self) -> str:
+        """UUID of the card that it is, or that it was cut out of."""
+        return self.parent or self.uuid

@@ -114,6 +114,28 @@ class NodeOpened(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CardClosed(Event):
+    """A single card is closed from now on, until it is opened.
+
+    Attributes:
+        card: its UUID; of one that is cut up, all its instances are closed with it.
+    """
+
+    node: str
+    card: str
+    closure: Cordon
+
+
+@dataclass(frozen=True, slots=True)
+class CardOpened(Event):
+    """A single card takes work again."""
+
+    node: str
+    card: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationMade(Event):
     """An advance reservation was made, or the one of the same name was changed."""
 
@@ -160,12 +182,17 @@ class ClockJumped(Event):
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealthChanged(Event):
-    """A device became usable or unusable."""
+    """A device became usable or unusable.
+
+    Attributes:
+        needs_person: no reset mends it: it stays closed until somebody opens it.
+    """
 
     node: str
     device: str
     health: DeviceHealth
     detail: str = ""
+    needs_person: bool = False
 
 
 @dataclass(frozen=True, slots=True)

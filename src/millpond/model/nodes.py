@@ -94,7 +94,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """A span of time in which nothing new starts on a node.
+    """A span of time in which nothing new starts on a node, or on one of its cards.
 
     Attributes:
         begin, until: the span, in seconds; without an end it lasts until the node is opened.

@@ -72,7 +72,9 @@ class FaultScope(StrEnum):
     TASK = "task"
     """A program on the device did something wrong, or has to be started again; the device is well."""
     DEVICE = "device"
-    """The device cannot be trusted until it has been serviced."""
+    """The device cannot be trusted until it was reset, or has been quiet for long."""
+    PERSON = "person"
+    """The same, and no reset mends it: a person has to look at the card."""
     NOTE = "note"
     """Nothing has to be done."""
 

@@ -24,6 +24,7 @@ from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.ledger.journal import Journal
+from millpond.scheduling.nodes.card_cordons import CardCordons
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
 from millpond.scheduling.ordering.base import Key, Ordering, cards
@@ -94,6 +95,7 @@ class State:
         self.journal = Journal()
         self.cluster = Cluster(self.journal)
         self.cordons = Cordons(self.cluster)
+        self.card_cordons = CardCordons(self.cluster)
         self.reserved = ReservedRooms(self.cordons)
         self.queues = QueueTree(self.journal)
         self.limits = AccountLimitUsage(self.journal, self.queues)

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from local_bench import Bench, eventually
 
-from millpond.engines.local.health import HealthListener, HealthWatch
+from millpond.engines.local.health import QUIET_S, HealthListener, HealthWatch
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.events import DeviceHealthChanged, Noted
@@ -56,6 +57,7 @@ class Watched:
     def __init__(self) -> None:
         self.vendor = OneCard()
         self.reports: list[tuple[str, DeviceHealth]] = []
+        self.for_person: list[str] = []
         self.erred: list[tuple[str, str]] = []
         self.now = 0.0
         machine = Machine((Node("box", 1000, 1024, (CARD,)),), {"nvidia": self.vendor})
@@ -63,12 +65,17 @@ class Watched:
             machine,
             lambda: NO_PROCESSES,
             HealthListener(
-                lambda node, device: self.reports.append((node, device.health)),
+                self.changed,
                 lambda node, device, text: self.erred.append((device.uuid, text)),
                 lambda error: None,
             ),
             lambda: self.now,
         )
+
+    def changed(self, node: str, device: Device, needs_person: bool) -> None:
+        self.reports.append((node, device.health))
+        if needs_person:
+            self.for_person.append(device.health_detail)
 
     def look(self, card: Device | None) -> list[tuple[str, DeviceHealth]]:
         self.vendor.card = card
@@ -100,13 +107,48 @@ def test_a_card_that_vanishes_is_faulty_until_it_is_back() -> None:
     assert watched.look(CARD) == [("box", DeviceHealth.OK)]
 
 
-def test_a_fault_of_the_device_stays_whatever_later_looks_find() -> None:
+def test_a_fault_of_the_device_stays_for_an_hour_if_nothing_shows_a_reset() -> None:
     watched = Watched()
     watched.watch.take(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 79"))
     assert watched.reports == [("box", DeviceHealth.FAULTY)]
     assert watched.watch.nodes[0].devices[0].health_detail == "XID 79"
     assert watched.look(CARD) == []
     assert watched.watch.nodes[0].devices[0].health is DeviceHealth.FAULTY
+
+    watched.now = QUIET_S - 1.0
+    assert watched.look(CARD) == []
+    watched.now = QUIET_S
+    assert watched.look(CARD) == [("box", DeviceHealth.OK)]
+
+
+SICK = replace(CARD, health=DeviceHealth.FAULTY, health_detail="the driver wants it reset")
+
+
+@pytest.mark.parametrize("meanwhile", [None, SICK])
+def test_a_faulty_card_that_was_away_or_complained_of_and_is_so_no_longer_was_reset(meanwhile: Device | None) -> None:
+    watched = Watched()
+    watched.watch.take(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 79"))
+    watched.now = QUIET_S + 1.0
+    assert watched.look(meanwhile) == []
+    watched.now += 10.0
+    assert watched.look(CARD) == [("box", DeviceHealth.OK)]
+
+
+def test_each_further_fault_begins_the_hour_anew() -> None:
+    watched = Watched()
+    for watched.now in (0.0, QUIET_S - 1.0):
+        watched.watch.take(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 119"))
+    watched.now = QUIET_S + 10.0
+    assert watched.look(CARD) == []
+
+
+def test_a_fault_that_no_reset_mends_is_said_even_of_a_card_that_is_faulty_already() -> None:
+    watched = Watched()
+    watched.watch.take(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 48"))
+    assert watched.for_person == []
+    for _ in range(2):
+        watched.watch.take(HealthEvent("GPU-0", FaultScope.PERSON, "XID 64"))
+    assert watched.for_person == ["XID 64"]
 
 
 def test_a_fault_of_a_program_leaves_the_card_in_use_and_is_told_once_a_minute() -> None:
@@ -133,7 +175,7 @@ def test_a_fault_of_a_card_takes_all_instances_that_were_cut_out_of_it() -> None
         Machine((Node("box", 1000, 1024, (CARD, part)),), {"nvidia": watched.vendor}),
         lambda: NO_PROCESSES,
         HealthListener(
-            lambda node, device: watched.reports.append((device.uuid, device.health)),
+            lambda node, device, needs_person: watched.reports.append((device.uuid, device.health)),
             lambda node, device, text: None,
             lambda error: None,
         ),

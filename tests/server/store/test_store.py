@@ -65,6 +65,8 @@ EVENTS: tuple[events.Event, ...] = (
     events.NodeLost(1.0, "n"),
     events.NodeClosed(1.0, "n", Cordon(2.0, 3.0, "new disks", drain=True, planned=True, by="ada")),
     events.NodeOpened(1.0, "n", planned=True, by="ada"),
+    events.CardClosed(1.0, "n", "u", Cordon(1.0, reason="a fan", drain=True, by="ada")),
+    events.CardOpened(1.0, "n", "u", "ada"),
     events.ReservationMade(1.0, AdvanceReservation("demo", "q", 2, 3.0, 4.0, "p", ("V100",), True, True, "ada")),
     events.ReservationCancelled(1.0, "demo", "ada"),
     events.DeviceHealthChanged(1.0, "n", "u", DeviceHealth.BUSY_ELSEWHERE, "somebody"),

@@ -68,9 +68,35 @@ def test_a_planned_closing_is_shown_and_can_be_given_up(api: Api) -> None:
     assert api.job(job.id).state == "running"
 
 
+def test_a_closed_card_takes_no_job_until_it_is_opened(api: Api) -> None:
+    cards = len(api.client.get("/api/v1/nodes").json()["nodes"][0]["devices"])
+    info = told(api, "close", card=0, reason="a fan is loud")
+    assert info.schedulable
+    closure = info.devices[0].closure
+    assert closure is not None
+    assert (closure.reason, closure.by) == ("a fan is loud", "ada")
+    assert all(device.closure is None for device in info.devices[1:])
+    job = api.submit(gpus=cards)
+    assert api.job(job.id).reason == (
+        "it would fit with card 0 of n1, which is closed by ada (a fan is loud) until they are uncordoned"
+    )
+    said = api.client.get("/api/v1/nodes/n1/events").json()["events"][-1]
+    assert said["text"].endswith("closed by ada: a fan is loud")
+    assert told(api, "open", card=0).devices[0].closure is None
+    assert api.job(job.id).state == "running"
+    (change, _) = [each for each in api.client.get("/api/v1/audit").json()["entries"] if each["object"] == "n1/0"]
+    assert change["after"] == "opened"
+
+
 @pytest.mark.parametrize(
     ("path", "wish", "status"),
     [
+        ("nodes/n1/close", {"card": 99}, 404),
+        ("nodes/n1/close", {"card": -1}, 422),
+        ("nodes/n1/close", {"card": 0, "until": 1e9}, 422),
+        ("nodes/n1/close", {"card": 0, "begin": 5_000.0, "until": 6_000.0}, 422),
+        ("nodes/n7/close", {"card": 0}, 404),
+        ("nodes/n1/open", {"card": 0}, 409),
         ("nodes/n1/close", {"until": 1.0}, 422),
         ("nodes/n1/close", {"begin": 5_000.0, "until": 4_000.0}, 422),
         ("nodes/n1/close", {"until": "tomorrow"}, 422),

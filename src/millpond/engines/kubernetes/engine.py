@@ -43,6 +43,7 @@ R = TypeVar("R")
 CONNECT_WITHIN_S: Final = 30.0
 LIST_AGAIN_S: Final = 0.5
 _TOO_MANY, _SERVER_ERRORS = 429, 500
+KUBELET_CHOOSES: Final = "which cards of a node a pod gets, its kubelet and device plugin choose, not Millpond"
 NO_SLICES: Final = "parts of cards are not given out on Kubernetes yet: jobs there have whole cards"
 
 
@@ -296,6 +297,10 @@ class KubernetesEngine:
     def why_nothing_is_halted(self) -> str:
         """Why jobs are neither halted nor swapped."""
         return NEVER_HALTED
+
+    def why_no_card_is_closed(self) -> str:
+        """Why single cards are not closed: which ones a pod gets is up to its kubelet."""
+        return KUBELET_CHOOSES
 
     def notes(self) -> tuple[str, ...]:
         """Remarks for the user on where jobs run."""

@@ -126,6 +126,10 @@ class LocalEngine:
         """Nothing is in the way of halting a job: its processes are this machine's."""
         return ""
 
+    def why_no_card_is_closed(self) -> str:
+        """Nothing is in the way of closing a single card: each task is told which cards are its own."""
+        return ""
+
     def close(self) -> None:
         """End the engine's threads. The tasks go on."""
         self._health.close()
@@ -138,7 +142,7 @@ class LocalEngine:
         self._executor.forkserver.close()
         self._loop.close()
 
-    def _device_changed(self, node: str, device: Device) -> None:
+    def _device_changed(self, node: str, device: Device, needs_person: bool) -> None:
         """Note to the jobs on a device that fails which and why, before they are asked to end."""
         text = f"card {device.index} of {node} has failed: {device.health_detail}"
         failed = device.health is DeviceHealth.FAULTY
@@ -146,7 +150,7 @@ class LocalEngine:
             self._failed_devices.note(device.uuid, text if failed else "")
         if failed:
             self._note_to_jobs_on(device, text)
-        self._outbox.health(node, device)
+        self._outbox.health(node, device, needs_person)
 
     def _unmappable(self, node: str) -> None:
         """The driver has refused what it was believed to do: that is not counted on from now on."""

@@ -1,8 +1,9 @@
 """Looks after the devices: regularly, for faults and processes of others, and whenever a driver reports something.
 
-What a driver reports as a fault of a device stays with it until the server starts again: by then either somebody has
-looked after it, or the driver still complains when it is looked at. A fault of a program goes to the history of the
-jobs on the device.
+What a driver reports as a fault of a device stays with it until it was reset (it was away, or the driver complained of
+it, and does so no longer), or has been quiet for ``QUIET_S`` without a complaint of the driver, or until the server
+starts again. What comes back so is on probation (``scheduling.nodes.card_cordons``). A fault of a program goes to the
+history of the jobs on the device.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker
 
 log = logging.getLogger(__name__)
 
+QUIET_S: Final = 3_600.0
+"""After so long without another fault a device may be used again."""
 _LOOK_EVERY_S: Final = 10.0
 _LISTENS_FOR_S: Final = 1.0
 """How long a closed watch may go on listening."""
@@ -37,14 +40,30 @@ class HealthListener:
     """Callbacks for what is found.
 
     Attributes:
-        changed: called with the node's name and the device, for each change of health.
+        changed: called with the node's name and the device, for each change of health, and with whether no reset
+            mends it.
         erred: called with the node's name, the device and what a program on it did.
         failed: called with a defect; the watch has ended.
     """
 
-    changed: Callable[[str, Device], None]
+    changed: Callable[[str, Device, bool], None]
     erred: Callable[[str, Device, str], None]
     failed: Callable[[BaseException], None]
+
+
+@dataclass(slots=True)
+class _DeviceFault:
+    """A fault that a driver reported of a device.
+
+    Attributes:
+        at: when it was reported last.
+        was_seen: a look has found the device away, or its driver complaining.
+    """
+
+    text: str
+    at: float
+    needs_person: bool
+    was_seen: bool = False
 
 
 class HealthWatch:
@@ -72,7 +91,7 @@ class HealthWatch:
         self._lock = threading.Lock()
         self._nodes = {node.name: node for node in machine.nodes}
         self._suspected: set[str] = set()
-        self._faults: dict[str, str] = {}
+        self._faults: dict[str, _DeviceFault] = {}
         self._said: dict[tuple[str, str], float] = {}
         self._trouble: dict[str, str] = {}
         self._worker = PeriodicWorker("device-health", self._pass, _LOOK_EVERY_S, "devices are not looked at any more")
@@ -143,11 +162,11 @@ class HealthWatch:
                 match event.scope:
                     case FaultScope.TASK:
                         self._note(node, device, event.text)
-                    case FaultScope.DEVICE:
-                        self._faults[device.uuid] = event.text
+                    case FaultScope.DEVICE | FaultScope.PERSON:
+                        self._enter(node, device, event)
                     case FaultScope.NOTE:
                         log.info("card %d of %s reports: %s", device.index, node.name, event.text)
-            if event.scope is FaultScope.DEVICE:
+            if event.scope in (FaultScope.DEVICE, FaultScope.PERSON):
                 for node in self.nodes:
                     self._show(node, [self._with_fault(device) for device in node.devices])
 
@@ -158,6 +177,15 @@ class HealthWatch:
                 if event.device and event.device in (device.uuid, device.parent):
                     yield node, device
 
+    def _enter(self, node: Node, device: Device, event: HealthEvent) -> None:
+        """Enter a fault; of one that is known already, that a person is needed is news."""
+        before = self._faults.get(device.uuid)
+        needs_person = event.scope is FaultScope.PERSON
+        fault = _DeviceFault(event.text, self._clock(), needs_person or (before is not None and before.needs_person))
+        self._faults[device.uuid] = fault
+        if before is not None and fault.needs_person and not before.needs_person:
+            self._listener.changed(node.name, self._with_fault(device), True)
+
     def _note(self, node: Node, device: Device, text: str) -> None:
         now = self._clock()
         if now - self._said.get((device.uuid, text), -_SAID_AGAIN_AFTER_S) >= _SAID_AGAIN_AFTER_S:
@@ -166,10 +194,16 @@ class HealthWatch:
 
     def _present(self, before: Device, seen: Device | None) -> Device:
         """A device as it is to be shown now."""
+        fault = self._faults.get(before.uuid)
+        if fault is not None and (seen is None or seen.health is DeviceHealth.FAULTY):
+            fault.was_seen = True
         if seen is None:
             return replace(before, health=DeviceHealth.FAULTY, health_detail=_LOST)
-        if before.uuid in self._faults:
-            return self._with_fault(before)
+        if fault is not None:
+            is_quiet = self._clock() - fault.at >= QUIET_S
+            if seen.health is DeviceHealth.FAULTY or not (fault.was_seen or is_quiet):
+                return self._with_fault(before)
+            del self._faults[before.uuid]
         if (
             seen.health is DeviceHealth.BUSY_ELSEWHERE
             and before.health is DeviceHealth.OK
@@ -183,14 +217,15 @@ class HealthWatch:
 
     def _with_fault(self, device: Device) -> Device:
         fault = self._faults.get(device.uuid)
-        return device if fault is None else replace(device, health=DeviceHealth.FAULTY, health_detail=fault)
+        return device if fault is None else replace(device, health=DeviceHealth.FAULTY, health_detail=fault.text)
 
     def _show(self, node: Node, now: Iterable[Device]) -> None:
         devices = tuple(now)
         self._nodes[node.name] = replace(node, devices=devices)
         for before, device in zip(node.devices, devices, strict=True):
             if device.health is not before.health:
-                self._listener.changed(node.name, device)
+                fault = self._faults.get(device.uuid)
+                self._listener.changed(node.name, device, fault is not None and fault.needs_person)
 
     def _pass(self) -> float | None:
         try:

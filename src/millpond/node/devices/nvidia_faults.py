@@ -4,7 +4,9 @@ How far an XID reaches follows the immediate action in NVIDIA's catalogue for Am
 with the Xid Catalog", docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html): restarting the program makes it
 the task's, a reset of the card or of the machine the device's, none a note. Its remarks are heeded for three: 43 and
 137 are faults of programs, 45 is the driver clearing up after a program, which happens at every kill. What the
-catalogue does not have is taken to be the device's.
+catalogue does not have is taken to be the device's. Two are for a person: 54, as its action is to look at the cables,
+and 64, as a row that could not be remapped is what NVIDIA takes cards back for ("RMA Policy Thresholds for
+Row-Remapping", docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ _NAMES: Final = {
     45: "clearing up after a program that was killed",
     46: "the card stopped processing",
     48: "double-bit memory error",
+    54: "its auxiliary power is not connected",
     62: "its internal controller halted",
     63: "memory row remapped",
     64: "memory row could not be remapped",
@@ -49,6 +52,7 @@ _NAMES: Final = {
 _TASK: Final = frozenset(
     (8, 11, 13, 31, 32, 39, 40, 41, 43, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, *range(82, 87), 88, 89, 94)
 ).union(range(96, 106), range(126, 136), (137, 139))
+_PERSON: Final = frozenset((54, 64))
 _NOTE: Final = frozenset((37, 38, 44, 45, 63, 66, 67, 92, 93, 106, 107, 108, 121, 141, 154))
 
 _DOUBLE_BIT: Final = 2
@@ -69,6 +73,8 @@ def scope_of(xid: int) -> FaultScope:
     """How far an XID reaches."""
     if xid in _TASK:
         return FaultScope.TASK
+    if xid in _PERSON:
+        return FaultScope.PERSON
     return FaultScope.NOTE if xid in _NOTE else FaultScope.DEVICE
 
 

@@ -97,6 +97,7 @@ def _copy_places(source: Parts, twin: Parts) -> None:
     state.holds, state.entitlements.unlent = dict(before.holds), set(before.entitlements.unlent)
     state.cluster.copy_from(before.cluster)
     state.cordons.copy_from(before.cordons)
+    state.card_cordons.copy_from(before.card_cordons)
     state.reserved.copy_from(before.reserved)
     state.queues.copy_from(before.queues)
     state.limits.copy_from(before.limits)

@@ -53,6 +53,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "names": cluster.words.plain(),
         "reserved": state.reserved.snapshot(),
         "cordons": state.cordons.snapshot(),
+        "card_cordons": state.card_cordons.snapshot(),
         "holds": {cause.value: text for cause, text in state.holds.items()},
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
         "load": {name: list(load) for name, load in event_handlers.nodes.load.items()},
@@ -172,6 +173,7 @@ def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandl
     cluster.words.restore(plain["names"])
     state.reserved.restore(plain.get("reserved", ()))  # not written at first
     state.cordons.restore(plain["cordons"])
+    state.card_cordons.restore(plain.get("card_cordons", {}))
     state.entitlements.unlent = set(plain["unlent"])
     state.holds = {Cause(cause): text for cause, text in plain["holds"].items()}
     for node in plain["nodes"]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.resources import Amount
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import most_tasks
@@ -290,7 +289,7 @@ def cards_of(state: State, node: int) -> int:
     there = state.cluster.nodes[node]
     if there is None or there.name in state.cordons.by_node:
         return 0
-    return sum(device.health is DeviceHealth.OK for device in there.devices)
+    return sum(map(state.cluster.is_usable, there.devices))
 
 
 def _milli_on(placed: Placed) -> dict[int, int]:

@@ -20,7 +20,7 @@ from millpond.scheduling.event_handling.engine_events import EngineEvents
 from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
-from millpond.scheduling.nodes.drain import close_node, open_node
+from millpond.scheduling.nodes.drain import close_card, close_node, open_node
 from millpond.scheduling.nodes.nodes import Nodes
 from millpond.scheduling.records import BY_REQUEST, JobRecord, refuse_kept
 from millpond.scheduling.reserving import upkeep
@@ -51,6 +51,8 @@ class EventHandlers:
             events.NodeLost: self.nodes.node_lost,
             events.NodeClosed: self._node_closed,
             events.NodeOpened: self._node_opened,
+            events.CardClosed: self._card_closed,
+            events.CardOpened: self._card_opened,
             events.ReservationMade: self._reservation_made,
             events.ReservationCancelled: self._reservation_cancelled,
             events.SchedulingPaused: self._scheduling_paused,
@@ -133,6 +135,14 @@ class EventHandlers:
 
     def _node_opened(self, event: events.NodeOpened) -> None:
         open_node(self.state, event.node, planned=event.planned)
+
+    def _card_closed(self, event: events.CardClosed) -> None:
+        close_card(self.state, event.node, event.card, event.closure)
+        self._placer.capacity_changed()
+
+    def _card_opened(self, event: events.CardOpened) -> None:
+        self.state.card_cordons.open(event.node, event.card, self.state.now)
+        self._placer.capacity_changed()
 
     def _reservation_made(self, event: events.ReservationMade) -> None:
         upkeep.make(self.state, event.reservation)

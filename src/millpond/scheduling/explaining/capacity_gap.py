@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.model.amounts import memory_text
-from millpond.model.devices import DeviceHealth
+from millpond.model.devices import Device
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.model.resources import CARD_MILLI
 from millpond.model.topology import Level
@@ -15,7 +15,7 @@ from millpond.model.workloads import Role
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.elastic.gang_sizes import least_tasks
-from millpond.scheduling.explaining.cordon_reasons import MOST_NAMES, name_closed
+from millpond.scheduling.explaining.cordon_reasons import MOST_NAMES, closure_text, name_closed
 from millpond.scheduling.explaining.wording import gpus_text
 from millpond.scheduling.placement.filters import FilterStep as KernelFilter
 from millpond.scheduling.placement.shapes import Shape
@@ -167,13 +167,14 @@ class CapacityGap:
     def _out_of_use(self, record: JobRecord) -> str:
         """The cards of the job's pool that would count if nothing were wrong with them, and what is."""
         requests = [role.request for role in record.job.roles if role.request.devices]
+        closed = self._state.card_cordons.by_card
         found = [
-            f"card {device.index} of {node.name} is {device.health.value}"
-            + (f" ({device.health_detail})" if device.health_detail else "")
+            f"card {device.index} of {node.name} is "
+            + (closure_text(closed[device.card]) if device.card in closed else _health_text(device))
             for node in self._state.cluster.nodes
             if node is not None and node.pool == record.job.pool
             for device in node.devices
-            if device.health is not DeviceHealth.OK
+            if not self._state.cluster.is_usable(device)
             and any(not request.models or device.model in request.models for request in requests)
         ]
         more = f"; and {len(found) - MOST_NAMES} cards more" if len(found) > MOST_NAMES else ""
@@ -214,6 +215,10 @@ def _lacking(nodes: FilterCounts) -> str:
     """What no node has, in a few words: by its name if they all fail on the same."""
     failed = {each for each, _ in nodes} - {Filter.OTHER_POOL, Filter.NOT_SELECTED, Filter.FITS}
     return _LACKING.get(failed.pop(), "room") if len(failed) == 1 else "room"
+
+
+def _health_text(device: Device) -> str:
+    return device.health.value + (f" ({device.health_detail})" if device.health_detail else "")
 
 
 def _is(milli: int) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from millpond.model.devices import DeviceHealth
+from millpond.model.nodes import Cordon
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask
@@ -61,6 +63,44 @@ def closed_for(
             if used:
                 return _reason(state, used)
     return None
+
+
+def closed_cards_for(
+    state: State, claims: Claims, record: JobRecord, fits: Callable[[NodeMask | None], list[int]]
+) -> Reason | None:
+    """The reason of a job that would fit if all single cards of its pool that are closed were open."""
+    cluster = state.cluster
+    shut = [
+        (node.name, device)
+        for node in cluster.nodes
+        if node is not None and node.pool == record.job.pool
+        for device in node.devices
+        if device.card in cluster.closed_cards and device.health is DeviceHealth.OK
+    ]
+    mark = state.journal.begin()
+    for node, device in shut:
+        cluster.set_card_closed(node, device.card, False)
+    fitting = {cluster.node_name(index) for index in fits(claims.mask(record))} if shut else set()
+    state.journal.rollback(mark)
+    used = [(node, device) for node, device in shut if node in fitting]
+    if not used:
+        return None
+    named = [f"card {device.index} of {node}" for node, device in used[:MOST_NAMES]]
+    more = f" and {len(used) - MOST_NAMES} more" if len(used) > MOST_NAMES else ""
+    why = dict.fromkeys(closure_text(state.card_cordons.by_card[device.card]) for _, device in used)
+    are = "is" if len(used) == 1 else "are"
+    return Reason(
+        Cause.NODES_CLOSED,
+        f"it would fit with {', '.join(named)}{more}, which {are} {'; '.join(why)}",
+        (("cards", len(used)),),
+        blocked_by=used[0][0],
+    )
+
+
+def closure_text(closure: Cordon) -> str:
+    """By whom something is closed, and why: ``closed by ada (a fan is loud)``."""
+    by = f" by {closure.by}" if closure.by else ""
+    return f"closed{by}" + (f" ({closure.reason})" if closure.reason else "")
 
 
 def name_closed(state: State, claims: Claims, record: JobRecord, counts: dict[Filter, int]) -> None:

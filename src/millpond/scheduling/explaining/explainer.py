@@ -23,7 +23,7 @@ from millpond.scheduling.estimating.kept_estimates import KeptEstimates
 from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
 from millpond.scheduling.explaining.cells import with_cells
-from millpond.scheduling.explaining.cordon_reasons import closed_for
+from millpond.scheduling.explaining.cordon_reasons import closed_cards_for, closed_for
 from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.protected import protected_in_the_way
@@ -322,9 +322,10 @@ class Explainer:
         return reason if holder is None else behind_frozen(self._state, reason, holder)
 
     def _closed_for(self, record: JobRecord) -> Reason | None:
-        if not self._state.cordons.by_node:
-            return None
-        reason = closed_for(self._state, self._claims, record, partial(self._what_if.finds_room, record))
+        state, fits = self._state, partial(self._what_if.finds_room, record)
+        reason = closed_for(state, self._claims, record, fits) if state.cordons.by_node else None
+        if reason is None and state.card_cordons.by_card:
+            reason = closed_cards_for(state, self._claims, record, fits)
         return None if reason is None else replace(reason, nodes=self._capacity_gap.filters(record))
 
     def _behind(self, first: JobRecord) -> Reason:

@@ -52,6 +52,9 @@ class Cluster:
         self.closed: set[str] = set()
         """Names of nodes that people have closed (``scheduling.nodes.cordon``), gone ones included; changed by
         ``set_closed``."""
+        self.closed_cards: set[str] = set()
+        """UUIDs of single cards that are closed (``scheduling.nodes.card_cordons``), gone ones included; changed by
+        ``set_card_closed``."""
         self.swapped = SwappedOff(self.arrays, self._memory_factor_of)
         self._structure = 0
         self._capacity, self._capacity_at = 0, -1
@@ -82,6 +85,7 @@ class Cluster:
         self.node_index, self.device_index = dict(other.node_index), dict(other.device_index)
         self.device_ids, self._device_node = list(other.device_ids), list(other._device_node)
         self.free_gpu_milli, self.closed = other.free_gpu_milli, set(other.closed)
+        self.closed_cards = set(other.closed_cards)
         self._free_milli_of = dict(other._free_milli_of)
         self._structure, self._capacity, self._capacity_at = other._structure, other._capacity, other._capacity_at
         self.releases = other.releases
@@ -118,7 +122,7 @@ class Cluster:
             self._capacity_by_pool = dict.fromkeys(self.pools, 0)
             for node in self.nodes:
                 if node is not None:
-                    usable = sum(device.health is DeviceHealth.OK for device in node.devices)
+                    usable = sum(map(self.is_usable, node.devices))
                     self._capacity_by_pool[node.pool] += CARD_MILLI * usable
         return self._capacity_by_pool.get(pool, 0)
 
@@ -289,6 +293,29 @@ class Cluster:
         self.journal.record(self._undo_closed, name, name in self.closed, self.releases)
         self._put_closed(name, closed)
 
+    def set_card_closed(self, node: str, card: str, closed: bool) -> None:
+        """Let nothing new start on a card, or again; a trial undoes it."""
+        self.journal.record(self._undo_card_closed, node, card, card in self.closed_cards, self.releases)
+        self._put_card_closed(node, card, closed)
+
+    def is_usable(self, device: Device) -> bool:
+        """Whether a device may be handed out, its node aside: it is well, and its card is open."""
+        return device.health is DeviceHealth.OK and device.card not in self.closed_cards
+
+    def _undo_card_closed(self, node: str, card: str, closed: bool, releases: int) -> None:
+        self._put_card_closed(node, card, closed)
+        self.releases = releases
+
+    def _put_card_closed(self, name: str, card: str, closed: bool) -> None:
+        if closed:
+            self.closed_cards.add(card)
+        else:
+            self.closed_cards.discard(card)
+        index = self.node_index.get(name)
+        node = None if index is None else self.nodes[index]
+        if index is not None and node is not None:
+            self._set_usable(index, node)
+
     def _undo_closed(self, name: str, closed: bool, releases: int) -> None:
         self._put_closed(name, closed)
         self.releases = releases
@@ -313,7 +340,7 @@ class Cluster:
         first = int(self.arrays.first_device[index])
         self.arrays.node_usable[index] = 1 if node.schedulable and node.name not in self.closed else 0
         for offset, device in enumerate(node.devices):
-            self.arrays.device_usable[first + offset] = 1 if device.health is DeviceHealth.OK else 0
+            self.arrays.device_usable[first + offset] = 1 if self.is_usable(device) else 0
         self.cells.node_changed(node)
         self._changed(index)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from millpond.model.devices import Device, DeviceHealth
+from millpond.model.devices import Device
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding, HoldState
@@ -41,7 +41,7 @@ def has_others(cluster: Cluster, holding: Holding) -> bool:
         return False
     node, kind = cluster.nodes[holding.node], _kind(cluster, holding)
     devices = () if node is None else node.devices
-    return sum(_is_of(kind, device) and device.health is DeviceHealth.OK for device in devices) >= len(holding.devices)
+    return sum(_is_of(kind, device) and cluster.is_usable(device) for device in devices) >= len(holding.devices)
 
 
 def find_elsewhere(placer: Placer, holding: Holding) -> Holding | None:

@@ -1,4 +1,4 @@
-"""Nodes are closed and opened; cordons take effect, and preemptible work leaves the nodes that are drained.
+"""Nodes and cards are closed and opened; cordons take effect, and preemptible work leaves what is drained.
 
 Work that leaves gets notice and grace and goes back to its queue. Neither it nor another job is the cause,
 so no failure and no preemption is counted, and neither its minimum run time nor its budget of preemptions stands
@@ -7,6 +7,8 @@ against it. A gang that can go on without the tasks that leave does so, and they
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.nodes import Cordon
 from millpond.model.reasons import Cause
@@ -14,6 +16,7 @@ from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import GangRule
 from millpond.scheduling import runs
 from millpond.scheduling.elastic.gang_sizes import is_enough, spare_tasks
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -62,11 +65,38 @@ def follow_cordons(state: State) -> None:
         return
     index = state.cluster.node_index
     nodes = {index[name] for name in drained if name in index}
+    _ask_to_leave(state, lambda holding: holding.node in nodes)
+
+
+def close_card(state: State, node: str, card: str, closure: Cordon) -> None:
+    """Close a single card from now on.
+
+    Raises:
+        NotFoundError: there is no such node, or it has no such card.
+        InvalidInputError: the closure is for later, or has an end.
+    """
+    _known(state, node)
+    described = state.cluster.node_named(node)
+    if described is None or all(device.card != card for device in described.devices):
+        raise NotFoundError(f"node {node!r} has no card {card!r}", "`pond nodes -o wide` lists them")
+    if closure.planned or closure.until is not None:
+        raise InvalidInputError(
+            "a single card to be closed for a span", "a card stays closed until it is opened; give its node a span"
+        )
+    state.card_cordons.close(node, card, closure)
+    if closure.drain:
+        first = int(state.cluster.arrays.first_device[state.cluster.node_index[node]])
+        devices = {first + offset for offset, device in enumerate(described.devices) if device.card == card}
+        _ask_to_leave(state, lambda holding: not devices.isdisjoint(holding.devices))
+
+
+def _ask_to_leave(state: State, is_left: Callable[[Holding], bool]) -> None:
+    """Ask preemptible work to leave the places that are to be emptied."""
     for record in list(state.running.values()):
         job = record.job
         if record.is_ending or not (job.preemptible or job.rest_preemptible or record.kept is not None):
             continue
-        there = [task for task in record.tasks if task.holding is not None and task.holding.node in nodes]
+        there = [task for task in record.tasks if task.holding is not None and is_left(task.holding)]
         there = [task for task in there if task.state is not TaskState.STOPPING]
         if job.rest_preemptible and record.kept is None:
             there = _spare_there(record, there)
@@ -76,7 +106,7 @@ def follow_cordons(state: State) -> None:
 
 
 def _spare_there(record: JobRecord, there: list[TaskRecord]) -> list[TaskRecord]:
-    """As many of a gang's tasks on drained nodes as it has beyond its minimum; none until all of them run."""
+    """As many of a gang's tasks on drained places as it has beyond its minimum; none until all of them run."""
     running = [task for task in record.tasks if task.state is TaskState.RUNNING]
     last = [task for task in running if task in there]
     spare = spare_tasks(record.job, [*(task for task in running if task not in there), *last])

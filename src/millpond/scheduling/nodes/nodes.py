@@ -37,6 +37,8 @@ class Nodes:
         """A machine is there, for the first time, again, or with something about it changed."""
         cluster, node = self._state.cluster, event.node
         index = cluster.node_index.get(node.name)
+        for device in node.devices:
+            self._state.card_cordons.hear(node.name, device, self._state.now)
         if index is None:
             cluster.add_node(node)
             self._placer.capacity_changed()
@@ -71,6 +73,9 @@ class Nodes:
             for device in node.devices
         )
         cluster.update_node(replace(node, devices=devices))
+        for device in devices:
+            if device.uuid == event.device:
+                self._state.card_cordons.hear(node.name, device, event.at, needs_person=event.needs_person)
         self._placer.capacity_changed()
         self._leave_faulty_devices(event.node)
 

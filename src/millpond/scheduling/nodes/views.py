@@ -19,12 +19,16 @@ class DeviceUse:
     Attributes:
         compute_free_milli, memory_free_mib: what is free of it.
         holders: ids of the jobs that hold a part of it, suspended ones included.
+        closure: what keeps its card closed, its node aside; None when that is open.
+        probation_until: its card came back from a fault, and closes by itself if it fails once more before then.
     """
 
     device: Device
     compute_free_milli: int
     memory_free_mib: int
     holders: tuple[str, ...]
+    closure: Cordon | None
+    probation_until: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def node_views(state: State) -> list[NodeView]:
                 guests.setdefault(task.holding.node, {})[record.id] = None
                 for device in task.holding.devices:
                     holders.setdefault(device, {})[record.id] = None
-    cordons = state.cordons
+    cordons, cards = state.cordons, state.card_cordons
     arrays = state.cluster.arrays
     views = []
     for index, node in enumerate(state.cluster.nodes):
@@ -81,6 +85,8 @@ def node_views(state: State) -> list[NodeView]:
                 int(arrays.compute_free_milli[first + offset]),
                 int(arrays.device_memory_free_mib[first + offset]),
                 tuple(holders.get(first + offset, ())),
+                cards.by_card.get(device.card),
+                cards.on_probation_until(device.card, state.now),
             )
             for offset, device in enumerate(node.devices)
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI
@@ -98,14 +97,14 @@ def _require_cards(state: State, wanted: AdvanceReservation) -> None:
         raise InvalidInputError(
             f"pool {wanted.pool!r} has no card of model {unknown[0]!r}", f"its models are {', '.join(known) or 'none'}"
         )
-    counts = [count for node in nodes if (count := usable_cards(node, wanted))]
+    counts = [count for node in nodes if (count := usable_cards(state, node, wanted))]
     if wanted.cards > sum(counts):
         raise InvalidInputError(
             f"{wanted.cards} cards of {sum(counts)} in pool {wanted.pool!r}"
             + (f" of model {' or '.join(wanted.models)}" if wanted.models else ""),
             "reserve fewer, or wait until more are usable",
         )
-    sizes = {len(node.devices) for node in nodes if usable_cards(node, wanted)}
+    sizes = {len(node.devices) for node in nodes if usable_cards(state, node, wanted)}
     if wanted.whole_nodes and len(sizes) == 1 and wanted.cards % (size := next(iter(sizes))):
         more = wanted.cards + size - wanted.cards % size
         raise InvalidInputError(
@@ -220,7 +219,7 @@ def _capacity_milli(state: State, model: str) -> int:
     if not named:
         return state.cluster.gpu_capacity_milli
     devices = (device for node in state.cluster.nodes if node is not None for device in node.devices)
-    usable = (device.model for device in devices if device.health is DeviceHealth.OK)
+    usable = (device.model for device in devices if state.cluster.is_usable(device))
     return CARD_MILLI * sum(each == model if model in named else each not in named for each in usable)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.nodes import Node
 from millpond.model.reservations import AdvanceReservation
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -125,7 +124,7 @@ def choose(
         node = cluster.nodes[index]
         if node is None or node.pool != wanted.pool or not node.schedulable or _closes(state, name, wanted):
             continue
-        cards = usable_cards(node, wanted)
+        cards = usable_cards(state, node, wanted)
         there = cards - taken.get(name, 0) - held.stays.get(index, 0)
         if there <= 0 or (wanted.whole_nodes and there < len(node.devices)):
             continue
@@ -155,10 +154,10 @@ def _filled(wanted: AdvanceReservation, offers: list[_Offer]) -> dict[str, int]:
     return chosen
 
 
-def usable_cards(node: Node, wanted: AdvanceReservation) -> int:
+def usable_cards(state: State, node: Node, wanted: AdvanceReservation) -> int:
     """How many cards of a node the reservation could have."""
     return sum(
-        device.health is DeviceHealth.OK and (not wanted.models or device.model in wanted.models)
+        state.cluster.is_usable(device) and (not wanted.models or device.model in wanted.models)
         for device in node.devices
     )
 

@@ -166,7 +166,7 @@ def _falls_short(state: State, room: ReservedRoom) -> bool:
     cluster, closed = state.cluster, state.cordons.by_node
     for name, cards in room.cards_on.items():
         node = cluster.node_named(name)
-        if node is None or not node.schedulable or usable_cards(node, room.wanted) < cards:
+        if node is None or not node.schedulable or usable_cards(state, node, room.wanted) < cards:
             return True
         if any(each.begin < room.wanted.until and not each.is_over(state.now) for each in closed.get(name, ())):
             return True
@@ -200,7 +200,7 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
     spare: dict[int, int] = {}
     for index, name in names.items():
         node = cluster.nodes[index]
-        cards = 0 if node is None else usable_cards(node, room.wanted)
+        cards = 0 if node is None else usable_cards(state, node, room.wanted)
         others = sum(
             other.cards_on.get(name, 0)
             for other in state.reserved.by_name.values()

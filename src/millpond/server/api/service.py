@@ -80,7 +80,7 @@ class Service:
         self.version: Callable[[], int] = lambda: loop.seq + loop.job_cache.version
         self.activity = Activity(time.time)
         queries = CoreQueries(loop)
-        self.machines = Machines(loop, queries, components.isolation, identity.unlimited)
+        self.machines = Machines(loop, queries, components.isolation, identity.unlimited, identity.cards_not_closed)
         self.about = About(identity, loop, store.jobs, self.isolation, self.machines)
         self.disk = DiskBooks(store.jobs, Datasets(store.database), state_dir, components.accounts)
         self.reservations = Reservations(loop, queries, components.accounts)

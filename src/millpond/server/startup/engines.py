@@ -55,6 +55,9 @@ class ServerEngine(AdoptingEngine, Protocol):
     def why_nothing_is_halted(self) -> str:
         """Why jobs are neither halted nor swapped; empty where they can be."""
 
+    def why_no_card_is_closed(self) -> str:
+        """Why single cards cannot be closed; empty where they can."""
+
     def close(self) -> None:
         """End the engine. What runs goes on."""
 

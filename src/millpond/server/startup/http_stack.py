@@ -47,6 +47,7 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         engine="local" if current.config.kubernetes is None else "kubernetes",
         certificate_ends=lambda: None if (way := lead.post.encryption) is None else way.certificate.ends_at,
         unlimited=unlimited_text(base.host.limiter),
+        cards_not_closed=base.engine.why_no_card_is_closed(),
         longest_dev_s=current.config.dev.longest_s,
         ssh=base.listener.info if base.listener else SshInfo(),
         origins=base.origins,

@@ -12,6 +12,8 @@ import sqlalchemy as sa
 from millpond.model.codec import from_plain
 from millpond.model.decisions import Decision
 from millpond.model.events import (
+    CardClosed,
+    CardOpened,
     DeviceHealthChanged,
     Event,
     LoadSampled,
@@ -27,7 +29,10 @@ from millpond.server.store.tables import TableStore
 
 _SILENT: Final = (Tick.__name__, LoadSampled.__name__)
 """Events that are not shown."""
-_OF_NODES: Final = tuple(kind.__name__ for kind in (NodeJoined, NodeLost, NodeClosed, NodeOpened, DeviceHealthChanged))
+_OF_NODES: Final = tuple(
+    kind.__name__
+    for kind in (NodeJoined, NodeLost, NodeClosed, NodeOpened, CardClosed, CardOpened, DeviceHealthChanged)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ def node_of(event: Event) -> str:
     match event:
         case NodeJoined(node=node):
             return node.name
-        case NodeLost() | NodeClosed() | NodeOpened() | DeviceHealthChanged():
+        case NodeLost() | NodeClosed() | NodeOpened() | CardClosed() | CardOpened() | DeviceHealthChanged():
             return event.node
         case _:
             return ""

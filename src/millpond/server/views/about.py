@@ -34,6 +34,7 @@ class ServerFacts:
         engine: what carries decisions out: ``local`` or ``kubernetes``.
         certificate_ends: until when the certificate is valid, in seconds since 1970; None: there is none.
         unlimited: why all processes of a task together are not kept to its amounts; empty when they are.
+        cards_not_closed: why single cards cannot be closed; empty where they can.
         longest_dev_s: how far the time limit of a dev job can be extended; None: without bound.
         ssh: where people come into jobs with SSH.
         origins: where browsers reach what jobs serve.
@@ -49,6 +50,7 @@ class ServerFacts:
     engine: str = "local"
     certificate_ends: Callable[[], float | None] = lambda: None
     unlimited: str = ""
+    cards_not_closed: str = ""
     longest_dev_s: float | None = None
     ssh: SshInfo = SshInfo()
     origins: JobOrigins = PATHS_ONLY

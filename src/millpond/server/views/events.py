@@ -134,6 +134,10 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return _closure_text(closure)
         case events.NodeOpened(planned=planned, by=by):
             return f"opened by {by or 'somebody'}" + (", and what was planned given up" if planned else "")
+        case events.CardClosed(card=card, closure=closure):
+            return f"card {card} {_closure_text(closure)}"
+        case events.CardOpened(card=card, by=by):
+            return f"card {card} opened by {by or 'somebody'}"
         case events.NodeJoined(node=node):
             return f"joined with {counted(len(node.devices), 'card')}"
         case events.NodeLost():

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from functools import partial
 
-from millpond.model.errors import NotFoundError
-from millpond.model.events import NodeClosed, NodeOpened
+from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.model.events import CardClosed, CardOpened, Event, NodeClosed, NodeOpened
 from millpond.model.nodes import Cordon
 from millpond.node.host.machine import Machine
 from millpond.scheduling.nodes.views import NodeView
@@ -26,21 +25,25 @@ from millpond.specs.api.requests import CloseRequest, OpenRequest
 
 
 class Machines:
-    """Shows machines, closes and opens them.
+    """Shows machines, closes and opens them and their cards.
 
     Args:
         isolation: whether tasks are kept apart.
         unlimited: why they are not kept to their amounts; empty where they are.
+        cards_not_closed: why single cards cannot be closed here; empty where they can.
 
     Attributes:
         telemetry, slices: samples of the devices; of none, until it is known which exist.
     """
 
-    def __init__(self, loop: Loop, queries: CoreQueries, isolation: Isolation, unlimited: str) -> None:
+    def __init__(
+        self, loop: Loop, queries: CoreQueries, isolation: Isolation, unlimited: str, cards_not_closed: str
+    ) -> None:
         self._loop = loop
         self._queries = queries
         self._isolation = isolation
         self._unlimited = unlimited
+        self._cards_not_closed = cards_not_closed
         self._known: tuple[tuple[int, int], int, list[NodeInfo]] | None = None
         self._begun = 0
         self._one_at_a_time = asyncio.Lock()
@@ -88,7 +91,14 @@ class Machines:
         Raises:
             NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
         """
-        await self._queries.answered(self._loop.change_setting(partial(_closed, node, request, caller.user)))
+        card = "" if request.card is None else await self._card(node, request.card)
+
+        def closed(now: float) -> Event:
+            if card:
+                return _card_closed(node, card, request, caller.user, now)
+            return _closed(node, request, caller.user, now)
+
+        await self._queries.answered(self._loop.change_setting(closed))
         return await self._node(node, caller)
 
     async def open(self, node: str, request: OpenRequest, caller: Caller) -> NodeInfo:
@@ -97,16 +107,49 @@ class Machines:
         Raises:
             NotFoundError, ConflictError: there is none of that name; it is open.
         """
-        await self._queries.answered(
-            self._loop.change_setting(lambda now: NodeOpened(now, node, request.planned, caller.user))
-        )
+        card = "" if request.card is None else await self._card(node, request.card)
+
+        def opened(now: float) -> Event:
+            if card:
+                return CardOpened(now, node, card, caller.user)
+            return NodeOpened(now, node, request.planned, caller.user)
+
+        await self._queries.answered(self._loop.change_setting(opened))
         return await self._node(node, caller)
+
+    async def _card(self, node: str, index: int) -> str:
+        """The UUID of a card by its number on a node.
+
+        Raises:
+            NotFoundError: there is none.
+            UnavailableError: single cards are not Millpond's to close here.
+        """
+        if self._cards_not_closed:
+            raise UnavailableError(self._cards_not_closed, f"close its node: `pond nodes cordon {node}`")
+        views = await self._queries.query(lambda core: core.scheduler.node_views())
+        found = [use.device for view in views if view.node.name == node for use in view.devices]
+        card = next((device.card for device in found if device.index == index), None)
+        if card is None:
+            raise NotFoundError(f"node {node!r} has no card {index}", "`pond nodes -o wide` lists them")
+        return card
 
     async def _node(self, name: str, caller: Caller) -> NodeInfo:
         found = next((node for node in await self.all(reader_of(caller)) if node.name == name), None)
         if found is None:
             raise NotFoundError(f"node {name!r} is gone", "`pond nodes` lists those that are there")
         return found
+
+
+def place_name(node: str, card: int | None) -> str:
+    """A node, or one of its cards, as people name it: ``NODE`` or ``NODE/CARD``."""
+    return node if card is None else f"{node}/{card}"
+
+
+def _card_closed(node: str, card: str, request: CloseRequest, by: str, now: float) -> CardClosed:
+    """What closes a single card on request."""
+    is_planned = request.begin is not None
+    closure = Cordon(request.begin or now, request.until, request.reason, request.drain, is_planned, by)
+    return CardClosed(now, node, card, closure)
 
 
 def _closed(node: str, request: CloseRequest, by: str, now: float) -> NodeClosed:

@@ -64,6 +64,8 @@ def _device_info(use: DeviceUse, slices: list[SliceInfo]) -> DeviceInfo:
         instance=device.instance,
         experimental=device.experimental,
         slices=slices,
+        closure=None if use.closure is None else _closure_info(use.closure),
+        probation_until=use.probation_until,
     )
 
 

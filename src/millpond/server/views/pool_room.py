@@ -48,14 +48,14 @@ def _rooms_on(node: NodeInfo) -> dict[str, ModelRoom]:
     for device in node.devices:
         sums = found.setdefault(device.model, [0] * 6)
         is_healthy = device.health == DeviceHealth.OK
-        can_take = is_healthy and node.schedulable
+        can_take = is_healthy and node.schedulable and device.closure is None
         sums[0] += 1
         sums[1] += CARD_MILLI - device.free_compute_milli
         if can_take:
             sums[2] += device.free_compute_milli
             sums[3] += not device.holders
         sums[4] += not is_healthy
-        sums[5] += is_healthy and not node.schedulable
+        sums[5] += is_healthy and not can_take
     return {
         model: ModelRoom(
             model=model, cards=cards, held_milli=held, usable_milli=usable, whole=whole, broken=broken, closed=closed

@@ -33,6 +33,8 @@ class DeviceInfo:
         experimental: the adapter of its vendor was written from documentation alone.
         holders: ids of the jobs with a slice of it.
         slices: what each of their tasks holds.
+        closure: what keeps its card closed, its node aside.
+        probation_until: its card came back from a fault, and closes by itself if it fails once more before then.
     """
 
     uuid: str
@@ -49,11 +51,13 @@ class DeviceInfo:
     instance: int | None = None
     experimental: bool = False
     slices: list[SliceInfo] = field(default_factory=list)
+    closure: CordonInfo | None = None
+    probation_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CordonInfo:
-    """A span in which a machine takes no new work.
+    """A span in which a machine, or one of its cards, takes no new work.
 
     Attributes:
         until: None: until it is opened.

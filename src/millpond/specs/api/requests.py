@@ -103,10 +103,14 @@ class RolloutRequest(Body):
     act: Literal["pause", "resume", "promote", "undo"]
 
 
+CardIndex = Annotated[int, Field(ge=0, le=100_000, strict=True)]
+
+
 class CloseRequest(Body):
     """A machine should take no new work: from now on, or from ``begin`` on.
 
     Attributes:
+        card: its card of this number alone, from now on, until that is opened.
         reason: for people.
         until: when it opens by itself, in seconds since 1970; None: when it is opened.
         drain: preemptible work there is asked to leave when the span begins.
@@ -117,13 +121,16 @@ class CloseRequest(Body):
     until: Annotated[float, Field(ge=0, le=LATEST, strict=True)] | None = None
     drain: bool = False
     begin: Annotated[float, Field(ge=0, le=LATEST, strict=True)] | None = None
+    card: CardIndex | None = None
 
 
 class OpenRequest(Body):
     """A machine should take new work again.
 
     Attributes:
+        card: its card of this number alone.
         planned: what is planned for it is given up too.
     """
 
     planned: bool = False
+    card: CardIndex | None = None

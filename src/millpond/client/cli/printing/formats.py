@@ -61,6 +61,20 @@ def health(device: DeviceInfo | DeviceStatus) -> str:
     return f"{device.health}: {device.health_detail}" if device.health_detail else device.health
 
 
+def card_state(device: DeviceInfo) -> str:
+    """Whether a card takes new work, its node aside, and if not, why; what an emptied one still waits for."""
+    if device.closure is None:
+        watched = device.probation_until
+        return health(device) + (f", on probation until {instant_text(watched)}" if watched is not None else "")
+    state = "closed"
+    if device.closure.drain:
+        state = "draining" if device.holders else "drained"
+    by = f" by {device.closure.by}" if device.closure.by else ""
+    reason = f": {device.closure.reason}" if device.closure.reason else ""
+    sick = "" if device.health == "ok" else f"; {health(device)}"
+    return f"{state}{by}{reason}{sick}"
+
+
 def kept(job: JobInfo) -> str:
     """Up to when the place of a job that has failed is kept, and what can be done with it."""
     if job.kept_until is None or job.kept_task is None:
@@ -100,8 +114,10 @@ def machine_state(node: NodeInfo) -> str:
         return _closed(node, node.closure)
     if not node.schedulable:
         return f"closed: {node.unschedulable_reason}" if node.unschedulable_reason else "closed"
-    unusable = sum(device.health != "ok" for device in node.devices)
-    state = f"{count(unusable, 'card')} unusable" if unusable else "open"
+    closed = sum(device.closure is not None for device in node.devices)
+    unusable = sum(device.health != "ok" and device.closure is None for device in node.devices)
+    parts = ((unusable, "unusable"), (closed, "closed"))
+    state = ", ".join(f"{count(number, 'card')} {what}" for number, what in parts if number) or "open"
     if node.planned:
         first = node.planned[0]
         state += f", closes {instant_text(first.begin)}" + (f": {first.reason}" if first.reason else "")

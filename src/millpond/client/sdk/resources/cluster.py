@@ -85,10 +85,12 @@ class ClusterRequests:
         until: float | None = None,
         drain: bool = False,
         begin: float | None = None,
+        card: int | None = None,
     ) -> NodeInfo:
         """Let a machine take no new work.
 
         Args:
+            card: its card of this number alone, until that is opened.
             until: when it opens by itself, in seconds since 1970; None: when it is opened.
             drain: preemptible work there is asked to leave.
             begin: plans it for then, and drains: work known to run into it does not start there before.
@@ -98,13 +100,14 @@ class ClusterRequests:
         """
         from millpond.specs.api.nodes import NodeInfo
 
-        request = {"reason": reason, "until": until, "drain": drain, "begin": begin}
+        request = {"reason": reason, "until": until, "drain": drain, "begin": begin} | _of_card(card)
         return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/close", json=request)
 
-    def open_node(self, name: str, *, planned: bool = False) -> NodeInfo:
+    def open_node(self, name: str, *, planned: bool = False, card: int | None = None) -> NodeInfo:
         """Let a machine take new work again.
 
         Args:
+            card: its card of this number alone.
             planned: what is planned for it is given up too.
 
         Raises:
@@ -112,7 +115,7 @@ class ClusterRequests:
         """
         from millpond.specs.api.nodes import NodeInfo
 
-        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/open", json={"planned": planned})
+        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/open", json={"planned": planned} | _of_card(card))
 
     def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> UsageList:
         """Who held how much between two instants (seconds since 1970; default: up to now).
@@ -162,3 +165,7 @@ class ClusterRequests:
     def server(self) -> ServerInfo:
         """The server itself."""
         return self._ask(ServerInfo, "GET", "/server")
+
+
+def _of_card(card: int | None) -> dict[str, Any]:
+    return {} if card is None else {"card": card}

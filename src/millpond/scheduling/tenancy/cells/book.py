@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.cells import CellCount
-from millpond.model.devices import DeviceHealth
 from millpond.model.nodes import Node
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.holdings import Holding, HoldState
@@ -144,7 +143,7 @@ class CellBook:
             if index not in self._where:
                 continue
             chain, leaf = self._where[index]
-            if usable and device.health is DeviceHealth.OK:
+            if usable and self._cluster.is_usable(device):
                 if index in self._lost:
                     self._lost.discard(index)
                     self.allocator.chains[chain].regain(leaf)

@@ -24,6 +24,7 @@ from millpond.server.http.disconnects import while_connected
 from millpond.server.monitoring.telemetry.sampling import KEPT
 from millpond.server.store.audit import AuditQuery
 from millpond.server.views.history_export import HistorySpan
+from millpond.server.views.machines import place_name
 from millpond.server.views.metrics_page import CONTENT_TYPE
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.accounts import AuditList
@@ -103,17 +104,20 @@ async def devices(service: ServiceOf, access: ClusterReader, history: MostLooks 
 
 @router.post("/nodes/{node}/close")
 async def close_node(node: str, body: CloseRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
-    """Let a machine take no new work: from now on, or planned for later. With ``drain`` preemptible work leaves it."""
+    """Let a machine take no new work: from now on, or planned for later; or let one of its cards take none.
+
+    With ``drain`` preemptible work leaves it.
+    """
     info = await service.machines.close(node, body, access.caller)
-    access.note("drained" if body.drain else "closed", target=AccessTarget("node", node))
+    access.note("drained" if body.drain else "closed", target=AccessTarget("node", place_name(node, body.card)))
     return info
 
 
 @router.post("/nodes/{node}/open")
 async def open_node(node: str, body: OpenRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
-    """Let a machine take new work again, before it opens by itself."""
+    """Let a machine, or one of its cards, take new work again, before it opens by itself."""
     info = await service.machines.open(node, body, access.caller)
-    access.note("opened", target=AccessTarget("node", node))
+    access.note("opened", target=AccessTarget("node", place_name(node, body.card)))
     return info
 
 

@@ -34,7 +34,11 @@ def _marks(device: DeviceInfo) -> str:
 
 def _free_compute(*devices: DeviceInfo) -> str:
     """Cards that are free, without those that are unusable."""
-    return formats.thousandth(sum(device.free_compute_milli for device in devices if device.health == "ok"))
+    return formats.thousandth(sum(device.free_compute_milli for device in devices if _is_usable(device)))
+
+
+def _is_usable(device: DeviceInfo) -> bool:
+    return device.health == "ok" and device.closure is None
 
 
 def _free_cpus(node: NodeInfo) -> str:
@@ -46,7 +50,7 @@ def _free_memory(node: NodeInfo) -> str:
 
 
 def _free_card_memory(device: DeviceInfo) -> str:
-    free_mib = device.free_memory_mib if device.health == "ok" else 0  # an unusable card is given to no job
+    free_mib = device.free_memory_mib if _is_usable(device) else 0  # an unusable card is given to no job
     return f"{formats.gib(free_mib)}/{formats.gib(device.memory_mib)}" if device.memory_mib else ""
 
 
@@ -78,7 +82,7 @@ _CARDS: ListTable[tuple[NodeInfo, DeviceInfo]] = ListTable(
         Column("MODEL", lambda card: card[1].model + _marks(card[1])),
         Column("FREE", lambda card: _free_compute(card[1]), right=True),
         Column("GIB FREE", lambda card: _free_card_memory(card[1]), right=True),
-        Column("STATE", lambda card: formats.health(card[1]), gives_way=True),
+        Column("STATE", lambda card: formats.card_state(card[1]), gives_way=True),
         Column("JOBS", lambda card: _holders(card[1]), gives_way=True),
     )
 )

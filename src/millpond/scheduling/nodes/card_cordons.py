@@ -1,0 +1,103 @@
+"""Closed cards: by people, and by themselves where a card fails again soon after it came back.
+
+A card that came back from a fault is on probation for ``PROBATION_S``. If it fails once more within that time it is
+closed until a person opens it, and so is a card that no reset mends, at its first fault. A fault on a node that is
+closed anyway counts for nothing: there somebody is at work.
+
+Cordons are kept by the UUID of the card, so that they outlive its node's absence. Unlike those of nodes they begin at
+once and have no end of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from millpond.model.codec import from_plain, to_plain
+from millpond.model.devices import Device, DeviceHealth
+from millpond.model.errors import ConflictError
+from millpond.model.nodes import Cordon
+from millpond.scheduling.ledger.cluster import Cluster
+
+PROBATION_S: Final = 86_400.0
+BY_HEALTH: Final = "device health"
+"""In whose name a card is closed by itself."""
+
+
+class CardCordons:
+    """All single cards that are closed, those that have failed, and those on probation.
+
+    Attributes:
+        by_card: what keeps a card closed, by its UUID.
+        failed: UUIDs of the cards of which some device is faulty, as last heard.
+        probation: until when a card is watched, by its UUID.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.by_card: dict[str, Cordon] = {}
+        self.failed: set[str] = set()
+        self.probation: dict[str, float] = {}
+
+    def copy_from(self, other: CardCordons) -> None:
+        """Have the same cordons, on a copy of the same cluster."""
+        self.by_card, self.failed = dict(other.by_card), set(other.failed)
+        self.probation = dict(other.probation)
+
+    def close(self, node: str, card: str, closure: Cordon) -> None:
+        """Close a card of a node, or close it for another reason."""
+        self.by_card[card] = closure
+        self._cluster.set_card_closed(node, card, True)
+
+    def open(self, node: str, card: str, now: float) -> None:
+        """Let a card take work again; one that was closed for its faults is on probation.
+
+        Raises:
+            ConflictError: it is open.
+        """
+        closure = self.by_card.pop(card, None)
+        if closure is None:
+            raise ConflictError(f"card {card!r} is open", "it takes work already, if its node does and it is healthy")
+        if closure.by == BY_HEALTH:
+            self.probation[card] = now + PROBATION_S
+        self._cluster.set_card_closed(node, card, False)
+
+    def hear(self, node: str, device: Device, now: float, *, needs_person: bool = False) -> None:
+        """Follow the health of a device as it is reported, and close its card if that is due.
+
+        Args:
+            needs_person: of one that is faulty: no reset mends it.
+        """
+        card = device.card
+        if device.health is not DeviceHealth.FAULTY:
+            if card in self.failed:
+                self.failed.discard(card)
+                self.probation[card] = now + PROBATION_S
+            return
+        is_news = card not in self.failed
+        self.failed.add(card)
+        if card in self.by_card or node in self._cluster.closed:
+            return
+        detail = device.health_detail or "it failed"
+        if needs_person:
+            self.close(node, card, Cordon(now, reason=f"{detail}; no reset mends that", by=BY_HEALTH))
+        elif is_news and self.on_probation_until(card, now) is not None:
+            self.close(node, card, Cordon(now, reason=f"{detail}; it had failed shortly before", by=BY_HEALTH))
+
+    def on_probation_until(self, card: str, now: float) -> float | None:
+        """Until when a card is watched; None when it is not."""
+        until = self.probation.get(card, now)
+        return until if until > now else None
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "closed": {card: to_plain(closure) for card, closure in self.by_card.items()},
+            "failed": sorted(self.failed),
+            "probation": dict(sorted(self.probation.items())),
+        }
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Take over what ``snapshot`` returned, before any node is added; it was not written at first."""
+        self.by_card = {card: from_plain(closure) for card, closure in plain.get("closed", {}).items()}
+        self.failed, self.probation = set(plain.get("failed", ())), dict(plain.get("probation", {}))
+        self._cluster.closed_cards = set(self.by_card)
