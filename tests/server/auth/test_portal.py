@@ -254,6 +254,12 @@ def test_what_there_is_not_is_a_page_too(shared: AuthWorld) -> None:
     assert answer.headers["content-type"].startswith("text/html")
     assert "nobody-knows" in answer.text
     assert browser_of(shared, "max").get("/portal/jobs?state=odd").status_code == 422
+    for path in ("/portal/nothing", "/portal/jobs/a/b", "/portal//x"):
+        for browser in (browser_of(shared, "max"), shared.client(**VISIT)):
+            answer = browser.get(path)
+            assert answer.status_code == 404
+            assert "there is no such page" in answer.text
+    assert browser_of(shared, "max").get("/portal/jobs/").url.path == "/portal/jobs"
 
 
 def test_the_overview_of_the_api_is_what_the_page_shows(world: AuthWorld) -> None:

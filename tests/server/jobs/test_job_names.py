@@ -1,8 +1,8 @@
-"""Ended jobs are found by their names in the store, on each kind of database."""
+"""Ended jobs are found by their names and their queues in the store, on each kind of database."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -34,7 +34,14 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def ended_job(job: str, name: str, at: float, user: str = "ada", parent: str = "") -> JobInfo:
-    basics = {"queue": "q", "pool": "p", "kind": "train", "priority": "normal", "state": "succeeded", "attempt": 1}
+    basics = {
+        "queue": f"of-{user}",
+        "pool": "p",
+        "kind": "train",
+        "priority": "normal",
+        "state": "succeeded",
+        "attempt": 1,
+    }
     return JobInfo(id=job, name=name, user=user, submitted_at=at, ended_at=at, parent=parent, **basics)
 
 
@@ -61,22 +68,48 @@ def test_ended_jobs_of_a_name_are_listed_with_or_without_members(store: Store) -
     assert [info.id for info in store.jobs.ended_jobs(10, JobFilter(name="sweep"), of="s")] == ["s.0"]
 
 
+def test_ended_jobs_of_a_queue_are_listed(store: Store) -> None:
+    assert [info.id for info in store.jobs.ended_jobs(10, JobFilter(queue="of-bob"))] == ["b1"]
+    assert store.jobs.ended_jobs(10, JobFilter(queue="OF-BOB")) == []
+    assert [info.id for info in store.jobs.ended_jobs(10, JobFilter(queue="of-ada"), of="s")] == ["s.0"]
+
+
+def test_jobs_of_a_queue_are_found_through_an_index(store: Store) -> None:
+    ((statement, parameters),) = asked_of(store, lambda: store.jobs.ended_jobs(10, JobFilter(queue="none")))
+    with store.database.connect() as connection:
+        if connection.dialect.name == "sqlite":
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+            assert rows[0][-1] == "SEARCH jobs USING INDEX jobs_of_queue (queue=?)"
+        else:
+            connection.exec_driver_sql("SET enable_seqscan = off")  # of seven rows it would read all
+            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars())
+            assert "jobs_of_queue" in plan
+
+
 def test_a_job_is_found_by_its_name_through_an_index(store: Store) -> None:
+    others = [ended_job(f"c{n}", f"name-{n % 30}", 10.0 + n, user=f"user-{n // 30}") for n in range(900)]
+    store.append([], [NewJob(info.id, info.user, info.submitted_at, {}, ended=info) for info in others])
+    ((statement, parameters),) = asked_of(store, lambda: named(store, "train"))
+    with store.database.connect() as connection:
+        if connection.dialect.name == "sqlite":
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+            assert rows[0][-1] == "SEARCH jobs USING INDEX jobs_by_name (name=? AND parent=? AND user=?)"
+        else:
+            connection.exec_driver_sql("ANALYZE jobs")
+            connection.exec_driver_sql("SET enable_seqscan = off")  # of so few rows it would read all
+            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars())
+            assert "Index Scan Backward using jobs_by_name" in plan
+            assert "Index Cond: ((name = 'train'::text) AND ((parent)::text = ''::text)" in plan
+
+
+def asked_of(store: Store, read: Callable[[], object]) -> list[tuple[str, Any]]:
+    """The statements that the database is given, each with its parameters."""
     seen: list[tuple[str, Any]] = []
 
     def remember(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         seen.append((statement, parameters))
 
     sa.event.listen(store.database, "before_cursor_execute", remember)
-    assert named(store, "train") == "a2"
+    read()
     sa.event.remove(store.database, "before_cursor_execute", remember)
-    ((statement, parameters),) = seen
-    with store.database.connect() as connection:
-        if connection.dialect.name == "sqlite":
-            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
-            assert rows[0][-1] == "SEARCH jobs USING INDEX jobs_by_name (name=? AND parent=? AND user=?)"
-        else:
-            connection.exec_driver_sql("SET enable_seqscan = off")  # of seven rows it would read all
-            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars())
-            assert "Index Scan Backward using jobs_by_name" in plan
-            assert "Index Cond: ((name = 'train'::text) AND ((parent)::text = ''::text)" in plan
+    return seen

@@ -88,12 +88,20 @@ def test_several_changes_are_made_together(api: Api) -> None:
         set=[
             {"queue": "speech", "field": "guarantee", "value": 0},
             {"queue": "vision", "field": "guarantee.gpus", "value": 4},
+            {"queue": "vision", "field": "guarantee.models.V100", "value": 3},
+            {"queue": "speech", "field": "limit.models.V100", "value": 2},
         ],
         ordering="fifo",
         cancel=[first],
         submit=[{"command": "work", "gpus": 1, "name": "small"}],
     )  # fmt: skip
-    assert answer.changes[:3] == ["speech.guarantee = 0", "vision.guarantee.gpus = 4", "ordering = fifo"]
+    assert answer.changes[:5] == [
+        "speech.guarantee = 0",
+        "vision.guarantee.gpus = 4",
+        "vision.guarantee.models.V100 = 3",
+        "speech.limit.models.V100 = 2",
+        "ordering = fifo",
+    ]
     assert answer.compared == 4
     assert [job.effect for job in answer.jobs if job.job == "new-1"] == ["new"]
 
@@ -115,6 +123,11 @@ def test_a_change_that_is_none_unknown_or_refused_is_named(api: Api) -> None:
     assert faults(api, by | {"field": "garantee"}) == [("vision.garantee", "unknown field 'garantee'")]
     assert faults(api, by | {"field": "weight", "value": 0}) == [("vision.weight", "0 is too small")]
     assert faults(api, by | {"field": "limit.gpus", "value": 1})[0][0] == "vision.limit"
+    assert refused(api, set=[by | {"field": "guarantee.models.A100"}])[1].startswith(
+        "vision.guarantee.models: no machine"
+    )
+    assert refused(api, set=[by | {"field": "guarantee.models.V100.x"}])[1].startswith("vision.guarantee.models: no")
+    assert faults(api, by | {"field": "weight.heavy"})[0][0] == "vision.weight"
     assert refused(api, remove_nodes=["n9"])[:2] == (404, "no node 'n9'")
     assert refused(api, remove_nodes=["n1"])[1] == "no node would be left"
     assert refused(api, ordering="lifo")[1] == "unknown ordering 'lifo'"

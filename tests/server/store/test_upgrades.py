@@ -29,6 +29,7 @@ from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.store import migrations
 from millpond.server.store.database import sqlite_url
+from millpond.server.store.jobs import JobFilter
 from millpond.server.store.store import Store
 
 ROWS = json.loads((Path(__file__).parents[2] / "data" / "rows_of_first_release.json").read_text())
@@ -40,7 +41,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "labels"
-down_revision = "queue_settings"
+down_revision = "lists_by_index"
 
 
 def upgrade():
@@ -94,6 +95,7 @@ def test_a_database_of_an_earlier_revision_is_upgraded_and_gone_on_with(database
     write_earlier(database_url)
     store = Store(database_url)
     assert {info.id: info.state for info in store.jobs.ended_jobs(10)} == {"done": "succeeded", "failed": "failed"}
+    assert len(store.jobs.ended_jobs(10, JobFilter(queue="default"))) == 2
     assert store.jobs.repeated("done") is not None
     assert [user.name for user in AccountStore(store.database).users()] == ["ada", "bob"]
     clock, world = Clock(2_000_000.0), World()

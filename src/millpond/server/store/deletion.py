@@ -47,7 +47,7 @@ class JobDeletion(TableStore):
         found = self._execute(
             keys.delete().where(keys.c.job == job),
             schema.trials.delete().where(schema.trials.c.parent == job),
-            gone.values(state=DELETED, info=None, name=None, document="{}"),
+            gone.values(state=DELETED, info=None, name=None, queue=None, document="{}"),
         )
         return found > 0
 

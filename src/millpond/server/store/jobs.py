@@ -38,7 +38,11 @@ _ENDED: Final = (
     schema.jobs.update()
     .where(schema.jobs.c.id == sa.bindparam("job"), schema.jobs.c.state != DELETED)
     .values(
-        state=sa.bindparam("as"), ended_at=sa.bindparam("at"), info=sa.bindparam("look"), name=sa.bindparam("called")
+        state=sa.bindparam("as"),
+        ended_at=sa.bindparam("at"),
+        info=sa.bindparam("look"),
+        name=sa.bindparam("called"),
+        queue=sa.bindparam("within"),
     )
 )
 _LATEST_NAMED: Final = (
@@ -207,15 +211,7 @@ class JobStore(TableStore):
         """
         table = schema.jobs
         query = sa.select(table.c.info).where(table.c.info.is_not(None))
-        query = query.where(table.c.members == 0 if of is None else table.c.parent == of)
-        if wanted.states:
-            query = query.where(table.c.state.in_(wanted.states))
-        if wanted.user:
-            query = query.where(table.c.user == wanted.user)
-        if wanted.name:
-            query = query.where(table.c.name == wanted.name)
-        if wanted.queue:
-            query = query.where(_is_in(wanted.queue))
+        query = query.where(*_matches(wanted, of))
         if wanted.behind is not None:
             at, job = wanted.behind
             earlier = sa.or_(table.c.submitted_at < at, sa.and_(table.c.submitted_at == at, table.c.id > job))
@@ -318,6 +314,33 @@ class JobStore(TableStore):
         return None if row is None else (row.job, row.digest)
 
 
+def _matches(wanted: JobFilter, of: str | None) -> list[sa.ColumnElement[bool]]:
+    """What is true of the jobs that are wanted; ``of`` as in ``ended_jobs``.
+
+    SQLite does not know how often a value occurs, and may take the index of one that almost all jobs have. So what is
+    the narrowest as a rule is compared as a column, of which there is an index, and all else as an expression.
+    """
+    if of:
+        indexed = {"parent"}
+    elif wanted.name:
+        indexed = {"name", "parent", "user"} if wanted.user else {"name"}
+    elif wanted.user or wanted.queue:
+        indexed = {"user", "queue"}
+    else:
+        indexed = {"parent", "state"}
+
+    def column(name: str) -> sa.ColumnElement[str]:
+        found = schema.jobs.c[name]
+        return found if name in indexed else found.concat("")
+
+    values = {"user": wanted.user, "name": wanted.name, "queue": wanted.queue}
+    conditions = [column(name) == value for name, value in values.items() if value]
+    if wanted.states:
+        conditions.append(column("state").in_(wanted.states))
+    conditions.append(schema.jobs.c.members == 0 if of is None else column("parent") == of)
+    return conditions
+
+
 def _row_of(job: str) -> str:
     """The id under which the file of a job is stored: that of a member is made of its array's."""
     member = split_member(job)
@@ -343,16 +366,12 @@ def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
             "at": info.ended_at,
             "look": _JOB_INFO.dump_json(info).decode(),
             "called": info.name,
+            "within": info.queue,
         }
         for info in ended
     ]
     if rows:
         connection.execute(_ENDED, rows)
-
-
-def _is_in(queue: str) -> sa.ColumnElement[bool]:
-    """Whether the last look of a job has this queue; letters that differ in case alone may count as the same."""
-    return schema.jobs.c.info.contains(f'"queue":{json.dumps(queue, ensure_ascii=False)},', autoescape=True)
 
 
 def job_row(job: NewJob) -> dict[str, Any]:
@@ -370,4 +389,5 @@ def job_row(job: NewJob) -> dict[str, Any]:
         "parent": job.parent,
         "members": job.members,
         "name": None if ended is None else ended.name,
+        "queue": None if ended is None else ended.queue,
     }

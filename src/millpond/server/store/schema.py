@@ -72,13 +72,19 @@ jobs = Table(
     Column("parent", _JOB, nullable=False, server_default=""),
     Column("members", Integer, nullable=False, server_default="0"),
     Column("name", Text, nullable=True),
+    Column("queue", Text, nullable=True),
     Index("jobs_by_time", "submitted_at"),
     Index("jobs_by_state", "state", "submitted_at"),
     Index("jobs_by_group", "group", "submitted_at"),
     Index("jobs_by_parent", "parent", "submitted_at"),
     Index("jobs_by_name", "name", "parent", "user", "submitted_at"),
+    Index("jobs_of_name", "name", "submitted_at"),
+    Index("jobs_of_user", "user", "submitted_at"),
+    Index("jobs_of_queue", "queue", "submitted_at"),
+    Index("jobs_of_user_in_queue", "user", "queue", "submitted_at"),
 )
-"""Every job ever submitted; ``state`` is ``live`` until it ends, ``info`` and ``name`` are those that it had then.
+"""Every job ever submitted; ``state`` is ``live`` until it ends, ``info``, ``name`` and ``queue`` are those that it had
+then.
 
 An array is one row with the number of its ``members``; a member has a row from when it is handed to the scheduler on,
 with its array as ``parent`` and no document of its own.

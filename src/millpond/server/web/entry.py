@@ -21,6 +21,8 @@ from millpond.server.web.translations import LANGUAGES
 from millpond.specs.api.accounts import PortalLink, PortalLinkRequest
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
+others = APIRouter(include_in_schema=False, route_class=PageRoute)
+"""What no page of the portal is at; it comes behind all of them."""
 links = api_router(prefix="/portal", tags=["account"])
 
 Way = Annotated[str, Query(max_length=2_000)]
@@ -99,3 +101,11 @@ async def file(digest: str, name: str) -> Response:
     if found is None:
         raise NotFoundError("this page is of an earlier version of the server", "load it again")
     return found
+
+
+@others.get(f"{PORTAL_PREFIX}{{path:path}}", dependencies=[open_to_all])
+async def no_page(request: Request, path: str) -> Response:
+    """Say that there is no such page, or lead to the one that is written without the slash behind it."""
+    if path.endswith("/"):
+        return RedirectResponse(f"{PORTAL_PREFIX}{path.strip('/')}", 307, {"Cache-Control": "no-store"})
+    return trouble(request, 404, "there is no such page", "go on from the overview")

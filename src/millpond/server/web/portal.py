@@ -41,7 +41,7 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 
 def portal_routes() -> list[BaseRoute]:
     """All routes of the portal, for the application."""
-    return [route for part in (router, entry.router, entry.links) for route in part.routes]
+    return [route for part in (router, entry.router, entry.links, entry.others) for route in part.routes]
 
 
 @router.get("/")

@@ -20,7 +20,8 @@ class QueueSetting(Body):
 
     Attributes:
         queue: its name.
-        field: as in the section ``queues`` of the configuration: ``guarantee``, or ``guarantee.gpus`` for a part of it.
+        field: as in the section ``queues`` of the configuration: ``guarantee``, or for a part of it
+            ``guarantee.gpus`` or ``guarantee.models.A100``.
         value: as there; null takes it away.
     """
 

@@ -5,7 +5,7 @@ A server keeps and changes queues in this form, so that a field of ``QueueFile``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,14 +57,24 @@ def read_queue_rules(documents: Mapping[str, QueueDocument]) -> dict[str, QueueR
 
 
 def with_field(document: QueueDocument, field: str, value: Any) -> dict[str, Any]:
-    """A queue's document with another value of a field, or of a part of one: ``limit.gpus``; None takes it away."""
-    top, _, part = field.partition(".")
-    if not part:
+    """A queue's document with another value of a field, or of a part of one; None takes it away.
+
+    Args:
+        field: ``weight``, ``limit.gpus``, ``cells.node`` or ``guarantee.models.H20.3e``: at most three levels, as names
+            of models have points of their own.
+    """
+    top, *parts = field.split(".", 2)
+    if not parts:
         return {**document, top: value}
-    whole = document.get(top, {})
-    parts = whole if isinstance(whole, Mapping) else LimitFile.from_short(whole)
-    parts = {**parts, part: value} if isinstance(parts, Mapping) else {part: value}
-    return {**document, top: {name: each for name, each in parts.items() if each is not None} or None}
+    return {**document, top: _with_part(LimitFile.from_short(document.get(top)), parts, value)}
+
+
+def _with_part(whole: Any, parts: Sequence[str], value: Any) -> dict[str, Any] | None:
+    """A mapping with another value at a place within it; None where nothing is left."""
+    first, *deeper = parts
+    known = whole if isinstance(whole, Mapping) else {}
+    changed = {**known, first: _with_part(known.get(first), deeper, value) if deeper else value}
+    return {name: each for name, each in changed.items() if each is not None} or None
 
 
 def _of_its_queue(problem: Problem, names: list[str]) -> Problem:
