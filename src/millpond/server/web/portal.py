@@ -21,7 +21,7 @@ from millpond.server.auth.roles import Verb, job_target
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
-from millpond.server.web import entry
+from millpond.server.web import entry, queue_pages
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.life_line import life_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
@@ -41,7 +41,8 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 
 def portal_routes() -> list[BaseRoute]:
     """All routes of the portal, for the application."""
-    return [route for part in (router, entry.router, entry.links, entry.others) for route in part.routes]
+    pages = (router, queue_pages.router, entry.router, entry.links)
+    return [route for part in (*pages, entry.others) for route in part.routes]
 
 
 @router.get("/")
@@ -136,18 +137,6 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
         spec=spec,
         now=now,
     )
-
-
-@router.get("/queues")
-async def queues(service: ServiceOf, access: ClusterReader, visit: VisitOf) -> Response:
-    """The tree of queues with what each holds."""
-    found = await service.queues.seen_by(access.caller)
-    depths: dict[str, int] = {}
-    for each in found:  # each stands behind its parent
-        depths[each.name] = depths.get(each.parent, -1) + 1
-    total = max((each.gpu_milli + each.waiting_gpu_milli for each in found), default=0)
-    most = max([total, *(each.promised_gpu_milli for each in found), *(each.limit_gpu_milli or 0 for each in found)])
-    return show("queues.html", visit, queues=found, depths=depths, most=most)
 
 
 @router.get("/nodes")

@@ -181,6 +181,30 @@ class QueueDetailInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRoom:
+    """What a queue may count on; numbers as those of ``QueueInfo``, null where they are there.
+
+    Attributes:
+        limit_gpu_milli: by its own limit.
+    """
+
+    promised_gpu_milli: int = 0
+    limit_gpu_milli: int | None = None
+    borrowed_gpu_milli: int | None = None
+    lent_gpu_milli: int | None = None
+    free_gpu_milli: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRoomChange:
+    """A queue that an edit gives room to, or takes some from; ``before`` is null for a queue that it adds."""
+
+    queue: str
+    before: QueueRoom | None
+    after: QueueRoom
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEditInfo:
     """What an edit of a queue came to, or with ``dry_run`` would come to.
 
@@ -188,6 +212,7 @@ class QueueEditInfo:
         before, after: its fields as they are written in the configuration; null where there was or is no such queue.
         version: of the queue from now on.
         effects: what the edit means for what runs, a sentence each: nothing is ended, but it may become borrowed.
+        rooms: every queue that has other room with the edit, each behind its parent; empty for one that is deleted.
     """
 
     queue: str
@@ -195,4 +220,5 @@ class QueueEditInfo:
     after: dict[str, Any] | None
     version: int
     effects: list[str]
+    rooms: list[QueueRoomChange] = field(default_factory=list)
     dry_run: bool = False

@@ -75,6 +75,7 @@ def _answer(edited: QueueEdited, edit: QueueEdit, access: Access) -> QueueEditIn
         after=None if after is None else dict(after),
         version=edited.version,
         effects=list(edited.effects),
+        rooms=list(edited.rooms),
         dry_run=edit.dry_run,
     )
 

@@ -10,6 +10,8 @@ from millpond.scheduling.explaining.wording import cpus_text, gpus_text
 from millpond.scheduling.tenancy.bounds import of_model
 from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueStatus
+from millpond.specs.api.queues import QueueRoom, QueueRoomChange
+from millpond.specs.config.queues import UNLIMITED
 
 
 def effects_of(before: Sequence[QueueStatus], after: Sequence[QueueStatus]) -> Iterator[str]:
@@ -35,6 +37,26 @@ def effects_of(before: Sequence[QueueStatus], after: Sequence[QueueStatus]) -> I
     shortage = shortage_of(after)
     if shortage and shortage != shortage_of(before):
         yield shortage
+
+
+def changed_rooms(before: Sequence[QueueStatus], after: Sequence[QueueStatus]) -> Iterator[QueueRoomChange]:
+    """Every queue that has other room than before; arguments as for ``effects_of``."""
+    had = {status.queue.name: _room(status) for status in before}
+    for status in after:
+        name, room = status.queue.name, _room(status)
+        if had.get(name) != room:
+            yield QueueRoomChange(queue=name, before=had.get(name), after=room)
+
+
+def _room(status: QueueStatus) -> QueueRoom:
+    share, limit = status.share, status.queue.limit
+    return QueueRoom(
+        promised_gpu_milli=share.guaranteed,
+        limit_gpu_milli=None if limit is None or limit.gpu_milli >= UNLIMITED else limit.gpu_milli,
+        borrowed_gpu_milli=share.borrowed if status.has_guarantee else None,
+        lent_gpu_milli=share.lent if status.has_guarantee else None,
+        free_gpu_milli=share.free if status.has_guarantee else None,
+    )
 
 
 def shortage_of(statuses: Sequence[QueueStatus]) -> str:

@@ -35,8 +35,9 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
-from millpond.server.runtime.queue_settings.effects import effects_of
+from millpond.server.runtime.queue_settings.effects import changed_rooms, effects_of
 from millpond.server.store.queue_settings import QueueRow, QueueSettingsStore
+from millpond.specs.api.queues import QueueRoomChange
 from millpond.specs.config.queue_documents import QueueDocument, read_queue_rules, read_queues, with_field
 from millpond.specs.config.queues import QueueRules
 from millpond.specs.errors import suggest
@@ -70,6 +71,7 @@ class QueueEdited:
         before, after: what the queue said and says; None where there was or is none.
         version: of the queue, from now on; in a dry run, as it is.
         effects: what it means for what runs, a sentence each.
+        rooms: the queues that have other room with it.
     """
 
     name: str
@@ -77,6 +79,7 @@ class QueueEdited:
     after: QueueDocument | None
     version: int
     effects: tuple[str, ...] = ()
+    rooms: tuple[QueueRoomChange, ...] = ()
 
 
 class QueueSettings:
@@ -222,6 +225,9 @@ class QueueSettings:
         changes: list[Event] = self._ask(lambda core: self._changes(core, book, facts))
         changed = {queue.name for queue in _queues_of(changes)}
         for name, field, value in edits:
+            before = self._book.row(name, facts)
+            if name not in changed and before is not None and book.rows[name].document != before.document:
+                raise InvalidInputError(f"{name}.{field} is not about when and where jobs run", "leave it out")
             if name not in changed:
                 written = "left out" if value is None else value
                 raise InvalidInputError(f"{name}.{field} is {written} already", "leave it out, or give another value")
@@ -251,6 +257,7 @@ class QueueSettings:
             document,
             NEVER_CHANGED if before is None else before.version,
             tuple(effects_of(*compared)),
+            tuple(changed_rooms(*compared)),
         )
         if edit.dry_run:
             return edited

@@ -147,6 +147,7 @@ for (const region of document.querySelectorAll("[data-steady]")) {
 }
 
 async function refresh() {
+  if (!document.querySelector("[data-live]")) return; // a form: nothing on it follows the server
   const answer = await ask(location.pathname + location.search, { headers: { Accept: "text/html" } });
   if (answer.status === 401 || answer.status === 403 || answer.redirected) { tell(said.saidOut, said.saidLogin); return; }
   if (!answer.ok) { tell(await troubleIn(answer)); return; }
@@ -202,8 +203,8 @@ async function followServer() {
 
 // ---- buttons and forms ----------------------------------------------------------------------------------------------
 
-async function send(path, body) {
-  const options = { method: "POST" };
+async function send(path, body, method = "POST") {
+  const options = { method };
   if (body) { options.body = body; options.headers = { "Content-Type": "application/json" }; }
   const answer = await ask(path, options);
   if (!answer.ok) throw new Error(await troubleIn(answer));
@@ -226,7 +227,7 @@ document.addEventListener("click", async (click) => {
   button.disabled = true;
   try {
     if (button.dataset.clone) await clone(button.dataset.clone);
-    else await send(button.dataset.post, button.dataset.body);
+    else await send(button.dataset.post, button.dataset.body, button.dataset.method);
     if (button.dataset.then) location.assign(button.dataset.then);
     else await followChange();
   } catch (error) { tell(error.message); }

@@ -1,0 +1,104 @@
+"""The portal's pages of queues: what they show, and an edit that is looked at before it is made."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+
+import pytest
+from auth_world import API, AuthWorld
+from test_portal import browser_of, csrf_in
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def set_queue(world: AuthWorld, name: str, **fields: Any) -> None:
+    answer = world.client("amy").patch(f"{API}/queues/{name}", json={"fields": fields})
+    assert answer.status_code == 200, answer.text
+
+
+def button_in(page: str) -> dict[str, str]:
+    """What the button of a preview sends."""
+    found = re.search(r'<button[^>]* id="apply"([^>]*)>', page)
+    assert found is not None, page
+    return {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', found[1])}
+
+
+def test_a_queue_shows_who_holds_what_and_who_waits(world: AuthWorld) -> None:
+    set_queue(world, "vision", guarantee=2, limit={"gpus": 4, "cpus": 32})
+    runs, waits = world.submit("max", gpus=4), world.submit("mia", gpus=1, name="patient")
+    world.settled()
+    page = browser_of(world, "lea").get("/portal/queues/vision").text
+    for text in (f'id="held-{runs}"', f'id="waits-{waits}"', "patient", "limit 32", ">max<", ">mia<"):
+        assert text in page, text
+    assert "/edit" not in page
+    assert browser_of(world, "sam").get("/portal/queues/vision").status_code == 404
+    assert browser_of(world, "lea").get("/portal/queues/vision/edit").status_code == 403
+    assert "/portal/queues/vision/edit" in browser_of(world, "olga").get("/portal/queues/vision").text
+    assert browser_of(world, "olga").get("/portal/queues/root").status_code == 200
+
+
+def test_an_edit_is_seen_before_it_is_made_and_made_by_the_request_of_the_api(world: AuthWorld) -> None:
+    set_queue(world, "vision", guarantee=4)
+    world.submit("max", gpus=4)
+    world.settled()
+    browser = browser_of(world, "amy")
+    page = browser.get("/portal/queues/vision/edit", params={"preview": 1, "guarantee.gpus": "1"}).text
+    assert "3 of 4 cards that vision holds are borrowed now" in page
+    assert 'name="guarantee.gpus" value="1"' in page
+    assert world.client("amy").get(f"{API}/queues/vision").json()["settings"] == {"parent": "root", "guarantee": 4}
+    button = button_in(page)
+    assert json.loads(button["body"]) == {"fields": {"parent": None, "guarantee": {"gpus": 1}}, "version": 1}
+    sent = {"content": button["body"], "headers": {"X-CSRF-Token": csrf_in(page), "Content-Type": "application/json"}}
+    assert browser.request(button["method"], button["post"], **sent).status_code == 200
+    assert world.client("amy").get(f"{API}/queues/vision").json()["settings"] == {"guarantee": {"gpus": 1}}
+    assert browser.request(button["method"], button["post"], **sent).status_code == 409, "the version was seen"
+
+
+def test_a_preview_names_what_gains_room_and_what_cannot_be(world: AuthWorld) -> None:
+    set_queue(world, "vision", guarantee=2)
+    browser = browser_of(world, "amy")
+    page = browser.get(
+        "/portal/queues/vision/edit", params={"preview": 1, "parent": "root", "guarantee.gpus": "3"}
+    ).text
+    assert re.search(r'id="room-2"><td data-label="Queue">vision</td><td [^>]*>2 → <b class="up">3</b>', page)
+    wrong = {"preview": 1, "guarantee.gpus": "5", "limit.gpus": "4", "weight": HOSTILE}
+    page = browser.get("/portal/queues/vision/edit", params=wrong).text
+    assert "vision.weight" in page
+    assert HOSTILE not in page
+    assert 'id="apply"' not in page
+    page = browser.get("/portal/queues/vision/edit", params={**wrong, "weight": ""}).text
+    assert "at most 4 GPUs, but it is guaranteed 5 GPUs" in page
+    same = {"preview": 1, "parent": "root", "guarantee.gpus": "2"}
+    assert "No field is changed." in browser.get("/portal/queues/vision/edit", params=same).text
+
+
+def test_a_queue_is_added_below_another_by_the_form(world: AuthWorld) -> None:
+    browser = browser_of(world, "amy")
+    assert 'name="parent" value="org"' in browser.get("/portal/new-queue?parent=org").text
+    page = browser.get("/portal/new-queue", params={"preview": 1, "name": "lab", "guarantee.gpus": "1"}).text
+    button = button_in(page)
+    assert json.loads(button["body"]) == {"name": "lab", "fields": {"guarantee": {"gpus": 1}}}
+    assert (button["method"], button["post"], button["then"]) == ("POST", "/api/v1/queues", "/portal/queues/lab")
+    page = browser.get("/portal/new-queue", params={"preview": 1, "name": f"../{HOSTILE}"}).text
+    assert "characters that are not allowed here" in page
+    assert HOSTILE not in page
+    assert browser_of(world, "lea").get("/portal/new-queue").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"guarantee.gpus": "0"}, "Who waits less, and who longer"),
+        ({"guarantee.gpus": "2", "data": "/data"}, "vision.data is not about when and where jobs run"),
+    ],
+)
+def test_who_would_wait_less_is_played(world: AuthWorld, fields: dict[str, str], text: str) -> None:
+    set_queue(world, "vision", guarantee=2)
+    answer = browser_of(world, "amy").get(
+        "/portal/queues/vision/play", params={"preview": 1, "parent": "root"} | fields
+    )
+    assert answer.status_code == 200
+    assert text in answer.text
