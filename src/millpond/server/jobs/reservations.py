@@ -52,7 +52,7 @@ class Reservations:
         if before is not None:
             if not self._sees(caller, before):
                 raise ConflictError(f"there is a reservation {name!r} already", "choose another name")
-            demand(caller, Verb.CHANGE_JOBS, self._target(before))
+            demand(caller, Verb.CHANGE_JOBS, self.target(before))
         make = partial(_made, name, request, caller.user if before is None else before.by)
         await self._queries.query(lambda core: _require_fit(core, make(time.time())))
         await self._queries.answered(self._loop.change_setting(lambda now: ReservationMade(now, make(now))))
@@ -70,21 +70,30 @@ class Reservations:
         found = await self._find(name)
         if found is None or not self._sees(caller, found):
             raise absent("reservation", name)
-        demand(caller, Verb.CHANGE_JOBS, self._target(found))
+        demand(caller, Verb.CHANGE_JOBS, self.target(found))
         await self._queries.answered(
             self._loop.change_setting(lambda now: ReservationCancelled(now, name, caller.user))
         )
+
+    def may_make(self, caller: Caller, queue: str) -> bool:
+        """Whether the caller may reserve cards for a queue."""
+        try:
+            place_for(self._accounts, caller, queue)
+        except NotAllowedError:
+            return False
+        return True
 
     async def _find(self, name: str) -> ReservationInfo | None:
         views = await self._queries.query(lambda core: [(view, core.now) for view in core.scheduler.reservations()])
         return next((_info(view, now) for view, now in views if view.reservation.name == name), None)
 
-    def _target(self, info: ReservationInfo) -> AccessTarget:
+    def target(self, info: ReservationInfo) -> AccessTarget:
+        """A reservation as what a verb is applied to: its maker's, and that of the group that owns its queue."""
         owner = self._accounts.group_of_queue(info.queue)
         return AccessTarget("reservation", info.name, info.by, frozenset(() if owner is None else (owner.name,)))
 
     def _sees(self, caller: Caller, info: ReservationInfo) -> bool:
-        return caller.admin or allows(caller, Verb.READ_JOBS, self._target(info))
+        return caller.admin or allows(caller, Verb.READ_JOBS, self.target(info))
 
 
 def _made(name: str, request: ReserveRequest, by: str, now: float) -> AdvanceReservation:

@@ -21,7 +21,7 @@ from millpond.server.auth.roles import Verb, job_target
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
-from millpond.server.web import entry, queue_pages
+from millpond.server.web import entry, queue_pages, reservation_pages
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.life_line import life_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
@@ -41,7 +41,7 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 
 def portal_routes() -> list[BaseRoute]:
     """All routes of the portal, for the application."""
-    pages = (router, queue_pages.router, entry.router, entry.links)
+    pages = (router, queue_pages.router, reservation_pages.router, entry.router, entry.links)
     return [route for part in (*pages, entry.others) for route in part.routes]
 
 
