@@ -11,7 +11,15 @@ from millpond.model.cells import CellCount
 from millpond.model.decisions import Start, Stop
 from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InvalidInputError
-from millpond.model.events import DeviceHealthChanged, NodeClosed, NodeJoined, NodeLost, NodeOpened, QueueChanged
+from millpond.model.events import (
+    DesiredCountChanged,
+    DeviceHealthChanged,
+    NodeClosed,
+    NodeJoined,
+    NodeLost,
+    NodeOpened,
+    QueueChanged,
+)
 from millpond.model.nodes import Cordon, Node
 from millpond.model.reasons import Cause
 from millpond.model.tenants import Queue
@@ -301,6 +309,26 @@ def test_who_lost_its_cells_has_them_again_when_the_other_goes() -> None:
     assert world.core._state.cluster.cells.is_in_cells(world.core.jobs["low"])  # nothing but its safety shows it
     world.submit(single("all", 8, queue="others", priority=Priority.CRITICAL), single("too", 8, queue="others"))
     assert "low" in world.running()
+
+
+def test_a_gang_that_lost_its_cells_and_grew_into_another_keeps_that_when_the_first_have_broken() -> None:
+    queues = owed("lab", 8, cells={"socket": 2}), owed("den", 4, cells={"socket": 1})
+    world = World(*machines(2), queues=queues)
+    world.submit(elastic("low", (1, 2, 3), asks(1), queue="lab", priority=Priority.LOW))
+    for job, owner in (("theirs", "den"), ("mate", "lab")):
+        world.submit(single(job, 4, queue=owner))
+    world.submit(single("high", 4, queue="lab", priority=Priority.HIGH))
+    world.end("mate")
+    world.tell(DesiredCountChanged(world.now, "low", "worker", 3))
+    world.settle()
+    tasks = [task.holding for task in world.core.jobs["low"].tasks if task.holding is not None]
+    assert [holding.is_in_cell for holding in tasks] == [False, False, True]
+    had = {grant.device for place in world.of_kind(Start, "low")[0].placements for grant in place.grants}
+    socket = {f"n0-{number}" for number in range(4)}
+    assert had < socket
+    world.tell(DeviceHealthChanged(world.now, "n0", min(socket - had), DeviceHealth.FAULTY, "ECC"))
+    world.end("high")
+    assert [holding.is_in_cell for holding in tasks] == [False, False, True]
 
 
 def test_work_that_is_covered_by_amount_leaves_for_a_cell_and_takes_back_what_others_borrowed() -> None:

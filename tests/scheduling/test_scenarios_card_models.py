@@ -90,6 +90,18 @@ def test_a_growing_gang_takes_no_more_of_a_model_than_is_left() -> None:
         check_everything(world.core)
 
 
+def test_a_gang_starts_smaller_on_a_model_that_its_limit_keeps_more_of_it_from() -> None:
+    world = world_of(bounded("lab", H100=1), queue("all"))
+    world.submit(single("taken", 4, queue="all"))
+    (taken,) = world.nodes_of("taken")
+    assert taken == "old"
+    world.submit(elastic("e", (1, 3, 3), asks(1), queue="lab"))
+    assert on(world) == {"old": 1, "new": 1}
+    check_everything(world.core)
+    world.end("taken")
+    assert on(world) == {"old": 2, "new": 1}
+
+
 def test_roles_without_a_model_in_common_count_each_for_its_own() -> None:
     world = world_of(bounded("lab", H100=1, V100=1))
     job = gang("two", 1, asks(1, models=["H100"]), queue="lab")

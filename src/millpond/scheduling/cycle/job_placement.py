@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from millpond.model.policies import FOR_ALL_KINDS, PLACEMENTS, own_placements_of, placements_of
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, Kind
-from millpond.scheduling.elastic.gang_sizes import most_tasks
+from millpond.scheduling.elastic.gang_sizes import least_tasks, most_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding, HoldState
@@ -180,7 +180,7 @@ class Placer:
         """
         if tasks is None:
             tasks = record.tasks if len(record.tasks) == 1 else record.queued()
-        mask = self.within_allowed(record, tasks, mask)
+        mask = self.within_allowed(record, least_tasks(record.job, tasks), mask)
         swapping = nodes_that_swap(self.cluster, record, mask)
         if swapping is None:
             return self._place_by_affinity(record, tasks, mask)
@@ -215,18 +215,21 @@ class Placer:
             shape = self.cluster.words.shapes_of(record.demand)[0]
             choice = self.choose(job, shape, mask)
             return None if choice is None else [(tasks[0], self.take(shape, choice))]
-        placed = self.place_all(job, tasks, mask)
-        if placed is not None or not record.elastic:
-            return placed
-        journal = self.cluster.journal
+        if not record.elastic:
+            return self.place_all(job, tasks, mask)
+
+        def place(some: Sequence[TaskRecord]) -> Placed | None:
+            # Fewer tasks may be allowed on models of cards that more of them are not.
+            return self.place_all(job, some, self.within_allowed(record, some, mask))
 
         def fits(some: list[TaskRecord]) -> bool:
             mark = journal.begin()
-            trial = self.place_all(job, some, mask)
+            trial = place(some)
             journal.rollback(mark)
             return trial is not None
 
-        return self.place_all(job, most_tasks(job, tasks, fits), mask)
+        journal = self.cluster.journal
+        return place(tasks) or place(most_tasks(job, tasks, fits))
 
     def place_some(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed:
         """Take holdings for as many of these tasks of a job as fit, first to last."""

@@ -231,7 +231,8 @@ class CellBook:
                 del self.demoted[job]
             elif other is None or not (other.line or holdings_on_cards(other)):
                 del self.demoted[job]
-                self.settle(record, holdings_on_cards(record), jobs)
+                # An elastic gang may have grown into other cells meanwhile: what it has of these it keeps.
+                self.settle(record, [each for each in holdings_on_cards(record) if not each.is_in_cell], jobs)
 
     def _put(self, holding: Holding, stake: Stake | None) -> None:
         is_on = holding.hold in ON_CARDS
