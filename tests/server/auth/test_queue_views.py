@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from auth_world import API, AuthWorld
@@ -9,6 +10,7 @@ from auth_world import API, AuthWorld
 from millpond.model.events import QueueChanged
 from millpond.model.resources import Amount
 from millpond.model.tenants import Queue
+from millpond.server.store.time_series import SeriesRow
 
 
 def guarantee(world: AuthWorld, **cards: int) -> None:
@@ -57,3 +59,14 @@ def test_nothing_is_borrowed_where_nothing_is_guaranteed(world: AuthWorld) -> No
     world.settled()
     queue = shown(world, "max", "vision")["queue"]
     assert (queue["gpu_milli"], queue["within_gpu_milli"], queue["borrowed_gpu_milli"]) == (2000, None, None)
+
+
+def test_the_history_of_queues_is_that_of_ones_own(world: AuthWorld) -> None:
+    now = int(time.time()) // 60 * 60
+    figures = dict.fromkeys(("vision", "speech"), (1.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+    world.store.time_series.write([SeriesRow("queues", 60, now, 1, figures)])
+    seen = {
+        user: [each["name"] for each in world.client(user).get(f"{API}/time-series?subject=queues").json()["series"]]
+        for user in ("max", "sam", "nob", "amy")
+    }
+    assert seen == {"max": ["vision"], "sam": ["speech"], "nob": [], "amy": ["speech", "vision"]}

@@ -36,6 +36,7 @@ ALLOWED = {
     ("GET", "/server"): "+++++++++!",
     ("GET", "/nodes"): "+++++++++!",
     ("GET", "/overview"): "+++++++++!",
+    ("GET", "/time-series"): "+++++++++!",
     ("POST", "/portal/links"): "+++++++++!",
     ("GET", "/reservations"): "+++++++++!",
     ("PUT", "/reservations/{name}"): "+++++----!",

@@ -35,6 +35,7 @@ from millpond.server.api.routes import (
     queues,
     reservations,
     run_files,
+    time_series,
     users,
 )
 from millpond.server.api.service import Service
@@ -128,7 +129,16 @@ def _declared() -> list[BaseRoute]:
     accounts = (login.router, oidc.router, users.router, groups.router, credentials.tokens, credentials.ssh)
     work = (jobs.router, files.router, run_files.router, interactive.router, interactive.services, credentials.secrets)
     own_pages = (machines.health, oidc.people, login.root_page)
-    others = (machines.router, queues.router, reservations.router, images.router, *accounts, machines.audit, *own_pages)
+    others = (
+        machines.router,
+        time_series.router,
+        queues.router,
+        reservations.router,
+        images.router,
+        *accounts,
+        machines.audit,
+        *own_pages,
+    )
     # Routes are tried in turn: what is asked for most comes first.
     return [route for router in (*work, *others) for route in router.routes]
 

@@ -23,6 +23,7 @@ from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
 from millpond.server.jobs.what_if.service import WhatIf
+from millpond.server.monitoring.time_series.reader import TimeSeriesReader
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.serving.front import ServiceFront
@@ -117,6 +118,7 @@ class Service:
 
         self.changes = Changes(loop, queries, self.services, components.job_files, longest)
 
+        self.time_series = TimeSeriesReader(store.time_series, time.time)
         self.instruments = components.instruments
         sources = MetricsSources(self.machines, self.queues, loop.job_cache, self.health, identity.certificate_ends)
         self.metrics = MetricsPage(self.instruments.registry, sources)

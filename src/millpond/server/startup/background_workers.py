@@ -9,6 +9,8 @@ from functools import partial
 from typing import Protocol
 
 from millpond.node.host.periodic_worker import PeriodicWorker
+from millpond.scheduling.nodes.views import NodeView
+from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.api.service import Service
 from millpond.server.jobs import task_inputs
 from millpond.server.jobs.deadlines import DeadlineWatch
@@ -19,8 +21,12 @@ from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import classes_by_device, tenants_of
+from millpond.server.monitoring.time_series.recorder import TimeSeriesRecorder
 from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.serving.autoscaler import Autoscaler
 from millpond.server.serving.replica_counts import Sizing
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
@@ -30,6 +36,7 @@ from millpond.server.startup.configuration import Current
 from millpond.server.startup.kubernetes_engine import adopter_of
 from millpond.server.startup.local_engine import pretend
 from millpond.server.startup.options import ServerOptions
+from millpond.server.views.metrics_page import nearest_to_root
 from millpond.specs.config.adoption import AdoptFile
 
 
@@ -99,7 +106,19 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
     slices = service.machines.slices = SliceMeter(telemetry, sources, time.time)
     pretend(machine, lambda: tenants_of(job_cache.newest_first(), slices.latest))
     policy = Policy(lambda: current.config.power, lambda: classes_by_device(job_cache.newest_first(), slices.latest))
-    return [telemetry, slices, PowerEnforcer(machine, policy, base.components.state_dir)]
+    standing = partial(pool_standing, base.components.loop)
+    recorder = TimeSeriesRecorder(standing, telemetry, base.components.store.time_series, time.time)
+    return [telemetry, slices, PowerEnforcer(machine, policy, base.components.state_dir), recorder]
+
+
+def pool_standing(loop: Loop) -> tuple[list[NodeView], list[QueueStatus]]:
+    """The machines and the queues as they are now; of too many queues, those nearest to the root."""
+
+    def look(core: Core) -> tuple[list[NodeView], list[QueueStatus]]:
+        return core.scheduler.node_views(), core.scheduler.queue_statuses()
+
+    nodes, queues = loop.query(look, is_long=True).result(ANSWER_WITHIN_S)
+    return nodes, nearest_to_root(queues, lambda each: each.queue)
 
 
 def _of_work(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 from millpond.model.workloads import LONGEST_JOB_ID
 
@@ -99,6 +99,18 @@ trials = Table(
     Index("trials_by_parent", "parent"),
 )
 """What is known of the trials of sweeps by what they reported. See ``server.jobs.sweeps``."""
+
+time_series = Table(
+    "time_series",
+    metadata,
+    Column("subject", String(20), primary_key=True),
+    Column("step_s", Integer, primary_key=True, autoincrement=False),
+    Column("at", _NUMBER, primary_key=True, autoincrement=False),
+    Column("samples", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+"""The pool's own history, by subject and length of the span; ``data`` is compressed. See
+``server.monitoring.time_series``."""
 
 idempotency_keys = Table(
     "idempotency_keys",

@@ -33,6 +33,7 @@ from millpond.server.store.queue_settings import QueueSettingsStore
 from millpond.server.store.reserve import Reserve
 from millpond.server.store.secrets import SecretStore
 from millpond.server.store.tables import TableStore
+from millpond.server.store.time_series import TimeSeriesStore
 from millpond.server.store.trials import TrialStore
 from millpond.specs.api.jobs import JobInfo
 
@@ -92,6 +93,7 @@ class Store(TableStore):
         self.histories = HistoryStore(self._engine)
         self.books = UsageStore(self._engine)
         self.trials = TrialStore(self._engine)
+        self.time_series = TimeSeriesStore(self._engine)
         self.queue_settings = QueueSettingsStore(self._engine)
         self.deletion = JobDeletion(self._engine)
 

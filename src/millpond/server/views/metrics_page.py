@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -28,6 +28,8 @@ from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.nodes import DeviceStatus, NodeInfo
 from millpond.specs.api.queues import QueueInfo
+
+T = TypeVar("T")
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _MIB: Final = 2**20
@@ -141,7 +143,7 @@ def _queues(queues: Sequence[QueueInfo]) -> Iterator[Metric]:
         ("lent", "Cards that others hold of its guarantee", lambda queue: queue.lent_gpu_milli),
         ("asked", "Cards that its waiting jobs ask for", lambda queue: queue.waiting_gpu_milli),
     )
-    shown = _nearest_to_root(queues)
+    shown = nearest_to_root(queues, lambda queue: queue)
     for name, text, figure in figures:
         found = [(queue.name, figure(queue)) for queue in shown]
         values = [((queue,), milli / _MILLI) for queue, milli in found if milli is not None]
@@ -149,11 +151,24 @@ def _queues(queues: Sequence[QueueInfo]) -> Iterator[Metric]:
     yield _gauge("millpond_queues", "Queues, those without figures of their own too", (), [((), float(len(queues)))])
 
 
-def _nearest_to_root(queues: Sequence[QueueInfo]) -> list[QueueInfo]:
+class _InTree(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def parent(self) -> str: ...
+
+
+def nearest_to_root(queues: Sequence[T], place: Callable[[T], _InTree]) -> list[T]:
+    """``MOST_QUEUES`` of them, those on the upper floors first.
+
+    Args:
+        queues: each behind its parent.
+        place: gives the name of a queue and that of its parent.
+    """
     depths: dict[str, int] = {}
-    for queue in queues:  # each behind its parent
+    for queue in map(place, queues):
         depths[queue.name] = depths.get(queue.parent, -1) + 1
-    return sorted(queues, key=lambda queue: depths[queue.name])[:MOST_QUEUES]
+    return sorted(queues, key=lambda queue: depths[place(queue).name])[:MOST_QUEUES]
 
 
 def _nodes(nodes: Sequence[NodeInfo]) -> Iterator[Metric]:

@@ -54,8 +54,12 @@ class Queues:
 
     async def seen_by(self, caller: Caller) -> list[QueueInfo]:
         """The queues of the groups whose jobs the caller may read; an admin sees all of them."""
-        own = self._accounts.queues_for(caller, Verb.READ_JOBS)
-        return [each for each in await self.all() if caller.admin or each.name in own]
+        names = self.names_for(caller)
+        return [each for each in await self.all() if names is None or each.name in names]
+
+    def names_for(self, caller: Caller) -> frozenset[str] | None:
+        """The names of those; None: all."""
+        return None if caller.admin else self._accounts.queues_for(caller, Verb.READ_JOBS)
 
     async def one(self, name: str, caller: Caller) -> QueueDetailInfo:
         """A queue with those who use it; queues of others that have borrowed of it are named where the caller may see

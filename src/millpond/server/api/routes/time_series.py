@@ -1,0 +1,40 @@
+"""The route of the pool's own history, from which charts are drawn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import Query
+
+from millpond.server.api.description import api_router
+from millpond.server.api.permits import ClusterReader, ServiceOf
+from millpond.server.monitoring.time_series.figures import Subject
+from millpond.server.monitoring.time_series.reader import TimeSpan
+from millpond.specs.api.base import LATEST
+from millpond.specs.api.time_series import TimeSeriesInfo
+
+router = api_router(tags=["cluster"])
+
+Begin = Annotated[
+    float | None, Query(alias="from", ge=0, le=LATEST, description="Seconds since 1970; left out: a day before `to`.")
+]
+End = Annotated[float | None, Query(alias="to", ge=0, le=LATEST, description="Seconds since 1970; left out: now.")]
+Step = Annotated[float, Query(ge=0, le=30 * 86_400, description="Seconds of one point, at least.")]
+
+
+@router.get("/time-series")
+async def time_series(
+    service: ServiceOf,
+    access: ClusterReader,
+    subject: Subject = Subject.MODELS,
+    begin: Begin = None,
+    end: End = None,
+    step: Step = 0.0,
+) -> TimeSeriesInfo:
+    """How the pool was used: cards held and computing by model or node, or queues with what they were promised and had.
+
+    The server keeps minutes for two days, ten minutes for eight days, and hours for 30 days.
+    """
+    names = service.queues.names_for(access.caller) if subject is Subject.QUEUES else None
+    return await asyncio.to_thread(service.time_series.of, subject, TimeSpan(begin, end, step), names)

@@ -1,0 +1,101 @@
+"""Looks at the pool each minute and keeps what charts need: minutes for two days, then coarser, for 30 days.
+
+A look is one transaction of three rows, so a killed server has lost one minute at the most. What is too old goes in the
+same transaction, so the table is bounded by time; the number of series is bounded by ``figures``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.telemetry import DeviceSample
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.scheduling.nodes.views import NodeView
+from millpond.scheduling.tenancy.queue_views import QueueStatus
+from millpond.server.monitoring.telemetry.sampling import Telemetry
+from millpond.server.monitoring.time_series.figures import Subject, look_at_cards, look_at_queues, merged
+from millpond.server.store.time_series import SeriesRow, TimeSeriesStore
+
+Standing = Callable[[], tuple[Sequence[NodeView], Sequence[QueueStatus]]]
+
+_MINUTE_S: Final = 60
+_DAY_S: Final = 86_400
+_FIRST_AFTER_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Rows of one length, and how long they are kept; seconds."""
+
+    step_s: int
+    kept_s: int
+
+
+RESOLUTIONS: Final = (
+    Resolution(_MINUTE_S, 2 * _DAY_S),
+    Resolution(10 * _MINUTE_S, 8 * _DAY_S),
+    Resolution(60 * _MINUTE_S, 30 * _DAY_S),
+)
+"""The finest first; each step is a multiple of the one before."""
+
+
+class TimeSeriesRecorder(Periodic):
+    """Keeps the history of one server's pool, on a thread of its own.
+
+    Args:
+        standing: gives the machines and the queues as they are now.
+        telemetry: gives the samples of the devices.
+        clock: seconds since 1970.
+    """
+
+    _first_after_s = _FIRST_AFTER_S
+
+    def __init__(
+        self, standing: Standing, telemetry: Telemetry, store: TimeSeriesStore, clock: Callable[[], float]
+    ) -> None:
+        self._standing = standing
+        self._telemetry = telemetry
+        self._store = store
+        self._clock = clock
+        self._worker = PeriodicWorker(
+            "time-series", self._pass, _MINUTE_S, "the history of the pool is not kept now", (*EXPECTED, DBAPIError)
+        )
+
+    def look(self) -> None:
+        """Keep how things stand in this minute, and what follows for the coarser rows."""
+        now = self._clock()
+        nodes, queues = self._standing()
+        looks = look_at_cards(nodes, lambda device: self._samples(device, now))
+        looks[Subject.QUEUES] = look_at_queues(queues)
+        at = int(now // _MINUTE_S) * _MINUTE_S
+        self._store.write([SeriesRow(subject, _MINUTE_S, at, 1, look) for subject, look in looks.items()])
+        for finer, coarser in pairwise(RESOLUTIONS):
+            rows = list(self._coarser(finer, coarser, now))
+            if rows:
+                self._store.write(rows)
+        self._store.forget({level.step_s: (now - level.kept_s, now) for level in RESOLUTIONS})
+
+    def _samples(self, device: str, now: float) -> list[DeviceSample]:
+        return [sample for at, sample in self._telemetry.recent(device) if now - at <= _MINUTE_S]
+
+    def _coarser(self, finer: Resolution, coarser: Resolution, now: float) -> Iterator[SeriesRow]:
+        """The rows of a level that are over and not there yet, made of the finer ones."""
+        end = int(now // coarser.step_s) * coarser.step_s
+        last = self._store.latest(coarser.step_s, now)
+        begin = 0 if last is None else last + coarser.step_s
+        if begin >= end:
+            return
+        for subject in Subject:
+            rows = self._store.between(subject, finer.step_s, begin, end)
+            for at, group in groupby(rows, lambda row: row.at // coarser.step_s * coarser.step_s):
+                samples, look = merged(subject, [(row.samples, row.look) for row in group])
+                yield SeriesRow(subject, coarser.step_s, at, samples, look)
+
+    def _pass(self) -> float:
+        self.look()
+        return _MINUTE_S - self._clock() % _MINUTE_S

@@ -1,0 +1,181 @@
+"""The pool's own history: what is kept of a minute, how it grows coarser, what is bounded, and who reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from api_world import Api
+from hypothesis import given
+from hypothesis import strategies as st
+from server_world import Clock, node
+
+from millpond.model.events import QueueChanged
+from millpond.model.nodes import Node
+from millpond.model.resources import Amount
+from millpond.model.telemetry import DeviceSample
+from millpond.model.tenants import Queue
+from millpond.node.host.machine import Machine, describe_machine
+from millpond.scheduling.nodes.views import DeviceUse, NodeFree, NodeView
+from millpond.server.monitoring.telemetry.sampling import Telemetry
+from millpond.server.monitoring.time_series.figures import FIGURES, MOST_NODES, Look, Subject, look_at_cards, merged
+from millpond.server.monitoring.time_series.reader import MOST_POINTS, TimeSeriesReader, TimeSpan
+from millpond.server.monitoring.time_series.recorder import RESOLUTIONS, TimeSeriesRecorder
+from millpond.server.startup.background_workers import pool_standing
+from millpond.server.store.store import Store
+from millpond.server.store.time_series import SeriesRow
+from millpond.specs.api.codec import from_json
+from millpond.specs.api.time_series import TimeSeriesInfo
+
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+NO_CARDS = Machine((), {})
+
+
+def view(machine: Node, held_milli: int = 0) -> NodeView:
+    """A machine each of whose cards has so much of it held."""
+    uses = tuple(DeviceUse(device, 1000 - held_milli, 0, (), None, None) for device in machine.devices)
+    return NodeView(machine, NodeFree(0, 0, 0), uses, (), None, False, (), 0)
+
+
+class History:
+    """A recorder whose pool holds as much as it is told, before a store."""
+
+    def __init__(self, url: str) -> None:
+        self.clock = Clock(100.0 * DAY)
+        self.store = Store(url)
+        self.held_milli = 0
+        self.recorder = self.begun()
+        self.reader = TimeSeriesReader(self.store.time_series, self.clock)
+
+    def begun(self) -> TimeSeriesRecorder:
+        """A recorder as after a start of the server."""
+        telemetry = Telemetry(NO_CARDS, self.clock)
+        return TimeSeriesRecorder(
+            lambda: ([view(node(cards=2), self.held_milli)], []), telemetry, self.store.time_series, self.clock
+        )
+
+    def look(self, times: int = 1, every_s: int = MINUTE) -> None:
+        for _ in range(times):
+            self.recorder.look()
+            self.clock.now += every_s
+
+    def held(self, begin: float, end: float, step_s: float = 0.0) -> dict[float, float | None]:
+        """Cards held, by instants that count from the 100th day."""
+        info = self.reader.of(Subject.MODELS, TimeSpan(100 * DAY + begin, 100 * DAY + end, step_s))
+        values = info.series[0].figures["held"] if info.series else []
+        return {at - 100 * DAY: value for at, value in zip(info.at, values, strict=True)}
+
+
+@pytest.fixture
+def history(database_url: str) -> Iterator[History]:
+    made = History(database_url)
+    yield made
+    made.store.close()
+
+
+def test_minutes_become_coarser_rows_and_the_end_of_a_span_comes_from_the_finer_ones(history: History) -> None:
+    for held in (0, 500, 1000):
+        history.held_milli = held
+        history.look(30)
+    assert history.held(0, 90 * MINUTE, MINUTE)[31 * MINUTE] == 1.0
+    assert history.held(0, 90 * MINUTE, HOUR) == {0.0: 0.5, 3600.0: 2.0}
+    steps = {level.step_s: history.store.time_series.between("models", level.step_s, 0, 1e11) for level in RESOLUTIONS}
+    assert [len(rows) for rows in steps.values()] == [90, 8, 1]
+    assert steps[HOUR][0].samples == 60
+
+
+def test_a_killed_server_goes_on_where_it_was_and_its_absence_is_a_gap(history: History) -> None:
+    history.look(25)
+    history.clock.now += 2 * HOUR
+    history.recorder = history.begun()
+    history.held_milli = 1000
+    history.look(5)
+    assert set(history.held(0, 3 * HOUR, 10 * MINUTE)) == {0.0, 600.0, 1200.0, 8700.0 // 600 * 600}
+    assert history.held(0, 3 * HOUR, 10 * MINUTE)[600.0] == 0.0
+
+
+def test_what_is_too_old_is_dropped_and_so_is_what_a_wrong_clock_wrote(history: History) -> None:
+    now = int(history.clock.now)
+    for level in RESOLUTIONS:
+        ats = [now - level.kept_s - level.step_s, now - level.step_s, now + 90 * DAY]
+        history.store.time_series.write([SeriesRow("models", level.step_s, at, 1, {}) for at in ats])
+    history.look()
+    for level in RESOLUTIONS:
+        rows = history.store.time_series.between("models", level.step_s, 0, 1e11)
+        assert rows[-1].at <= now
+        assert rows[0].at >= now - level.kept_s
+
+
+def test_a_span_that_goes_back_far_has_longer_steps_and_says_so(history: History) -> None:
+    def step(back_s: float, wanted_s: float = 0.0) -> int:
+        now = history.clock.now
+        return history.reader.of(Subject.MODELS, TimeSpan(now - back_s, now, wanted_s)).step_s
+
+    assert step(DAY) == MINUTE
+    assert step(DAY, 100) == 2 * MINUTE
+    assert step(3 * DAY) == 10 * MINUTE
+    assert step(20 * DAY) == HOUR
+    assert step(300 * DAY) >= 300 * DAY / MOST_POINTS
+
+
+def test_a_minute_is_the_mean_of_its_samples_and_what_is_not_measured_stays_unknown() -> None:
+    samples = {
+        "a-0": [DeviceSample("a-0", use_milli=0, power_w=100.0, temperature_c=40), DeviceSample("a-0", use_milli=1000)],
+        "a-1": [DeviceSample("a-1", use_milli=1000, power_w=50.5, temperature_c=71)],
+    }
+    found = look_at_cards([view(node("a", 3), 250), view(node("b", 1))], lambda device: samples.get(device, []))
+    of_model = dict(zip(FIGURES[Subject.MODELS], found[Subject.MODELS]["V100"], strict=True))
+    assert of_model == {
+        "cards": 4,
+        "held": 0.75,
+        "unhealthy": 0,
+        "measured": 2,
+        "computing": 1.5,
+        "power_w": 150.5,
+        "temperature_c": 71,
+    }
+    assert found[Subject.NODES]["b"][4:] == (None, None, None)
+
+
+def test_of_very_many_nodes_only_the_sums_by_model_are_kept() -> None:
+    nodes = [view(node(f"n{index}", 1)) for index in range(MOST_NODES + 1)]
+    found = look_at_cards(nodes, lambda device: [])
+    assert found[Subject.NODES] == {}
+    assert found[Subject.MODELS]["V100"][0] == MOST_NODES + 1
+
+
+_FIGURE = st.none() | st.floats(0, 1000)
+_LOOK = st.dictionaries(st.sampled_from("ab"), st.tuples(*[_FIGURE] * len(FIGURES[Subject.QUEUES])), max_size=2)
+
+
+@given(st.lists(st.lists(_LOOK, min_size=1, max_size=4), min_size=1, max_size=4))
+def test_a_figure_of_a_coarse_row_lies_within_those_it_was_made_of(groups: Sequence[Sequence[Look]]) -> None:
+    finer = [merged(Subject.QUEUES, [(1, look) for look in looks]) for looks in groups]
+    count, coarse = merged(Subject.QUEUES, finer)
+    assert count == sum(len(looks) for looks in groups)
+    for name, figures in coarse.items():
+        for column, value in enumerate(figures):
+            known = [
+                figure
+                for looks in groups
+                for look in looks
+                if name in look and (figure := look[name][column]) is not None
+            ]
+            assert (value is None) == (not known)
+            if value is not None:
+                assert min(known) - 0.01 <= value <= max(known) + 0.01
+
+
+def test_the_api_gives_what_a_server_kept(api: Api) -> None:
+    api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(3000)))])
+    api.job(api.submit(gpus=4, queue="vision").id)
+    clock = api.service.overview._clock
+    telemetry = Telemetry(describe_machine("1:V100-32GB"), clock)
+    TimeSeriesRecorder(lambda: pool_standing(api.loop), telemetry, api.store.time_series, clock).look()
+    info = from_json(TimeSeriesInfo, api.client.get("/api/v1/time-series?subject=queues").content)
+    figures = {each.name: each.figures for each in info.series}["vision"]
+    assert (figures["guaranteed"], figures["used"], figures["borrowed"]) == ([3.0], [4.0], [1.0])
+    models = from_json(TimeSeriesInfo, api.client.get("/api/v1/time-series?step=600").content)
+    assert (models.step_s, models.series[0].name, models.series[0].figures["held"]) == (600, "V100", [4.0])
+    assert api.client.get("/api/v1/time-series?from=10&to=5").status_code == 422
+    assert api.client.get("/api/v1/time-series?subject=moons").status_code == 422
