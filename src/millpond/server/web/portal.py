@@ -19,9 +19,10 @@ from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.permits import Access, ClusterReader, SecurityOf, ServiceOf, Word, job_in_path, may
 from millpond.server.auth.roles import Verb, job_target
 from millpond.server.jobs.listing import ListRequest
+from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
-from millpond.server.web import entry, queue_pages, reservation_pages
+from millpond.server.web import entry, history_pages, queue_pages, reservation_pages
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.life_line import life_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
@@ -41,7 +42,7 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 
 def portal_routes() -> list[BaseRoute]:
     """All routes of the portal, for the application."""
-    pages = (router, queue_pages.router, reservation_pages.router, entry.router, entry.links)
+    pages = (router, history_pages.router, queue_pages.router, reservation_pages.router, entry.router, entry.links)
     return [route for part in (*pages, entry.others) for route in part.routes]
 
 
@@ -68,7 +69,17 @@ async def overview(
     def drawn() -> Response:
         drawing = map_of(nodes, colour, find)
         now = time.time()
-        return show("overview.html", visit, info=info, map=drawing, queues=queues, suspendable=suspendable, now=now)
+        return show(
+            "overview.html",
+            visit,
+            info=info,
+            map=drawing,
+            queues=queues,
+            suspendable=suspendable,
+            now=now,
+            history=history_pages.series_of(service, Subject.MODELS, None, None, access.caller),
+            pool_chart=history_pages.pool_chart,
+        )
 
     return await asyncio.to_thread(drawn)  # of thousands of machines: other requests go on meanwhile
 

@@ -19,6 +19,7 @@ from millpond.model.amounts import memory_text, milli_text
 from millpond.server.auth.guard import PORTAL_FILES
 from millpond.server.auth.roles import Caller
 from millpond.server.version import VERSION
+from millpond.server.web.charts import number_text
 from millpond.server.web.translations import ENGLISH, LANGUAGES, translation_of
 from millpond.server.wording import rounded_span
 
@@ -103,7 +104,13 @@ def _environment(language: str) -> Environment:
     environment.install_gettext_translations(translation_of(language), newstyle=True)  # type: ignore[attr-defined]
     environment.globals.update(file=_address, languages=LANGUAGES, version=VERSION)
     environment.filters.update(
-        cards=milli_text, memory=memory_text, span=rounded_span, instant=_instant, short=_short, part=_part
+        cards=milli_text,
+        memory=memory_text,
+        span=rounded_span,
+        instant=_instant,
+        short=_short,
+        part=_part,
+        number=number_text,
     )
     return environment
 

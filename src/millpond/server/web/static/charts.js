@@ -1,0 +1,122 @@
+// Charts: the values under the cursor, by pointer or keyboard, and a span of them as the view, by the address.
+"use strict";
+(() => {
+  const language = document.documentElement.lang;
+  const number = new Intl.NumberFormat(language, { maximumSignificantDigits: 5 });
+  const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit" });
+  const day = new Intl.DateTimeFormat(language, { month: "2-digit", day: "2-digit" });
+  const whole = new Intl.DateTimeFormat(language, { dateStyle: "short", timeStyle: "short" });
+
+  function showTicks(within) {
+    for (const svg of within.querySelectorAll(".plot > svg")) {
+      const ticks = [...svg.querySelectorAll("text[data-at]")];
+      const isShort = ticks.length < 2 || ticks.at(-1).dataset.at - ticks[0].dataset.at < 129600;
+      for (const tick of ticks) {
+        const text = (isShort ? clock : day).format(new Date(tick.dataset.at * 1000));
+        if (tick.textContent !== text) tick.textContent = text;
+      }
+    }
+  }
+
+  const known = new WeakMap(); // what the text of a chart was read as
+  function pointsOf(figure) {
+    const text = figure.querySelector("script").textContent;
+    const before = known.get(figure);
+    if (before?.text === text) return before.points;
+    const points = JSON.parse(text);
+    known.set(figure, { text, points });
+    return points;
+  }
+
+  function nearest(xs, x) {
+    let low = 0, high = xs.length - 1;
+    while (low < high) { const middle = (low + high) >> 1; if (xs[middle] < x) low = middle + 1; else high = middle; }
+    return low > 0 && x - xs[low - 1] < xs[low] - x ? low - 1 : low;
+  }
+
+  function show(figure, x) {
+    const points = pointsOf(figure);
+    const longest = points.lines.reduce((best, line) => ((line.xs || points.xs).length > (best.xs || points.xs).length ? line : best));
+    const xs = longest.xs || points.xs;
+    if (!xs.length) return x;
+    const at = xs[nearest(xs, x)];
+    const place = Math.round(2000 * (at - points.begin) / (points.end - points.begin || 1));
+    figure.querySelector(".cursor").setAttribute("d", `M${place},0v1000`);
+    const values = points.lines.map((line) => {
+      const own = line.xs || points.xs, y = line.ys[nearest(own, at)];
+      return `${line.name} ${y === null || y === undefined ? "–" : number.format(y)}`;
+    });
+    figure.querySelector("output.values").textContent = `${points.time ? whole.format(new Date(at * 1000)) : number.format(at)}: ${values.join(" · ")}`;
+    figure.dataset.at = at;
+    return at;
+  }
+
+  function choose(figure, one, other) {
+    const points = pointsOf(figure), span = points.end - points.begin || 1;
+    const [begin, end] = one < other ? [one, other] : [other, one];
+    const rect = figure.querySelector(".chosen");
+    rect.setAttribute("x", Math.round(2000 * (begin - points.begin) / span));
+    rect.setAttribute("width", Math.round(2000 * (end - begin) / span));
+    return [begin, end];
+  }
+
+  function view(figure, [begin, end]) {
+    if (!(end > begin)) return;
+    const address = new URL(figure.dataset.page || location.href, location.href);
+    if (!figure.dataset.page) address.searchParams.delete("back");
+    const isWhole = pointsOf(figure).time;
+    address.searchParams.set(figure.dataset.from, isWhole ? Math.floor(begin) : begin);
+    address.searchParams.set(figure.dataset.to, isWhole ? Math.ceil(end) : end);
+    location.assign(address);
+  }
+
+  const figureOf = (event) => event.target.closest?.(".plot")?.closest("figure.chart");
+  function under(figure, event) {
+    const box = figure.querySelector(".plot").getBoundingClientRect(), points = pointsOf(figure);
+    const part = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
+    return points.begin + part * (points.end - points.begin);
+  }
+
+  let drag = null;
+  document.addEventListener("pointerdown", (event) => {
+    const figure = figureOf(event);
+    if (figure && event.button === 0 && event.pointerType === "mouse") drag = { figure, begin: under(figure, event), x: event.clientX };
+  });
+  document.addEventListener("pointermove", (event) => {
+    const figure = drag ? drag.figure : figureOf(event);
+    if (!figure) return;
+    const x = under(figure, event);
+    show(figure, x);
+    if (drag) choose(figure, drag.begin, x);
+  });
+  document.addEventListener("pointerup", (event) => {
+    if (!drag) return;
+    const { figure, begin, x } = drag;
+    drag = null;
+    if (Math.abs(event.clientX - x) > 8) view(figure, choose(figure, begin, under(figure, event)));
+    else choose(figure, begin, begin);
+  });
+  document.addEventListener("keydown", (event) => {
+    const figure = figureOf(event);
+    if (!figure) return;
+    const points = pointsOf(figure);
+    const at = figure.dataset.at === undefined ? points.end : Number(figure.dataset.at);
+    const step = (points.end - points.begin) / (event.shiftKey ? 10 : 100);
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      event.preventDefault();
+      const wanted = at + (event.key === "ArrowLeft" ? -step : step);
+      const shown = show(figure, Math.min(Math.max(wanted, points.begin), points.end));
+      if (shown === at) figure.dataset.at = wanted; // points lie further apart than a step
+      if (figure.dataset.mark) choose(figure, Number(figure.dataset.mark), Number(figure.dataset.at));
+    } else if (event.key === "Enter") {
+      if (figure.dataset.mark === undefined) figure.dataset.mark = at;
+      else view(figure, choose(figure, Number(figure.dataset.mark), at));
+    } else if (event.key === "Escape") {
+      delete figure.dataset.mark;
+      choose(figure, at, at);
+    }
+  });
+
+  showTicks(document);
+  new MutationObserver(() => showTicks(document)).observe(document.getElementById("main"), { childList: true, subtree: true, attributes: true, attributeFilter: ["data-at"] });
+})();
