@@ -37,6 +37,7 @@ ALLOWED = {
     ("GET", "/nodes"): "+++++++++!",
     ("GET", "/overview"): "+++++++++!",
     ("GET", "/time-series"): "+++++++++!",
+    ("GET", "/curves"): "+++++++++!",
     ("POST", "/portal/links"): "+++++++++!",
     ("GET", "/reservations"): "+++++++++!",
     ("PUT", "/reservations/{name}"): "+++++----!",

@@ -24,6 +24,7 @@ from millpond.server.api.fast_path import FastPath
 from millpond.server.api.permits import check_permits, open_to_all
 from millpond.server.api.routes import (
     credentials,
+    curves,
     files,
     groups,
     images,
@@ -132,6 +133,7 @@ def _declared() -> list[BaseRoute]:
     others = (
         machines.router,
         time_series.router,
+        curves.router,
         queues.router,
         reservations.router,
         images.router,

@@ -13,6 +13,7 @@ from threading import Event
 from millpond.engines.task_access import TaskAccess
 from millpond.server.auth.queues import QueuePlace, longest_dev
 from millpond.server.jobs.changes import Changes, delete_job
+from millpond.server.jobs.curves.service import Curves
 from millpond.server.jobs.listing import JobListing
 from millpond.server.jobs.overview import Overview
 from millpond.server.jobs.plans import Plans
@@ -88,6 +89,14 @@ class Service:
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, prices)
         self.sweeps = Trials(state_dir, store, self.lookup.find, components.job_files.file_of, loop.note)
+        members = store.jobs.member_states
+        self.curves = Curves(
+            state_dir,
+            self.lookup.find,
+            components.job_files.file_of,
+            self.sweeps.table,
+            lambda array: list(members(array)),
+        )
         self.events = EventLog(store, self.lookup, self.sweeps.table)
         self.inputs = TaskInputs(state_dir, loop.job_cache.get, self.closing)
         self.logs = Logs(state_dir, self.lookup, self.closing)

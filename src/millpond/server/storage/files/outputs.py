@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from millpond.model.errors import ConflictError, NotFoundError
 from millpond.model.folders import is_inside
@@ -44,7 +44,7 @@ def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
     Raises:
         ConflictError: the job writes to a folder of the machine, not to one of its own.
     """
-    folder = _own_output(attempt_dir)
+    folder = own_output(attempt_dir)
     files = list(_walk(folder)) if folder.is_dir() else []
     files.sort(key=lambda file: file.path)
     return OutputList(job=job, attempt=attempt, files=files[:MOST_LISTED], truncated=len(files) > MOST_LISTED)
@@ -60,7 +60,7 @@ def open_output(attempt_dir: Path, path: str) -> OpenedFile:
     missing = NotFoundError(f"no file {path!r} in the output", "list them with `pond output ls`")
     if not is_inside(path):
         raise missing
-    opened = open_below(_own_output(attempt_dir), path)
+    opened = open_below(own_output(attempt_dir), path)
     if opened is None:
         raise missing
     return opened
@@ -80,7 +80,12 @@ def _version(found: os.stat_result) -> str:
     return f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
 
 
-def _own_output(attempt_dir: Path) -> Path:
+def own_output(attempt_dir: Path) -> Path:
+    """The output folder of an attempt, whether or not it exists.
+
+    Raises:
+        ConflictError: as in ``list_output``.
+    """
     folder = attempt_dir / OUTPUT
     if folder.is_symlink():
         raise ConflictError(f"the job writes its output to {folder.readlink()}", "copy it from there")
@@ -160,18 +165,35 @@ def points_of(line: bytes) -> list[tuple[str, MetricPoint]]:
     A program may have written to the file itself, so what is no report counts as none.
     """
     try:
-        report = json.loads(line)
-        at, step, values = report["at"], report["step"], report["values"]
-        if not _is_number(at) or not (step is None or _is_number(step)) or not isinstance(values, dict):
-            return []
-    except (ValueError, KeyError, TypeError, RecursionError):
+        report = reported_values(json.loads(line))
+    except (ValueError, RecursionError):
+        return []
+    if report is None:
         return []
     return [
-        (str(name)[:200], MetricPoint(at=at, step=step, value=value))
-        for name, value in values.items()
-        if value is None or _is_number(value)
+        (str(name)[:200], MetricPoint(at=report.at, step=report.step, value=value))
+        for name, value in report.values.items()
     ]
 
 
+class Reported(NamedTuple):
+    """One report of a task: when, at which step, and values by the names of metrics; None is not finite."""
+
+    at: float
+    step: float | None
+    values: dict[str, float | None]
+
+
+def reported_values(plain: Any) -> Reported | None:
+    """What a line of a task's file reports, as it was parsed; None where it is no report."""
+    try:
+        at, step, values = plain["at"], plain["step"], plain["values"]
+        if not _is_number(at) or not (step is None or _is_number(step)) or not isinstance(values, dict):
+            return None
+    except (KeyError, TypeError, IndexError):
+        return None
+    return Reported(at, step, {name: value for name, value in values.items() if value is None or _is_number(value)})
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    return (type(value) is float or type(value) is int) and -_LARGEST <= value <= _LARGEST

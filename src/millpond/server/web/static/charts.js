@@ -42,11 +42,16 @@
     const at = xs[nearest(xs, x)];
     const place = Math.round(2000 * (at - points.begin) / (points.end - points.begin || 1));
     figure.querySelector(".cursor").setAttribute("d", `M${place},0v1000`);
-    const values = points.lines.map((line) => {
-      const own = line.xs || points.xs, y = line.ys[nearest(own, at)];
-      return `${line.name} ${y === null || y === undefined ? "–" : number.format(y)}`;
+    const shown = figure.querySelectorAll(".legend b");
+    const values = points.lines.map((line, index) => {
+      const y = line.ys[nearest(line.xs || points.xs, at)];
+      const text = y === null || y === undefined ? "–" : number.format(y);
+      if (shown[index]) shown[index].textContent = text;
+      return `${line.name} ${text}`;
     });
-    figure.querySelector("output.values").textContent = `${points.time ? whole.format(new Date(at * 1000)) : number.format(at)}: ${values.join(" · ")}`;
+    const instant = points.time ? whole.format(new Date(at * 1000)) : number.format(at);
+    // Of many lines the legend alone has the values: a text of changing length would move what is below.
+    figure.querySelector("output.values").textContent = values.length > 4 ? instant : `${instant}: ${values.join(" · ")}`;
     figure.dataset.at = at;
     return at;
   }
@@ -61,7 +66,7 @@
   }
 
   function view(figure, [begin, end]) {
-    if (!(end > begin)) return;
+    if (!(end > begin) || figure.dataset.page === "#") return;
     const address = new URL(figure.dataset.page || location.href, location.href);
     if (!figure.dataset.page) address.searchParams.delete("back");
     const isWhole = pointsOf(figure).time;
@@ -77,7 +82,7 @@
     return points.begin + part * (points.end - points.begin);
   }
 
-  let drag = null;
+  let drag = null, cost = 0;
   document.addEventListener("pointerdown", (event) => {
     const figure = figureOf(event);
     if (figure && event.button === 0 && event.pointerType === "mouse") drag = { figure, begin: under(figure, event), x: event.clientX };
@@ -88,6 +93,13 @@
     const x = under(figure, event);
     show(figure, x);
     if (drag) choose(figure, drag.begin, x);
+  });
+  document.addEventListener("pointerout", (event) => {
+    const figure = figureOf(event);
+    if (!figure || drag || event.relatedTarget?.closest?.("figure.chart") === figure) return;
+    figure.querySelector(".cursor").setAttribute("d", "");
+    figure.querySelector("output.values").textContent = "";
+    for (const each of figure.querySelectorAll(".legend b")) each.textContent = each.dataset.last;
   });
   document.addEventListener("pointerup", (event) => {
     if (!drag) return;
@@ -116,6 +128,20 @@
       choose(figure, at, at);
     }
   });
+
+  // What runs report does not change jobs, so the server's stream is silent about it: asked for while runs go on, and
+  // the more seldom the longer an answer takes.
+  (async () => {
+    for (;;) {
+      const live = document.querySelector("[data-every]");
+      if (!live) return;
+      await new Promise((done) => setTimeout(done, live.dataset.every * 1000 + 20 * cost));
+      if (document.hidden || drag) continue;
+      const asked = performance.now();
+      await followChange();
+      cost = performance.now() - asked;
+    }
+  })();
 
   showTicks(document);
   new MutationObserver(() => showTicks(document)).observe(document.getElementById("main"), { childList: true, subtree: true, attributes: true, attributeFilter: ["data-at"] });
