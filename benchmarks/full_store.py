@@ -7,6 +7,7 @@ from pathlib import Path
 
 from millpond.node.host import procfs
 from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
@@ -29,7 +30,7 @@ def fill(state_dir: Path, jobs: int, *, with_files: bool = True) -> None:
     for begin in range(0, jobs, _AT_ONCE):
         infos = [_ended(number) for number in range(begin, min(begin + _AT_ONCE, jobs))]
         store.append([], [NewJob(info.id, info.user, info.submitted_at, document) for info in infos])
-        store.record([], infos)
+        store.record([], infos, [change for info in infos for change in _used(info)])
         for info in infos if with_files else ():
             _leave_files(state_dir, info)
     store.close()
@@ -57,6 +58,14 @@ def _ended(number: int) -> JobInfo:
         exit_code=0,
         tasks=[task],
     )
+
+
+def _used(info: JobInfo) -> tuple[UsageChange, UsageChange]:
+    """What it held, from its start to its end."""
+    begun, ended = info.started_at or 0.0, info.ended_at or 0.0
+    held = HeldAmount("A100", info.gpu_milli, 1_000, 1_024)
+    interval = UsageInterval(info.id, info.user, info.queue, info.kind, begun, held)
+    return UsageChange(info.id, begun, (interval,), is_first=True), UsageChange(info.id, ended, ())
 
 
 def _leave_files(state_dir: Path, info: JobInfo) -> None:

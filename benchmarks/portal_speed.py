@@ -43,7 +43,17 @@ LISTS = (
     "/portal/jobs?all=true&name=old",
     "/portal/jobs?all=true&name=none",
 )
-OTHERS = ("/portal/queues", "/portal/nodes")
+REPORTS = tuple(
+    f"/portal/{path}since=2023-11-01&until=2024-02-28"
+    for path in (
+        *(f"reports?by={by}&" for by in ("user", "group", "model", "month", "job")),
+        "reports/waits?",
+        "reports/waits/jobs?",
+        "reports/mine?",
+        "reports.csv?",
+    )
+)
+OTHERS = ("/portal/queues", "/portal/nodes", *REPORTS)
 
 
 def wait_in_line(client: Client, jobs: int) -> None:

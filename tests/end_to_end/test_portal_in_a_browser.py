@@ -27,6 +27,7 @@ OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", 
 OPTIONS += ("--disable-component-update", "--disable-sync")
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
+REPORTS = ("reports", "reports?by=job", "reports/waits", "reports/waits/jobs", "reports/mine")
 PASSWORD = "correct horse battery"
 
 
@@ -88,7 +89,7 @@ def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: P
     for scheme, size in (("light", DESKTOP), ("dark", PHONE)):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size(size)
-        for path in ("", "?colour=owner", "jobs?all=true", f"jobs/{job}", "queues", "nodes", "login"):
+        for path in ("", "?colour=owner", "jobs?all=true", f"jobs/{job}", "queues", "nodes", "login", *REPORTS):
             page.goto(f"{_base(page)}/portal/{path}")
             assert page.locator("h1").is_visible()
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], path
@@ -155,6 +156,31 @@ def test_a_person_with_a_password_is_led_to_what_they_wanted(pond: Pond, visit: 
     page.wait_for_url("**/portal/login")
     page.goto(f"{url}/portal/nodes")
     assert urlsplit(page.url).path == "/portal/login"
+
+
+def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, "sleep 600", "--gpus", "1")
+    page = visit.enter(pond)
+    page.get_by_role("link", name="Reports").click()
+    page.get_by_role("link", name="7 days").click()
+    assert urlsplit(page.url).query.endswith("days=7")
+    page.locator("tbody tr", has_text="V100").get_by_role("link").first.click()
+    page.locator("tbody").get_by_role("link", name=job).wait_for()
+    assert "by=job" in page.url
+    assert "days=7" in page.url
+    with page.expect_download() as download:
+        page.get_by_role("link", name="As CSV").click()
+    assert job in Path(download.value.path()).read_text()
+    page.get_by_label("From").fill("2001-01-01")
+    page.get_by_label("To the end of").fill("2001-01-31")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_text("Nothing was held in that time.").wait_for()
+    page.get_by_role("link", name="Waits").click()
+    page.get_by_text("No job was submitted in that time.").wait_for()
+    page.get_by_role("link", name="Mine").click()
+    page.get_by_role("link", name="30 days").click()
+    page.locator("tbody").get_by_role("link", name=job).wait_for()
+    pond("stop", job)
 
 
 def test_nodes_are_closed_and_opened_by_buttons(pond: Pond, visit: Visit) -> None:

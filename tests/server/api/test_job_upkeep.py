@@ -56,7 +56,7 @@ def test_what_a_job_holds_counts_up_to_now_also_in_a_month_that_is_not_over(
 ) -> None:
     assert api.job(api.submit(gpus=2).id).state == "running"
     begin = api.clock.now
-    monkeypatch.setattr("millpond.server.api.routes.machines.time", SimpleNamespace(time=lambda: begin + 1_800))
+    monkeypatch.setattr("millpond.server.api.routes.reports.time", SimpleNamespace(time=lambda: begin + 1_800))
 
     def gpu_hours(**span: float) -> list[float]:
         rows = api.client.get("/api/v1/usage", params={"since": begin, **span}).json()["rows"]

@@ -130,6 +130,8 @@ ALLOWED = {
     ("PATCH", "/images/{name}/{tag}"): "++++-----!",
     ("DELETE", "/images/{name}/{tag}"): "++++-----!",
     ("GET", "/usage"): "+++++++++!",
+    ("GET", "/usage/waits"): "+++++++++!",
+    ("GET", "/usage/waits/jobs"): "+++++++++!",
     ("GET", "/history"): "+++++++++!",
     ("POST", "/what-if"): "+++----+-!",
     ("GET", "/webhooks/deliveries"): "++-------!",

@@ -41,7 +41,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "labels"
-down_revision = "time_series"
+down_revision = "reports"
 
 
 def upgrade():

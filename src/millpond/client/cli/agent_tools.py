@@ -165,7 +165,10 @@ class AgentTools:
             return _plain(client.what_if(question))
 
     def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> Answer:
-        """Who held how much between two instants, and what it cost; `by` is user, queue, model, kind or job."""
+        """Who held how much between two instants, and what it cost.
+
+        `by` is user, group, queue, model, kind, job or month.
+        """
         with self.connect() as client:
             return _plain(client.usage(by, since, until))
 

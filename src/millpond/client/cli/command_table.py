@@ -70,7 +70,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "queue": _here("cluster.queue:group", "Show queues with guarantee, limit and usage."),
         "reserve": _here("cluster.reserve:reserve", "Reserve cards for a queue, from one time to another."),
         "reservations": _here("cluster.reserve:group", "List reservations; cancel them."),
-        "usage": _here("cluster.usage:command", "Show usage and costs by user, queue, model or job."),
+        "usage": _here("cluster.usage:command", "Show usage, costs and waits by user, group, model or month."),
         "mcp": _here("inspection.mcp:command", "Answer the questions of an agent (Model Context Protocol)."),
     },
     "Accounts": {

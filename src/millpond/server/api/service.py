@@ -43,6 +43,7 @@ from millpond.server.views.machines import Machines
 from millpond.server.views.metrics_page import MetricsPage, MetricsSources
 from millpond.server.views.queues import Queues
 from millpond.server.views.usage import Bookkeeper
+from millpond.server.views.wait_report import WaitReports
 from millpond.server.views.waits import Waits
 from millpond.specs.config.prices import PriceList
 
@@ -88,6 +89,7 @@ class Service:
         self.reservations = Reservations(loop, queries, components.accounts)
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, prices)
+        self.wait_reports = WaitReports(store.start_waits, loop.job_cache, components.accounts, time.time)
         self.sweeps = Trials(state_dir, store, self.lookup.find, components.job_files.file_of, loop.note)
         members = store.jobs.member_states
         self.curves = Curves(

@@ -59,7 +59,7 @@ class UsageMeter:
 
 def _intervals(record: JobRecord, held: Iterable[HeldAmount], since: float) -> tuple[UsageInterval, ...]:
     job = record.job
-    return tuple(UsageInterval(job.id, job.user, job.queue, job.kind.value, since, part) for part in held)
+    return tuple(UsageInterval(job.id, job.user, job.queue, job.kind.value, since, part, job.group) for part in held)
 
 
 def _held(record: JobRecord, devices: Mapping[str, Device]) -> tuple[HeldAmount, ...]:

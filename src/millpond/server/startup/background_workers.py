@@ -17,6 +17,7 @@ from millpond.server.jobs.deadlines import DeadlineWatch
 from millpond.server.jobs.idle_jobs import IdleWatch
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.jobs.wait_watch import WaitWatch
+from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
@@ -108,7 +109,14 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
     policy = Policy(lambda: current.config.power, lambda: classes_by_device(job_cache.newest_first(), slices.latest))
     standing = partial(pool_standing, base.components.loop)
     recorder = TimeSeriesRecorder(standing, telemetry, base.components.store.time_series, time.time)
-    return [telemetry, slices, PowerEnforcer(machine, policy, base.components.state_dir), recorder]
+    use = CardUseSources(job_cache.newest_first, telemetry.recent, lambda: slices.latest)
+    return [
+        telemetry,
+        slices,
+        PowerEnforcer(machine, policy, base.components.state_dir),
+        recorder,
+        CardUseRecorder(base.components.store.card_use, use, time.time),
+    ]
 
 
 def pool_standing(loop: Loop) -> tuple[list[NodeView], list[QueueStatus]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -33,6 +33,7 @@ class UsageInterval:
     kind: str
     since: float
     held: HeldAmount
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,17 @@ class UsageSum:
     memory_gib_seconds: float
     jobs: int
 
+    def plus(self, other: UsageSum) -> UsageSum:
+        """Both as one of this name."""
+        return UsageSum(
+            self.name,
+            self.model,
+            self.gpu_seconds + other.gpu_seconds,
+            self.cpu_seconds + other.cpu_seconds,
+            self.memory_gib_seconds + other.memory_gib_seconds,
+            self.jobs + other.jobs,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -73,6 +85,29 @@ class Share:
 
     user: str
     queues: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFilter:
+    """Which usage is wanted: of this user, group, queue, kind and model.
+
+    Attributes:
+        share: what may be seen of it; None: all users'.
+        only: by column, the value that it has to have; an empty one is no group, or no cards.
+    """
+
+    share: Share | None = None
+    only: Mapping[str, str] = field(default_factory=dict)
+
+    def on(self, table: sa.Table) -> list[sa.ColumnElement[bool]]:
+        """The conditions on the rows of a table that has these columns."""
+        wanted = [table.c[name] == value for name, value in self.only.items()]
+        if self.share is not None:
+            wanted.append(sa.or_(table.c.user == self.share.user, table.c.queue.in_(self.share.queues)))
+        return wanted
+
+
+ALL_USAGE: Final = UsageFilter()
 
 
 class UsageStore(TableStore):
@@ -88,6 +123,7 @@ class UsageStore(TableStore):
                 row.kind,
                 row.since,
                 HeldAmount(row.model, row.gpu_milli, row.cpu_milli, row.memory_mib),
+                row.group,
             )
             for row in self._rows(sa.select(usage).where(usage.c.until.is_(None)))
         ]
@@ -99,21 +135,22 @@ class UsageStore(TableStore):
         query = sa.select(usage.c.job, seconds).where(held).group_by(usage.c.job)
         return {row[0]: float(row[1]) for row in self._rows(query)}
 
-    def sums(self, by: str, since: float, until: float, share: Share | None = None) -> list[UsageSum]:
+    def first_instant(self) -> float | None:
+        """When a job held something for the first time; None where none ever did."""
+        return self._value(sa.select(sa.func.min(usage.c.since)))
+
+    def sums(self, by: str, since: float, until: float, wanted: UsageFilter = ALL_USAGE) -> list[UsageSum]:
         """Usage by group and model between two instants, the largest first.
 
         Args:
             until: not to come yet, as what is still held counts up to this instant.
-            by: a ``specs.api.usage.Grouping``.
-            share: whose; None: all users'.
+            by: a column: ``user``, ``group``, ``queue``, ``model``, ``kind``, or ``job`` (of arrays all members
+                together).
         """
         if until <= since:
             return []
-        ends = sa.func.coalesce(usage.c.until, until)
-        end = sa.case((ends > until, until), else_=ends)
-        begin = sa.case((usage.c.since < since, since), else_=usage.c.since)
-        seconds = end - begin
         group = usage.c[by]
+        seconds = _seconds_within(since, until)
         query = (
             sa.select(
                 group.label("name"),
@@ -123,11 +160,9 @@ class UsageStore(TableStore):
                 sa.func.sum(usage.c.memory_mib * seconds).label("memory"),
                 sa.func.count(usage.c.job.distinct()).label("jobs"),
             )
-            .where(usage.c.since < until, sa.or_(usage.c.until.is_(None), usage.c.until > since))
+            .where(*_within(since, until), *wanted.on(usage))
             .group_by(group, usage.c.model)
         )
-        if share is not None:
-            query = query.where(sa.or_(usage.c.user == share.user, usage.c.queue.in_(share.queues)))
         found = [
             UsageSum(row.name, row.model, row.gpu / 1000, row.cpu / 1000, row.memory / 1024, row.jobs)
             for row in self._rows(query)
@@ -135,6 +170,24 @@ class UsageStore(TableStore):
         if by == "job":
             found = _by_array(found)
         return sorted(found, key=lambda total: (-total.gpu_seconds, -total.cpu_seconds, total.name, total.model))
+
+    def jobs(self, since: float, until: float, wanted: UsageFilter = ALL_USAGE) -> int:
+        """How many different jobs held something between two instants."""
+        query = sa.select(sa.func.count(usage.c.job.distinct())).where(*_within(since, until), *wanted.on(usage))
+        return int(self._value(query) or 0)
+
+
+def _within(since: float, until: float) -> tuple[sa.ColumnElement[bool], ...]:
+    """Whether a stretch lies between two instants with a part of it."""
+    return usage.c.since < until, sa.or_(usage.c.until.is_(None), usage.c.until > since)
+
+
+def _seconds_within(since: float, until: float) -> sa.ColumnElement[float]:
+    """How long that part is."""
+    ends = sa.func.coalesce(usage.c.until, until)
+    end = sa.case((ends > until, until), else_=ends)
+    begin = sa.case((usage.c.since < since, since), else_=usage.c.since)
+    return end - begin
 
 
 def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> None:
@@ -161,18 +214,18 @@ def _by_array(sums: Sequence[UsageSum]) -> list[UsageSum]:
     """The members of an array as one."""
     merged: dict[tuple[str, str], UsageSum] = {}
     for one in sums:
-        member = split_member(one.name)
-        name = one.name if member is None else member[0]
-        before = merged.get((name, one.model), UsageSum(name, one.model, 0.0, 0.0, 0.0, 0))
-        merged[name, one.model] = UsageSum(
-            name,
-            one.model,
-            before.gpu_seconds + one.gpu_seconds,
-            before.cpu_seconds + one.cpu_seconds,
-            before.memory_gib_seconds + one.memory_gib_seconds,
-            before.jobs + one.jobs,
-        )
+        name = array_of(one.name)
+        before = merged.get((name, one.model))
+        if before is not None:
+            one = before.plus(one)
+        merged[name, one.model] = one if one.name == name else replace(one, name=name)
     return list(merged.values())
+
+
+def array_of(job: str) -> str:
+    """The array that a job is a member of; of any other job, its own id."""
+    member = split_member(job)
+    return job if member is None else member[0]
 
 
 def _row(interval: UsageInterval) -> dict[str, Any]:
@@ -181,6 +234,7 @@ def _row(interval: UsageInterval) -> dict[str, Any]:
         "job": interval.job,
         "user": interval.user,
         "queue": interval.queue,
+        "group": interval.group,
         "kind": interval.kind,
         "model": held.model,
         "gpu_milli": held.gpu_milli,

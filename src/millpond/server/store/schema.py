@@ -129,6 +129,7 @@ usage = Table(
     Column("job", _JOB, nullable=False),
     Column("user", String(120), nullable=False),
     Column("queue", String(120), nullable=False),
+    Column("group", _NAME, nullable=False, server_default=""),
     Column("kind", String(20), nullable=False),
     Column("model", String(120), nullable=False),
     Column("gpu_milli", BigInteger, nullable=False),
@@ -141,6 +142,42 @@ usage = Table(
 )
 """Stretches of time in which a job held the same; ``until`` is empty while it still does. See
 ``server.runtime.usage``."""
+
+card_use = Table(
+    "card_use",
+    metadata,
+    Column("job", _JOB, primary_key=True),
+    Column("model", String(120), primary_key=True),
+    Column("day", Float, primary_key=True),
+    Column("user", String(120), nullable=False),
+    Column("queue", String(120), nullable=False),
+    Column("group", _NAME, nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("since", Float, nullable=False),
+    Column("until", Float, nullable=False),
+    Column("measured_gpu_s", Float, nullable=False),
+    Column("busy_gpu_s", Float, nullable=False),
+    Column("idle_gpu_s", Float, nullable=False),
+    Index("card_use_by_end", "until"),
+)
+"""What each job made of the cards that it held, day by day, as far as that was measured. See
+``server.monitoring.card_use``."""
+
+start_waits = Table(
+    "start_waits",
+    metadata,
+    Column("job", _JOB, primary_key=True),
+    Column("user", String(120), nullable=False),
+    Column("queue", String(120), nullable=False),
+    Column("group", _NAME, nullable=False),
+    Column("gpu_milli", BigInteger, nullable=False),
+    Column("submitted_at", Float, nullable=False),
+    Column("started_at", Float, nullable=True),
+    Column("ended_at", Float, nullable=False),
+    Index("start_waits_by_time", "submitted_at"),
+)
+"""How long each job that has ended waited for its first start; ``started_at`` is empty where it never came. It stays
+when the job is deleted."""
 
 deliveries = Table(
     "deliveries",

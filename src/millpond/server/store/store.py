@@ -22,6 +22,7 @@ from millpond.model.errors import UnavailableError
 from millpond.server.store import deliveries, schema
 from millpond.server.store.audit import AuditStore
 from millpond.server.store.books import UsageChange, UsageStore, write_changes
+from millpond.server.store.card_use import CardUseStore
 from millpond.server.store.database import claim, connect
 from millpond.server.store.deletion import JobDeletion, forget_deleted
 from millpond.server.store.deliveries import DeliveryStore, NewDelivery
@@ -32,6 +33,7 @@ from millpond.server.store.leadership import Leadership, Seat
 from millpond.server.store.queue_settings import QueueSettingsStore
 from millpond.server.store.reserve import Reserve
 from millpond.server.store.secrets import SecretStore
+from millpond.server.store.start_waits import StartWaitStore, write_waits
 from millpond.server.store.tables import TableStore
 from millpond.server.store.time_series import TimeSeriesStore
 from millpond.server.store.trials import TrialStore
@@ -92,6 +94,8 @@ class Store(TableStore):
         self.identity = IdentityStore(self._engine)
         self.histories = HistoryStore(self._engine)
         self.books = UsageStore(self._engine)
+        self.card_use = CardUseStore(self._engine)
+        self.start_waits = StartWaitStore(self._engine)
         self.trials = TrialStore(self._engine)
         self.time_series = TimeSeriesStore(self._engine)
         self.queue_settings = QueueSettingsStore(self._engine)
@@ -126,6 +130,7 @@ class Store(TableStore):
         with self._engine.begin() as connection:
             if new_jobs:
                 connection.execute(schema.jobs.insert(), [job_row(job) for job in new_jobs])
+                write_waits(connection, [job.ended for job in new_jobs if job.ended is not None])
             keys = [
                 {"key": job.key, "job": job.id, "digest": job.digest, "at": job.submitted_at}
                 for job in new_jobs
@@ -165,6 +170,7 @@ class Store(TableStore):
             if claims is not None:
                 connection.execute(schema.claims.insert().values(seq=claims.seq, data=json.dumps(claims.data)))
             write_ended(connection, ended)
+            write_waits(connection, ended)
 
     def save_snapshot(self, snapshot: StoredSnapshot) -> None:
         """Keep a snapshot, and drop what is too old to be needed."""

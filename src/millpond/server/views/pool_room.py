@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from millpond.model.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
-from millpond.server.monitoring.telemetry.sampling import Sampled
+from millpond.server.monitoring.telemetry.sampling import IDLE_MILLI, Sampled, Samples
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.nodes import NodeInfo
 from millpond.specs.api.overview import IdleHolder, ModelRoom
 
 IDLE_AFTER_S: Final = 600.0
-IDLE_MILLI: Final = 50
-"""A card that computes for at most this part of the time is idle: displays and watchers take some."""
 MOST_IDLE: Final = 20
-
-Samples = Callable[[str], Sequence[Sampled]]
-"""What is remembered of a device by its UUID, oldest first."""
 
 
 def rooms_of(nodes: Iterable[NodeInfo]) -> list[ModelRoom]:

@@ -3,19 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
 from millpond.server.storage.disk_use import DiskBooks
-from millpond.server.store.books import Share
+from millpond.server.store.books import Share, UsageFilter, UsageSum
+from millpond.server.store.card_use import CardUseSum
 from millpond.server.store.store import Store
+from millpond.server.views.exact_sums import rounded_together
 from millpond.specs.api.events import DeliveryInfo
 from millpond.specs.api.usage import DiskInfo, UsageList, UsageRow
+from millpond.specs.calendar_spans import months_within
 from millpond.specs.config.prices import PriceList
 
 _HOUR_S: Final = 3600.0
+_AMOUNTS: Final = {
+    "gpu_hours": 3,
+    "cpu_hours": 3,
+    "memory_gib_hours": 3,
+    "busy_gpu_hours": 3,
+    "idle_gpu_hours": 3,
+    "measured_gpu_hours": 3,
+    "cost": 2,
+}
+"""What is added up, and to how many digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRequest:
+    """Which usage is asked for.
+
+    Attributes:
+        by: a ``specs.api.usage.Grouping``.
+        until: not to come yet.
+        only: by column (``user``, ``group``, ``queue``, ``model``, ``kind``), the value that counts alone.
+        limit: so many rows at most, the others added up.
+    """
+
+    by: str
+    since: float
+    until: float
+    only: Mapping[str, str] = field(default_factory=dict)
+    limit: int | None = None
+
+
+_Summed = tuple[UsageSum, CardUseSum]
+_UNMEASURED: Final = CardUseSum()
 
 
 class Bookkeeper:
@@ -32,31 +69,48 @@ class Bookkeeper:
         self._disk = disk
         self._prices = prices
 
-    async def usage(self, by: str, since: float, until: float, caller: Caller) -> UsageList:
-        """Who held how much between two instants: all users, or those whose usage the caller may see.
+    async def usage(self, asked: UsageRequest, caller: Caller) -> UsageList:
+        """Who held how much between two instants: all users, or those whose usage the caller may see."""
+        share = usage_share(self._accounts, caller)
+        found = await asyncio.to_thread(self._report, asked, UsageFilter(share, asked.only))
+        disk = [] if asked.only else self._disk_of(asked.by, share)
+        return replace(found, disk=disk)
 
-        Args:
-            by: a ``specs.api.usage.Grouping``.
-        """
+    def _report(self, asked: UsageRequest, wanted: UsageFilter) -> UsageList:
         prices = self._prices()
-        share = None if caller.admin else Share(caller.user, self._accounts.queues_for(caller, Verb.READ_USAGE))
-        sums = await asyncio.to_thread(self._store.books.sums, by, since, until, share)
-        rows = [
-            UsageRow(
-                name=total.name,
-                model=total.model,
-                jobs=total.jobs,
-                gpu_hours=total.gpu_seconds / _HOUR_S,
-                cpu_hours=total.cpu_seconds / _HOUR_S,
-                memory_gib_hours=total.memory_gib_seconds / _HOUR_S,
-                cost=prices.cost(total.model, total.gpu_seconds / _HOUR_S),
-            )
-            for total in sums
-        ]
-        disk = self._disk_of(by, share)
+        found = self._by_month(asked, wanted) if asked.by == "month" else self._sums(asked, wanted)
+        most = len(found) if asked.limit is None else asked.limit
+        rows = [_row(total, measured, prices) for total, measured in found[:most]]
+        others = [_row(total, measured, prices) for total, measured in _by_model(found[most:])]
+        total = _together([*rows, *others], self._store.books.jobs(asked.since, asked.until, wanted))
+        rest = [_together(others, sum(row.jobs for row in others))] if others else []
+        *rows, total = _rounded([*rows, *rest], total)
         return UsageList(
-            by=by, since=since, until=until, currency=prices.currency if prices.gpu_hour else "", rows=rows, disk=disk
+            by=asked.by,
+            since=asked.since,
+            until=asked.until,
+            currency=prices.currency if prices.gpu_hour else "",
+            rows=rows[:-1] if rest else rows,
+            rest=rows[-1] if rest else None,
+            total=total,
         )
+
+    def _sums(self, asked: UsageRequest, wanted: UsageFilter) -> list[_Summed]:
+        span = asked.by, asked.since, asked.until
+        measured = self._store.card_use.sums(*span, wanted)
+        sums = self._store.books.sums(*span, wanted)
+        return [(total, measured.get((total.name, total.model), _UNMEASURED)) for total in sums]
+
+    def _by_month(self, asked: UsageRequest, wanted: UsageFilter) -> list[_Summed]:
+        """The latest month first."""
+        begun = self._store.books.first_instant()
+        if begun is None:
+            return []
+        found: list[_Summed] = []
+        for month, since, until in reversed(months_within(max(asked.since, begun), asked.until)):
+            of_month = self._sums(replace(asked, by="model", since=since, until=until), wanted)
+            found += [(replace(total, name=month), measured) for total, measured in of_month]
+        return found
 
     def _disk_of(self, by: str, share: Share | None) -> list[DiskInfo]:
         """What those hold on disk whose usage is asked for; by user or by queue only, the largest first."""
@@ -88,3 +142,54 @@ class Bookkeeper:
             )
             for one in found
         ]
+
+
+def usage_share(accounts: Accounts, caller: Caller) -> Share | None:
+    """Whose usage a caller may see; None: all users'."""
+    return None if caller.admin else Share(caller.user, accounts.queues_for(caller, Verb.READ_USAGE))
+
+
+def _by_model(sums: Iterable[_Summed]) -> list[_Summed]:
+    """Sums of several groups as one for each model."""
+    found: dict[str, _Summed] = {}
+    for total, measured in sums:
+        model = total.model
+        before, known = found.get(model, (UsageSum("", model, 0.0, 0.0, 0.0, 0), _UNMEASURED))
+        found[model] = before.plus(total), known + measured if measured is not _UNMEASURED else known
+    return list(found.values())
+
+
+def _row(total: UsageSum, measured: CardUseSum, prices: PriceList) -> UsageRow:
+    gpu_hours = total.gpu_seconds / _HOUR_S
+    return UsageRow(
+        name=total.name,
+        model=total.model,
+        jobs=total.jobs,
+        gpu_hours=gpu_hours,
+        cpu_hours=total.cpu_seconds / _HOUR_S,
+        memory_gib_hours=total.memory_gib_seconds / _HOUR_S,
+        cost=prices.cost(total.model, gpu_hours),
+        measured_gpu_hours=measured.measured_gpu_s / _HOUR_S,
+        busy_gpu_hours=measured.busy_gpu_s / _HOUR_S,
+        idle_gpu_hours=measured.idle_gpu_s / _HOUR_S,
+    )
+
+
+def _together(rows: Sequence[UsageRow], jobs: int) -> UsageRow:
+    """Rows of several groups as one; costs as far as they are known."""
+    sums = {amount: math.fsum(getattr(row, amount) or 0.0 for row in rows) for amount in _AMOUNTS}
+    both = UsageRow(name="", model="", jobs=jobs, **sums)
+    return replace(both, cost=None) if all(row.cost is None for row in rows) else both
+
+
+def _rounded(rows: Sequence[UsageRow], total: UsageRow) -> list[UsageRow]:
+    """The same rows and the total behind them, rounded so that they add up."""
+    changes: list[dict[str, Any]] = [{} for _ in range(len(rows) + 1)]
+    for name, digits in _AMOUNTS.items():
+        known = [index for index, row in enumerate(rows) if getattr(row, name) is not None]
+        values, whole = rounded_together([getattr(rows[index], name) for index in known], digits)
+        for index, value in zip(known, values, strict=True):
+            changes[index][name] = value
+        if getattr(total, name) is not None:
+            changes[-1][name] = whole
+    return [replace(row, **change) for row, change in zip((*rows, total), changes, strict=True)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Grouping = Literal["user", "queue", "model", "kind", "job"]
+Grouping = Literal["user", "group", "queue", "model", "kind", "job", "month"]
 """What usage can be added up by."""
+WaitGrouping = Literal["group", "queue", "user"]
+"""What waits can be told apart by, besides the number of cards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +17,12 @@ class UsageRow:
 
     Attributes:
         model: empty for work without devices.
+        jobs: how many different ones; a job may be in several rows.
         gpu_hours: of whole cards; a quarter card for four hours is one.
         cost: by the price list; None where it has no price for the model.
+        measured_gpu_hours: of these, those of which it is known whether the cards computed.
+        busy_gpu_hours: of the measured ones, those in which they did.
+        idle_gpu_hours: of the measured ones, those in which they did for at most one part in twenty.
     """
 
     name: str
@@ -26,6 +32,19 @@ class UsageRow:
     cpu_hours: float
     memory_gib_hours: float
     cost: float | None = None
+    busy_gpu_hours: float = 0.0
+    idle_gpu_hours: float = 0.0
+    measured_gpu_hours: float = 0.0
+
+    @property
+    def busy_percent(self) -> float | None:
+        """How much of the measured time the cards computed; None where nothing was measured."""
+        return 100 * self.busy_gpu_hours / self.measured_gpu_hours if self.measured_gpu_hours else None
+
+    @property
+    def unmeasured_gpu_hours(self) -> float:
+        """Of how many hours it is not known whether the cards computed."""
+        return max(round(self.gpu_hours - self.measured_gpu_hours, 3), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +66,12 @@ class DiskInfo:
 class UsageList:
     """Usage between two instants, the largest first; what is still held counts up to ``until``.
 
+    Amounts are rounded to thousandths, costs to hundredths, so that those of all rows and of ``rest`` add up to those
+    of ``total``, by whatever they are grouped.
+
     Attributes:
         currency: of the costs; empty without a price list.
+        rest: the rows beyond those that were asked for, as one; None: there are none.
         disk: by user, and by queue for the groups that own them: what is held on the server's disk now.
     """
 
@@ -57,4 +80,81 @@ class UsageList:
     until: float
     currency: str = ""
     rows: list[UsageRow]
+    rest: UsageRow | None = None
+    total: UsageRow | None = None
     disk: list[DiskInfo] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFigure:
+    """A percentile of waits.
+
+    Attributes:
+        at_least: the job at this place has not started, or never did: it would have waited longer.
+    """
+
+    seconds: float
+    at_least: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitRow:
+    """How long jobs of one group waited for their first start, those of one size.
+
+    Attributes:
+        cards: ``0``, ``part`` (of a card), ``1``, ``2``, ``3-4``, ``5-8`` and so on; empty: of any size.
+        jobs: all of them.
+        started: those that have started.
+        gave_up: those that ended before they started: they count with the time until then.
+        waiting: those that wait still: they count with the time so far.
+        unknown: those of which it is not known whether they started; they are in no percentile.
+        p50, p95: None where nothing is known of any.
+    """
+
+    name: str
+    cards: str
+    jobs: int
+    started: int
+    gave_up: int
+    waiting: int
+    unknown: int
+    p50: WaitFigure | None = None
+    p95: WaitFigure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitReport:
+    """The waits of jobs that were submitted between two instants."""
+
+    by: str
+    since: float
+    until: float
+    rows: list[WaitRow]
+    total: WaitRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingJob:
+    """The wait of one job.
+
+    Attributes:
+        waited_s: None where it is not known.
+        outcome: ``started``, ``gave up``, ``waiting`` or ``unknown``.
+    """
+
+    job: str
+    user: str
+    queue: str
+    group: str
+    gpu_milli: int
+    submitted_at: float
+    waited_s: float | None
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingJobList:
+    """Jobs that make up a row of a report, those that waited longest first; ``truncated``: there are more."""
+
+    jobs: list[WaitingJob]
+    truncated: bool = False

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from millpond.specs.api.history import HistoryPage
     from millpond.specs.api.nodes import DeviceStatus, NodeInfo
     from millpond.specs.api.reservations import ReservationInfo
-    from millpond.specs.api.usage import UsageList
+    from millpond.specs.api.usage import UsageList, WaitReport
     from millpond.specs.api.what_if import WhatIfInfo
 
 
@@ -121,7 +121,7 @@ class ClusterRequests:
         """Who held how much between two instants (seconds since 1970; default: up to now).
 
         Args:
-            by: ``user``, ``queue``, ``model``, ``kind`` or ``job``.
+            by: ``user``, ``group``, ``queue``, ``model``, ``kind``, ``job`` or ``month``.
         """
         from millpond.specs.api.usage import UsageList
 
@@ -129,6 +129,19 @@ class ClusterRequests:
         if until is not None:
             params["until"] = until
         return self._ask(UsageList, "GET", "/usage", params=params)
+
+    def waits(self, by: str = "group", since: float = 0.0, until: float | None = None) -> WaitReport:
+        """How long jobs that were submitted between two instants waited for their first start.
+
+        Args:
+            by: ``group``, ``queue`` or ``user``, besides the number of cards.
+        """
+        from millpond.specs.api.usage import WaitReport
+
+        params: dict[str, str | float] = {"by": by, "since": since}
+        if until is not None:
+            params["until"] = until
+        return self._ask(WaitReport, "GET", "/usage/waits", params=params)
 
     def what_if(self, question: Mapping[str, Any]) -> WhatIfInfo:
         """What changes would do to the jobs of the server; nothing is changed. It may take a minute.

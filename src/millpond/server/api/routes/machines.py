@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -35,7 +34,6 @@ from millpond.specs.api.nodes import DeviceList, NodeInfo, NodeList
 from millpond.specs.api.overview import OverviewInfo
 from millpond.specs.api.requests import CloseRequest, OpenRequest
 from millpond.specs.api.server import HealthInfo, ServerInfo
-from millpond.specs.api.usage import Grouping, UsageList
 from millpond.specs.api.what_if import WhatIfInfo
 from millpond.specs.api.what_if_request import WhatIfRequest
 
@@ -157,19 +155,6 @@ async def what_if(
 ) -> WhatIfInfo:
     """What changes of queues, nodes, policies and jobs would do to the jobs of this server. Nothing is changed."""
     return await while_connected(request, service.what_if.answer(body, access.caller))
-
-
-@router.get("/usage")
-async def usage(
-    service: ServiceOf,
-    access: Annotated[Access, may(Verb.READ_USAGE)],
-    by: Annotated[Grouping, Query(description="What to add up by.")] = "user",
-    since: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = 0.0,
-    until: Annotated[float | None, Query(ge=0, le=LATEST, description="Seconds since 1970; default: now.")] = None,
-) -> UsageList:
-    """Who held how much between two instants, up to now at the most: all users whose usage the caller may see."""
-    now = time.time()  # what is held now has not been held any longer
-    return await service.books.usage(by, since, now if until is None else min(until, now), access.caller)
 
 
 @router.get("/webhooks/deliveries")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -23,11 +23,19 @@ COST_SHARE: Final = 100
 """A look that costs much is taken seldom, so that all looks together cost one part in so many of a core."""
 
 
+IDLE_MILLI: Final = 50
+"""A card that computes for at most this part of the time is idle: displays and watchers take some."""
+
+
 class Sampled(NamedTuple):
     """One look at a device; ``at`` is in seconds since 1970."""
 
     at: float
     sample: DeviceSample
+
+
+Samples = Callable[[str], Sequence[Sampled]]
+"""What is remembered of a device by its UUID, oldest first."""
 
 
 class Telemetry:

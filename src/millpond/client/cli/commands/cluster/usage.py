@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import csv
-import datetime
-import sys
 import time
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
 from millpond.client.cli.commands.accounts.limit_options import disk_text
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.printing.formats import span
 from millpond.client.cli.printing.listing import Listing, listing_options_with, show_listing
 from millpond.client.cli.printing.tables import Column, show
 from millpond.client.cli.time_options import parse_date, parse_past
+from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.usage import Grouping, UsageList, UsageRow
+from millpond.specs.api.report_csv import usage_csv, waits_csv
+from millpond.specs.api.usage import Grouping, UsageList, UsageRow, WaitFigure, WaitGrouping, WaitReport, WaitRow
+from millpond.specs.calendar_spans import month_span
 
-_COLUMNS = (
-    Column("MODEL", gives_way=True),
-    Column("JOBS", right=True),
-    Column("GPU HOURS", right=True),
-    Column("CPU HOURS", right=True),
-    Column("GIB HOURS", right=True),
-)
-_FIELDS = ("name", "model", "jobs", "gpu_hours", "cpu_hours", "memory_gib_hours", "cost")
+_AMOUNTS = ("JOBS", "GPU HOURS", "IDLE", "USED", "CPU HOURS")
+_WAITS = ("CARDS", "JOBS", "P50", "P95", "STARTED", "ENDED BEFORE", "WAITING", "UNKNOWN")
 
 
 @click.command("usage")
-@click.option(
-    "--by",
-    type=click.Choice(get_args(Grouping)),
-    default="user",
-    show_default=True,
-    help="What to add up by.",
-)
+@click.option("--by", type=click.Choice(get_args(Grouping)), help="What to add up by [default: user; of waits: group].")
+@click.option("--waits", is_flag=True, help="How long jobs waited, by --by and number of cards, instead.")
 @click.option("--month", metavar="YYYY-MM", help="A calendar month.")
 @click.option("--since", metavar="DATE", help="From then on, such as 2026-11-01, or of late, such as 7d.")
 @click.option("--until", metavar="DATE", help="Up to the beginning of this day, or this instant [default: now].")
 @listing_options_with("csv")
 @asks_server
 def command(
-    by: str,
+    by: str | None,
+    waits: bool,
     month: str | None,
     since: str | None,
     until: str | None,
@@ -51,50 +42,48 @@ def command(
     watch: bool,
     state_dir: Path | None,
 ) -> None:
-    """Show usage of the pool and its costs [default: of all time]. Days begin at midnight of this machine's time."""
-    if month is not None and (since is not None or until is not None):
-        raise InvalidInputError("both --month and a span of time", "leave one of them out")
-    begin = parse_past(since, "--since", time.time()) if since is not None else 0.0
-    end = parse_date(until, "--until") if until is not None else None
-    if month is not None:
-        begin, end = span_of_month(month)
-    if end is not None and end < begin:
-        raise InvalidInputError("--until lies before --since", "exchange them")
+    """Show usage of the pool and its costs, or waits [default: of all time]. Days begin at midnight of this machine.
+
+    IDLE are hours in which cards were held and hardly computed, USED how much of
+    the measured time they computed. Waits last from submission to first start.
+    """
+    begin, end = _span(month, since, until)
     if watch and output == "csv":
         raise InvalidInputError("--watch with -o csv", "leave one of them out")
+    if waits and by is not None and by not in get_args(WaitGrouping):
+        raise InvalidInputError(f"--waits with --by {by}", f"name one of {', '.join(get_args(WaitGrouping))}")
     with connect(state_dir) as client:
 
         def look() -> Listing:
-            found = client.usage(by, begin, end)
+            if waits:
+                report = client.waits(by or "group", begin, end)
+                return Listing(report, [row.name for row in report.rows], lambda _wide: _draw_waits(report))
+            found = client.usage(by or "user", begin, end)
             return Listing(found, [row.name for row in found.rows], lambda wide: _draw(found, wide))
 
         if output == "csv":
-            _write_csv(client.usage(by, begin, end))
+            click.echo(_csv(client, waits, by, (begin, end)), nl=False)
         else:
             show_listing(look, output, watch)
 
 
-def span_of_month(text: str) -> tuple[float, float]:
-    """First and last instant of a calendar month, here.
+def _span(month: str | None, since: str | None, until: str | None) -> tuple[float, float | None]:
+    """The first and the last instant that were asked for; None: now."""
+    if month is not None:
+        if since is not None or until is not None:
+            raise InvalidInputError("both --month and a span of time", "leave one of them out")
+        return month_span(month)
+    begin = parse_past(since, "--since", time.time()) if since is not None else 0.0
+    end = parse_date(until, "--until") if until is not None else None
+    if end is not None and end < begin:
+        raise InvalidInputError("--until lies before --since", "exchange them")
+    return begin, end
 
-    Raises:
-        InvalidInputError: it is none.
-    """
-    try:
-        first = datetime.datetime.fromisoformat(f"{text}-01")
-    except ValueError as error:
-        raise InvalidInputError(f"--month {text!r} is not a month", "write it as 2026-11") from error
-    following = (first + datetime.timedelta(days=32)).replace(day=1)
-    return first.astimezone().timestamp(), following.astimezone().timestamp()
 
-
-def _write_csv(found: UsageList) -> None:
-    fields = [field for field in _FIELDS if field != "model" or found.by != "model"]
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([found.by, *fields[1:]])
-    for row in found.rows:
-        cells = [getattr(row, field) for field in fields]
-        writer.writerow(["" if cell is None else cell for cell in cells])
+def _csv(client: Client, waits: bool, by: str | None, span: tuple[float, float | None]) -> str:
+    if waits:
+        return waits_csv(client.waits(by or "group", *span))
+    return usage_csv(client.usage(by or "user", *span))
 
 
 def _draw(found: UsageList, wide: bool) -> None:
@@ -108,15 +97,39 @@ def _draw(found: UsageList, wide: bool) -> None:
 
 def _draw_rows(found: UsageList, wide: bool) -> None:
     by_model = found.by == "model"
-    columns = [Column(found.by.upper(), gives_way=True), *(_COLUMNS[1:] if by_model else _COLUMNS)]
-    rows = [_cells(row, by_model) for row in found.rows]
-    if found.currency:
-        columns.append(Column(found.currency, right=True))
-        for cells, row in zip(rows, found.rows, strict=True):
-            cells.append("" if row.cost is None else f"{row.cost:.2f}")
+    amounts = (*_AMOUNTS, *(("GIB HOURS",) if wide else ()), *((found.currency,) if found.currency else ()))
+    columns = [Column(found.by.upper(), gives_way=True), *([] if by_model else [Column("MODEL", gives_way=True)])]
+    columns += [Column(title, right=True) for title in amounts]
+    several = [*found.rows, *([found.total] if found.total is not None and len(found.rows) > 1 else [])]
+    rows = [_cells(row, by_model, wide, bool(found.currency)) for row in several]
+    if len(several) > len(found.rows):
+        rows[-1][0] = "total"
     show(columns, rows, fitted=not wide)
 
 
-def _cells(row: UsageRow, by_model: bool) -> list[str]:
-    hours = [f"{amount:.2f}" for amount in (row.gpu_hours, row.cpu_hours, row.memory_gib_hours)]
-    return [row.name, *([] if by_model else [row.model]), str(row.jobs), *hours]
+def _cells(row: UsageRow, by_model: bool, wide: bool, has_prices: bool) -> list[str]:
+    idle = f"{row.idle_gpu_hours:.3f}" if row.measured_gpu_hours else "unknown" if row.gpu_hours else ""
+    used = "" if row.busy_percent is None else f"{row.busy_percent:.0f} %"
+    cells = [row.name, *([] if by_model else [row.model]), str(row.jobs), f"{row.gpu_hours:.3f}", idle, used]
+    cells += [f"{amount:.3f}" for amount in (row.cpu_hours, *((row.memory_gib_hours,) if wide else ()))]
+    return [*cells, *(["" if row.cost is None else f"{row.cost:.2f}"] if has_prices else [])]
+
+
+def _draw_waits(found: WaitReport) -> None:
+    if not found.rows:
+        click.echo("no job was submitted in that time", err=True)
+        return
+    columns = [Column(found.by.upper(), gives_way=True), *(Column(title, right=True) for title in _WAITS)]
+    rows = [_wait_cells(row, row.name) for row in found.rows]
+    show(columns, [*rows, *([_wait_cells(found.total, "total")] if len(rows) > 1 else [])], fitted=True)
+
+
+def _wait_cells(row: WaitRow, name: str) -> list[str]:
+    counts: tuple[Any, ...] = (row.started, row.gave_up, row.waiting, row.unknown)
+    return [name, row.cards, str(row.jobs), _figure(row.p50), _figure(row.p95), *map(str, counts)]
+
+
+def _figure(figure: WaitFigure | None) -> str:
+    if figure is None:
+        return ""
+    return f"{'≥ ' if figure.at_least else ''}{span(figure.seconds)}"

@@ -1,0 +1,85 @@
+"""Routes about what was used, what it cost, and how long jobs waited."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final
+
+from fastapi import Depends, Query
+
+from millpond.server.api.description import api_router
+from millpond.server.api.permits import Access, ServiceOf, may
+from millpond.server.auth.roles import Verb
+from millpond.server.views.usage import UsageRequest
+from millpond.server.views.wait_report import WaitRequest
+from millpond.specs.api.base import LATEST
+from millpond.specs.api.usage import Grouping, UsageList, WaitGrouping, WaitingJobList, WaitReport
+
+MOST_ROWS: Final = 100_000
+
+router = api_router(tags=["reports"])
+
+UsageReader = Annotated[Access, may(Verb.READ_USAGE)]
+Instant = Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")]
+Until = Annotated[float | None, Query(ge=0, le=LATEST, description="Seconds since 1970; default: now.")]
+Only = Annotated[str | None, Query(max_length=200, description="Only this one; empty: only where there is none.")]
+
+
+def _only(
+    user: Only = None, group: Only = None, queue: Only = None, model: Only = None, kind: Only = None
+) -> dict[str, str]:
+    wanted = {"user": user, "group": group, "queue": queue, "model": model, "kind": kind}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _only_of_jobs(user: Only = None, group: Only = None, queue: Only = None) -> dict[str, str]:
+    return _only(user, group, queue)
+
+
+UsageOnly = Annotated[dict[str, str], Depends(_only)]
+WaitOnly = Annotated[dict[str, str], Depends(_only_of_jobs)]
+
+
+@router.get("/usage")
+async def usage(
+    service: ServiceOf,
+    access: UsageReader,
+    only: UsageOnly,
+    by: Annotated[Grouping, Query(description="What to add up by.")] = "user",
+    since: Instant = 0.0,
+    until: Until = None,
+    limit: Annotated[int | None, Query(ge=1, le=MOST_ROWS, description="How many rows; others are added up.")] = None,
+) -> UsageList:
+    """Who held how much between two instants, up to now at the most: all users whose usage the caller may see."""
+    now = time.time()  # what is held now has not been held any longer
+    end = now if until is None else min(until, now)
+    return await service.books.usage(UsageRequest(by, since, end, only, limit), access.caller)
+
+
+@router.get("/usage/waits")
+async def waits(
+    service: ServiceOf,
+    access: UsageReader,
+    only: WaitOnly,
+    by: Annotated[WaitGrouping, Query(description="What to tell apart, besides the number of cards.")] = "group",
+    since: Instant = 0.0,
+    until: Until = None,
+) -> WaitReport:
+    """How long jobs that were submitted between two instants waited for their first start."""
+    asked = WaitRequest(since, LATEST if until is None else until, only)
+    return await service.wait_reports.report(by, asked, access.caller)
+
+
+@router.get("/usage/waits/jobs")
+async def waiting_jobs(
+    service: ServiceOf,
+    access: UsageReader,
+    only: WaitOnly,
+    since: Instant = 0.0,
+    until: Until = None,
+    cards: Annotated[str, Query(max_length=20, description="Only jobs of this size, as a row has it.")] = "",
+    limit: Annotated[int, Query(ge=1, le=10_000, description="How many.")] = 200,
+) -> WaitingJobList:
+    """The jobs behind a row of that report, those that waited longest first."""
+    asked = WaitRequest(since, LATEST if until is None else until, only, cards)
+    return await service.wait_reports.jobs(asked, access.caller, limit)

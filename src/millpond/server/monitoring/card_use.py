@@ -1,0 +1,158 @@
+"""Measures what jobs make of the cards that they hold, and adds it up in the store.
+
+A card that a job holds counts as idle for as long as it computes for at most ``IDLE_MILLI`` of the time between two
+looks. Where nothing says whether it computes (no samples, a card that several tasks share and whose driver does not
+tell them apart, a server that did not run) the time is not measured, and counts neither as idle nor as used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.resources import CARD_MILLI
+from millpond.model.states import TaskState
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.server.monitoring.telemetry.sampling import COST_SHARE, IDLE_MILLI, Sampled, Samples
+from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
+from millpond.server.store.card_use import CardUseStore, JobCardUse
+from millpond.specs.api.jobs import DeviceGrant, JobInfo
+from millpond.specs.calendar_spans import day_begin, day_of
+
+LOOK_EVERY_S: Final = 5.0
+STORE_EVERY_S: Final = 20.0
+_LONGEST_SPAN_S: Final = 120.0
+"""A longer time since the last look is one in which this machine slept: nothing is known of it."""
+_ON_CARDS: Final = (TaskState.RUNNING, TaskState.FROZEN)
+
+_Key = tuple[str, str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CardUseSources:
+    """Whom to ask.
+
+    Attributes:
+        jobs: those that have not ended.
+        samples: what is remembered of a device.
+        slices: what each task made of its part of a device last.
+    """
+
+    jobs: Callable[[], Iterable[JobInfo]]
+    samples: Samples
+    slices: Callable[[], Mapping[SliceKey, SliceUse]]
+
+
+class CardUseRecorder(Periodic):
+    """Looks at all running jobs every few seconds, and stores the sums a few times a minute.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, store: CardUseStore, sources: CardUseSources, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._sources = sources
+        self._clock = clock
+        self._looked_at: float | None = None
+        self._stored_at = clock()
+        self._fresh: dict[_Key, JobCardUse] = {}
+        self._worker = PeriodicWorker(
+            "card-use", self._pass, LOOK_EVERY_S, "the use of cards cannot be stored", (*EXPECTED, DBAPIError)
+        )
+
+    def close(self) -> None:
+        """End, and store what is known."""
+        self._worker.close()
+        self.store()
+
+    def look(self) -> None:
+        """Measure the time since the last look."""
+        now, before = self._clock(), self._looked_at
+        self._looked_at = now
+        if before is None or not 0 < now - before <= _LONGEST_SPAN_S:
+            return
+        for use in self._measured(before, now, day_begin(day_of(before))):
+            key = use.job, use.model, use.day
+            known = self._fresh.get(key)
+            self._fresh[key] = use if known is None else _added(known, use)
+
+    def store(self) -> None:
+        """Store what was measured since this was done last."""
+        fresh, self._fresh = self._fresh, {}
+        self._stored_at = self._clock()
+        try:
+            self._store.add(list(fresh.values()))
+        except DBAPIError:
+            self._fresh = fresh  # for the next time
+            raise
+
+    def _pass(self) -> float:
+        begun_s = time.thread_time()
+        self.look()
+        if not 0 <= self._clock() - self._stored_at < STORE_EVERY_S:
+            self.store()
+        return max(LOOK_EVERY_S, (time.thread_time() - begun_s) * COST_SHARE)
+
+    def _measured(self, since: float, until: float, day: float) -> Iterator[JobCardUse]:
+        held = list(_held(self._sources.jobs()))
+        holders = Counter(grant.uuid for _, _, grant in held)
+        slices = self._sources.slices()
+        for job, task, grant in held:
+            begin = max(since, job.started_at or until)
+            if begin >= until:
+                continue
+            samples = [each for each in self._sources.samples(grant.uuid) if begin < each.at <= until]
+            own = slices.get(SliceKey(job.id, job.attempt, task, grant.uuid))
+            busy = busy_part(grant, samples, own, is_alone=holders[grant.uuid] == 1)
+            if busy is not None:
+                gpu_s = (until - begin) * grant.compute_milli / CARD_MILLI
+                idle_s = gpu_s if busy * CARD_MILLI <= IDLE_MILLI else 0.0
+                whose = (job.id, grant.model, day, job.user, job.queue, job.group, job.kind)
+                yield JobCardUse(*whose, begin, until, gpu_s, busy * gpu_s, idle_s)
+
+
+def busy_part(grant: DeviceGrant, samples: Sequence[Sampled], own: SliceUse | None, *, is_alone: bool) -> float | None:
+    """Which part of the time a task computed on what it holds of a card, from 0 to 1; None where that is not known.
+
+    Args:
+        samples: of the whole card.
+        own: what is known of the task's part.
+        is_alone: no other task has a part of the card.
+    """
+    uses = [each.sample.use_milli for each in samples]
+    known = [use for use in uses if use is not None]
+    if not known or len(known) < len(uses):
+        return None
+    of_card = sum(known) / len(known)
+    if of_card <= IDLE_MILLI:
+        return of_card / CARD_MILLI
+    if is_alone:
+        return min(of_card / max(grant.limit_milli, 1), 1.0)
+    if own is None or own.use_milli is None:
+        return None
+    return min(own.use_milli / max(grant.limit_milli, 1), 1.0)
+
+
+def _held(jobs: Iterable[JobInfo]) -> Iterator[tuple[JobInfo, int, DeviceGrant]]:
+    """What is on cards: jobs, the number of a task, and what it holds of one card."""
+    for job in jobs:
+        for task in job.tasks:
+            if task.state in _ON_CARDS:
+                yield from ((job, task.task, grant) for grant in task.devices)
+
+
+def _added(one: JobCardUse, other: JobCardUse) -> JobCardUse:
+    return replace(
+        one,
+        since=min(one.since, other.since),
+        until=max(one.until, other.until),
+        measured_gpu_s=one.measured_gpu_s + other.measured_gpu_s,
+        busy_gpu_s=one.busy_gpu_s + other.busy_gpu_s,
+        idle_gpu_s=one.idle_gpu_s + other.idle_gpu_s,
+    )

@@ -1,0 +1,92 @@
+"""What jobs made of their cards, in the store: sums by job, model and day, which grow while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from millpond.server.store.books import ALL_USAGE, UsageFilter, array_of
+from millpond.server.store.schema import card_use
+from millpond.server.store.tables import TableStore
+
+_GROWING = ("measured_gpu_s", "busy_gpu_s", "idle_gpu_s")
+
+
+@dataclass(frozen=True, slots=True)
+class JobCardUse:
+    """What one job made of cards of one model between two instants of one day.
+
+    Attributes:
+        day: when the day began, in seconds since 1970.
+        measured_gpu_s: seconds of whole cards of which it is known whether they computed.
+        busy_gpu_s: of these, those in which they computed.
+        idle_gpu_s: of these, those of minutes in which they hardly did.
+    """
+
+    job: str
+    model: str
+    day: float
+    user: str
+    queue: str
+    group: str
+    kind: str
+    since: float
+    until: float
+    measured_gpu_s: float
+    busy_gpu_s: float
+    idle_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CardUseSum:
+    """The same of all jobs of one group."""
+
+    measured_gpu_s: float = 0.0
+    busy_gpu_s: float = 0.0
+    idle_gpu_s: float = 0.0
+
+    def __add__(self, other: CardUseSum) -> CardUseSum:
+        return CardUseSum(
+            self.measured_gpu_s + other.measured_gpu_s,
+            self.busy_gpu_s + other.busy_gpu_s,
+            self.idle_gpu_s + other.idle_gpu_s,
+        )
+
+
+class CardUseStore(TableStore):
+    """The measurements of one open database."""
+
+    def add(self, measured: Sequence[JobCardUse]) -> None:
+        """Add to what is known of these jobs on that day."""
+        if not measured:
+            return
+        insert = (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert(card_use)
+        grown = {name: card_use.c[name] + insert.excluded[name] for name in _GROWING}
+        statement = insert.on_conflict_do_update(
+            index_elements=[card_use.c.job, card_use.c.model, card_use.c.day],
+            set_={**grown, "until": insert.excluded.until},
+        )
+        with self._engine.begin() as connection:
+            connection.execute(statement, [asdict(one) for one in measured])
+
+    def sums(
+        self, by: str, since: float, until: float, wanted: UsageFilter = ALL_USAGE
+    ) -> dict[tuple[str, str], CardUseSum]:
+        """What was measured between two instants, by group and model; of a day that an instant cuts, its part."""
+        table = card_use
+        end = sa.case((table.c.until > until, until), else_=table.c.until)
+        begin = sa.case((table.c.since < since, since), else_=table.c.since)
+        part = (end - begin) / (table.c.until - table.c.since)
+        query = (
+            sa.select(table.c[by], table.c.model, *(sa.func.sum(table.c[name] * part) for name in _GROWING))
+            .where(table.c.since < until, table.c.until > since, *wanted.on(table))
+            .group_by(table.c[by], table.c.model)
+        )
+        found: dict[tuple[str, str], CardUseSum] = {}
+        for name, model, *amounts in self._rows(query):
+            key = (array_of(name) if by == "job" else name), model
+            found[key] = found.get(key, CardUseSum()) + CardUseSum(*amounts)
+        return found

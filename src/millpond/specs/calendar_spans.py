@@ -1,0 +1,60 @@
+"""Days and months by the clock of this machine, as spans of seconds since 1970."""
+
+from __future__ import annotations
+
+import datetime
+
+from millpond.model.errors import InvalidInputError
+
+
+def month_span(text: str) -> tuple[float, float]:
+    """First and last instant of a calendar month, ``2026-11``.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    try:
+        first = datetime.datetime.fromisoformat(f"{text}-01")
+        following = (first + datetime.timedelta(days=32)).replace(day=1)
+        return first.astimezone().timestamp(), following.astimezone().timestamp()
+    except (ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{text[:40]!r} is not a month", "write it as 2026-11") from error
+
+
+def months_within(since: float, until: float) -> list[tuple[str, float, float]]:
+    """The calendar months between two instants, the first and the last cut at these: name, begin and end of each."""
+    found: list[tuple[str, float, float]] = []
+    at = since
+    while at < until:
+        name = month_of(at)
+        end = min(month_span(name)[1], until)
+        found.append((name, at, end))
+        at = end
+    return found
+
+
+def month_of(instant: float) -> str:
+    """The month of an instant: ``2026-11``."""
+    return f"{_local(instant):%Y-%m}"
+
+
+def day_of(instant: float) -> str:
+    """The day of an instant: ``2026-11-25``."""
+    return f"{_local(instant):%Y-%m-%d}"
+
+
+def day_begin(text: str, after_days: int = 0) -> float:
+    """When a day begins, ``2026-11-25``, or one some days later.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    try:
+        day = datetime.date.fromisoformat(text) + datetime.timedelta(days=after_days)
+        return datetime.datetime.combine(day, datetime.time()).astimezone().timestamp()
+    except (ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{text[:40]!r} is not a day", "write it as 2026-11-25") from error
+
+
+def _local(instant: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone()

@@ -1,0 +1,210 @@
+"""Reports of use, costs and waits: sums that add up, who sees what of them, and pages that lead to the jobs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from auth_world import API, AuthWorld
+from test_portal import HOSTILE, browser_of
+
+from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
+from millpond.server.store.card_use import JobCardUse
+from millpond.server.store.jobs import NewJob
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.calendar_spans import day_begin
+from millpond.specs.config.prices import PriceList
+
+BEGUN = day_begin("2001-03-30") + 3_600.0
+PAGES = ("reports", "reports?by=group", "reports?by=queue", "reports?by=model", "reports?by=month", "reports?by=kind")
+PAGES += ("reports?by=job", "reports/waits", "reports/waits?by=user", "reports/waits/jobs", "reports/mine")
+SPAN = "since=2001-03-01&until=2001-04-30"
+
+
+def used(
+    world: AuthWorld, job: str, user: str, group: str, *held: tuple[str, int, float], begun: float = BEGUN
+) -> None:
+    """A job held cards of these models: how many thousandths, and for how long."""
+    queue = group or "default"
+    parts = [
+        UsageInterval(job, user, queue, "train", begun, HeldAmount(model, milli, 1_000, 1_024), group)
+        for model, milli, _ in held
+    ]
+    for part, (_, _, seconds) in zip(parts, held, strict=True):
+        begins, ends = UsageChange(job, begun, (part,), is_first=True), UsageChange(job, begun + seconds, ())
+        world.store.record([], [], [begins, ends])
+
+
+def ended(world: AuthWorld, job: str, user: str, group: str, cards: float, wait: float | None, **more: Any) -> None:
+    """A job was submitted, and started or gave up after a wait."""
+    begun = {} if wait is None else {"first_started_at": BEGUN + wait, "started_at": BEGUN + wait}
+    fields = {"submitted_at": BEGUN, "ended_at": BEGUN + 7_200.0, "gpu_milli": int(cards * 1_000), "attempt": 1}
+    state = "cancelled" if wait is None else "succeeded"
+    known = {"name": job, "queue": group or "default", "pool": "default", "kind": "train", "priority": "normal"}
+    info = JobInfo(id=job, user=user, group=group, state=state, **known | fields | begun | more)
+    world.store.append([], [NewJob(job, user, BEGUN, {"command": "x"}, group=group)])
+    world.store.record([], [info])
+
+
+@pytest.fixture
+def filled(world: AuthWorld) -> AuthWorld:
+    used(world, "a-1", "max", "vision", ("A100", 1_000, 100.0), ("V100", 250, 1_000.0))
+    used(world, "a-2", "mia", "vision", ("A100", 3_000, 1_000.0 / 3))
+    used(world, "a-3", "sam", "speech", ("A100", 1_000, 9.0))
+    used(world, "a-4", "sam", "speech", ("", 0, 500.0))
+    used(world, "a-5", "nob", "", ("H100", 8_000, 3 * 86_400.0))  # over the end of a month
+    made_of = (BEGUN, BEGUN + 100.0, 80.0, 20.0, 50.0)
+    world.store.card_use.add([JobCardUse("a-1", "A100", BEGUN, "max", "vision", "vision", "train", *made_of)])
+    prices = PriceList(gpu_hour={"A100": 1.8, "V100": 0.6})
+    world.service.books._prices = lambda: prices
+    return world
+
+
+def usage(world: AuthWorld, who: str, **query: Any) -> dict[str, Any]:
+    answer = world.client(who).get(f"{API}/usage", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def exactly(rows: list[dict[str, Any]], name: str) -> Decimal:
+    return sum((Decimal(str(row[name])) for row in rows if row[name] is not None), Decimal(0))
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2])
+def test_rows_add_up_to_the_total_which_is_the_same_by_whatever_is_added_up(
+    filled: AuthWorld, limit: int | None
+) -> None:
+    totals = []
+    for by in ("user", "group", "queue", "model", "kind", "job", "month"):
+        found = usage(filled, "olga", by=by, **({} if limit is None else {"limit": limit}))
+        rows = [*found["rows"], *([found["rest"]] if found["rest"] else [])]
+        for amount in ("gpu_hours", "cpu_hours", "memory_gib_hours", "cost", "measured_gpu_hours", "idle_gpu_hours"):
+            assert exactly(rows, amount) == Decimal(str(found["total"][amount])), (by, amount)
+        totals.append(found["total"])
+    assert all(total == totals[0] for total in totals)
+    assert totals[0]["jobs"] == 5
+    gpu_s = 100 + 250 + 1000 + 9 + 24 * 86_400
+    assert totals[0]["gpu_hours"] == pytest.approx(gpu_s / 3600, abs=5e-4)
+    assert totals[0]["cost"] == pytest.approx((1109 * 1.8 + 250 * 0.6) / 3600, abs=5e-3)
+
+
+def test_a_month_has_its_part_of_what_goes_on_over_its_end(filled: AuthWorld) -> None:
+    rows = {(row["name"], row["model"]): row["gpu_hours"] for row in usage(filled, "olga", by="month")["rows"]}
+    assert rows["2001-03", "H100"] == pytest.approx(8 * (47 + 0), abs=1e-3)
+    assert rows["2001-04", "H100"] == pytest.approx(8 * 25, abs=1e-3)
+
+
+def test_what_was_made_of_cards_is_shown_where_it_was_measured(filled: AuthWorld) -> None:
+    (row,) = (row for row in usage(filled, "max", by="model")["rows"] if row["model"] == "A100")
+    assert (row["measured_gpu_hours"], row["busy_gpu_hours"], row["idle_gpu_hours"]) == (0.022, 0.006, 0.014)
+    (row,) = (row for row in usage(filled, "max", by="model")["rows"] if row["model"] == "V100")
+    assert row["measured_gpu_hours"] == 0
+
+
+def test_who_may_see_less_gets_sums_of_that_alone(filled: AuthWorld) -> None:
+    def users(who: str) -> set[str]:
+        return {row["name"] for row in usage(filled, who)["rows"]}
+
+    assert users("olga") == {"max", "mia", "sam", "nob"}
+    assert users("lea") == {"max", "mia"}
+    assert users("max") == {"max"}
+    assert usage(filled, "max")["total"]["jobs"] == 1
+    assert usage(filled, "max", user="sam")["rows"] == []
+    assert {row["name"] for row in usage(filled, "olga", by="job", group="")["rows"]} == {"a-5"}
+
+
+def test_waits_count_those_who_gave_up_and_show_where_it_would_have_been_longer(world: AuthWorld) -> None:
+    for number, wait in enumerate((10.0, 20.0, 30.0)):
+        ended(world, f"w-{number}", "max", "vision", 1, wait)
+    ended(world, "w-9", "mia", "vision", 1, None)
+    ended(world, "w-10", "sam", "speech", 4, 50.0)
+    report = world.client("olga").get(f"{API}/usage/waits").json()
+    vision = next(row for row in report["rows"] if row["name"] == "vision")
+    assert (vision["cards"], vision["jobs"], vision["started"], vision["gave_up"]) == ("1", 4, 3, 1)
+    assert vision["p50"] == {"seconds": 20.0, "at_least": False}
+    assert vision["p95"] == {"seconds": 7200.0, "at_least": True}
+    assert next(row for row in report["rows"] if row["name"] == "speech")["cards"] == "3-4"
+    assert report["total"]["jobs"] == sum(row["jobs"] for row in report["rows"])
+    jobs = world.client("olga").get(f"{API}/usage/waits/jobs", params={"group": "vision", "cards": "1"}).json()["jobs"]
+    assert [(job["job"], job["outcome"]) for job in jobs][:2] == [("w-9", "gave up"), ("w-2", "started")]
+    assert world.client("max").get(f"{API}/usage/waits").json()["total"]["jobs"] == 3
+    assert world.client("sue").get(f"{API}/usage/waits").json()["total"]["jobs"] == 1
+
+
+def test_waits_of_jobs_that_live_count_so_far_and_deleted_ones_stay(world: AuthWorld) -> None:
+    waits = world.submit("max", gpus=4)
+    behind = world.submit("max", gpus=4)
+    world.settled()
+    world.clock.now += 60
+    ended(world, "gone-1", "max", "vision", 2, 10.0)
+    assert world.client("max").delete(f"{API}/jobs/gone-1").status_code in (200, 204)
+    report = world.client("max").get(f"{API}/usage/waits/jobs").json()
+    assert {job["job"]: job["outcome"] for job in report["jobs"]} == {
+        waits: "started",
+        behind: "waiting",
+        "gone-1": "started",
+    }
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_of_reports_is_whole_and_keeps_others_out(filled: AuthWorld, path: str) -> None:
+    ended(filled, "w-1", "max", "vision", 2, 15.0)
+    ended(filled, "w-2", "sam", "speech", 2, None)
+    address = f"/portal/{path}{'&' if '?' in path else '?'}{SPAN}"
+    text = browser_of(filled, "olga").get(address).text
+    assert "How these figures come about" in text or "/jobs" in path or "mine" in path
+    for language in ("en", "zh-CN"):
+        browser = browser_of(filled, "max", **{"accept-language": language})
+        answer = browser.get(address)
+        assert answer.status_code == 200
+        assert not re.search(r"\bsam\b", answer.text)
+        assert "a-3" not in answer.text
+
+
+def test_each_row_leads_to_the_jobs_behind_it(filled: AuthWorld) -> None:
+    browser = browser_of(filled, "olga")
+    page = browser.get(f"/portal/reports?by=group&{SPAN}").text
+    links = [link.replace("&amp;", "&") for link in re.findall(r'href="(/portal/reports\?by=job[^"]*)"', page)]
+    assert len(links) == 5  # speech has work with cards and without
+    vision = next(link for link in links if "group=vision" in link and "A100" in link)
+    assert re.findall(r'href="/portal/jobs/(a-\d)"', browser.get(vision).text) == ["a-2", "a-1"]
+    nobody = next(link for link in links if "group=&" in link or link.endswith("group="))
+    assert re.findall(r'href="/portal/jobs/(a-\d)"', browser.get(nobody).text) == ["a-5"]
+
+
+def test_a_report_is_a_file_for_spreadsheets_in_which_names_are_no_formulas(filled: AuthWorld) -> None:
+    used(filled, "a-6", "=cmd()", "vision", ("A100", 1_000, 100.0))
+    answer = browser_of(filled, "olga").get(f"/portal/reports.csv?by=user&{SPAN}")
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert 'filename="usage-by-user-2001-03-01-2001-04-30.csv"' in answer.headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode("utf-8-sig"))))
+    assert {row["user"] for row in rows} == {"max", "mia", "sam", "nob", "'=cmd()"}
+    total = usage(filled, "olga")["total"]["gpu_hours"]
+    assert sum(Decimal(row["gpu_hours"]) for row in rows) == Decimal(str(total))
+    assert browser_of(filled, "olga").get(f"/portal/reports/waits.csv?{SPAN}").text.startswith("\ufeffgroup,cards,jobs")
+
+
+def test_hostile_names_are_text_and_wrong_periods_are_explained(filled: AuthWorld) -> None:
+    used(filled, "a-7", HOSTILE, HOSTILE[:60], ("A100", 1_000, 100.0))
+    browser = browser_of(filled, "olga")
+    for path in (f"reports?{SPAN}", f"reports?by=group&{SPAN}"):
+        text = browser.get(f"/portal/{path}").text
+        assert "&lt;script&gt;alert(1)" in text
+        assert "<script>alert" not in text
+    text = browser.get("/portal/reports", params={"user": HOSTILE, "since": "2001-03-01"}).text
+    assert "<script>alert" not in text
+    for query in (
+        "since=yesterday",
+        "month=2001-13",
+        "since=2001-04-01&until=2001-03-01",
+        "days=0",
+        "until=99999-01-01",
+    ):
+        answer = browser.get(f"/portal/reports?{query}")
+        assert answer.status_code == 422, query
+        assert answer.headers["content-type"].startswith("text/html")

@@ -1,0 +1,161 @@
+"""What jobs make of their cards: what counts as used, as idle, and as not measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fresh_databases import fresh_sqlite
+from server_world import Clock
+
+from millpond.model.telemetry import DeviceSample
+from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
+from millpond.server.monitoring.telemetry.sampling import Sampled
+from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
+from millpond.server.store.books import UsageFilter
+from millpond.server.store.store import Store
+from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.calendar_spans import day_begin
+
+NOON = day_begin("2026-11-20") + 12 * 3600.0
+
+
+class Cards:
+    """Jobs on cards, and a recorder that looks at them every ten seconds."""
+
+    def __init__(self, store: Store) -> None:
+        self.clock = Clock(NOON)
+        self.store = store
+        self.jobs: list[JobInfo] = []
+        self.uses: dict[str, int | None] = {}
+        self.slices: dict[SliceKey, SliceUse] = {}
+        self.samples: dict[str, list[Sampled]] = {}
+        sources = CardUseSources(lambda: self.jobs, lambda card: self.samples.get(card, []), lambda: self.slices)
+        self.recorder = CardUseRecorder(store.card_use, sources, self.clock)
+        self.recorder.look()
+
+    def run(self, job: str, card: str, milli: int = 1000, **fields: Any) -> JobInfo:
+        """A job of ada's runs from now on."""
+        grant = DeviceGrant(uuid=card, index=0, model="V100", compute_milli=milli, limit_milli=milli, memory_mib=1)
+        task = TaskInfo(task=0, role="worker", state="running", node="n1", devices=[grant])
+        known = {"name": job, "queue": "default", "pool": "default", "user": "ada", "kind": "train"}
+        begun = {"submitted_at": self.clock.now, "started_at": self.clock.now, "attempt": 1, "group": "vision"}
+        info = JobInfo(id=job, state="running", priority="normal", tasks=[task], **known | begun | fields)
+        self.jobs.append(info)
+        return info
+
+    def go_on(self, seconds: float) -> None:
+        """Time passes, with a sample of each card each second and a look every ten."""
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now += 1
+            for card, use in self.uses.items():
+                sample = DeviceSample(card, use_milli=use)
+                self.samples.setdefault(card, []).append(Sampled(self.clock.now, sample))
+            if self.clock.now % 10 == 0:
+                self.recorder.look()
+        self.recorder.store()
+
+    def sums(self, since: float = 0.0, until: float = 1e12, **only: str) -> tuple[float, float, float]:
+        """Seconds that were measured, used and idle."""
+        found = self.store.card_use.sums("user", since, until, UsageFilter(only=only)).get(("ada", "V100"))
+        return (0.0, 0.0, 0.0) if found is None else (found.measured_gpu_s, found.busy_gpu_s, found.idle_gpu_s)
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> Cards:
+    return Cards(Store(fresh_sqlite(tmp_path)))
+
+
+def test_a_card_that_computes_half_of_the_time_is_half_used_and_never_idle(cards: Cards) -> None:
+    cards.uses["a"] = 500
+    cards.run("one", "a")
+    cards.go_on(100)
+    assert cards.sums() == pytest.approx((100, 50, 0))
+
+
+def test_a_card_that_hardly_computes_is_idle_as_is_one_of_frozen_work(cards: Cards) -> None:
+    cards.uses |= {"a": 40, "b": 0}
+    cards.run("one", "a")
+    frozen = cards.run("two", "b")
+    cards.jobs[1] = replace(frozen, state="suspended", tasks=[replace(frozen.tasks[0], state="frozen")])
+    cards.go_on(50)
+    assert cards.sums() == pytest.approx((100, 2, 100))
+
+
+@pytest.mark.parametrize("state", ["swapped", "starting", "succeeded"])
+def test_what_is_not_on_its_cards_is_not_measured(cards: Cards, state: str) -> None:
+    cards.uses["a"] = 0
+    job = cards.run("one", "a")
+    cards.jobs[0] = replace(job, tasks=[replace(job.tasks[0], state=state)])
+    cards.go_on(50)
+    assert cards.sums() == (0, 0, 0)
+
+
+def test_a_card_whose_driver_does_not_tell_is_not_measured(cards: Cards) -> None:
+    cards.uses["a"] = None
+    cards.run("one", "a")
+    cards.run("two", "no-samples-at-all")
+    cards.go_on(50)
+    assert cards.sums() == (0, 0, 0)
+
+
+def test_who_has_a_part_of_a_card_alone_is_measured_by_that_part(cards: Cards) -> None:
+    cards.uses["a"] = 250
+    cards.run("one", "a", milli=500)
+    cards.go_on(100)
+    assert cards.sums() == pytest.approx((50, 25, 0))
+
+
+def test_of_a_shared_card_that_computes_only_those_are_measured_whose_part_is_known(cards: Cards) -> None:
+    cards.uses["a"] = 300
+    cards.run("known", "a", milli=500)
+    cards.run("unknown", "a", milli=500)
+    cards.slices[SliceKey("known", 1, 0, "a")] = SliceUse(use_milli=250)
+    cards.go_on(100)
+    assert cards.sums() == pytest.approx((50, 25, 0))
+    cards.uses["a"] = 0  # then both are idle
+    cards.go_on(100)
+    assert cards.sums() == pytest.approx((150, 25, 100))
+
+
+def test_what_ran_for_less_than_the_time_between_two_looks_counts_from_its_start(cards: Cards) -> None:
+    cards.uses["a"] = 1000
+    cards.go_on(6)
+    cards.run("one", "a")
+    cards.go_on(4)
+    assert cards.sums() == pytest.approx((4, 4, 0))
+
+
+def test_a_machine_that_slept_measured_nothing(cards: Cards) -> None:
+    cards.uses["a"] = 1000
+    cards.run("one", "a")
+    cards.clock.now += 1_000
+    cards.go_on(100)
+    assert cards.sums() == pytest.approx((90, 90, 0))
+
+
+def test_each_day_has_its_own_part_and_a_restart_goes_on_with_it(cards: Cards) -> None:
+    cards.clock.now = midnight = day_begin("2026-11-21")
+    cards.clock.now -= 50
+    cards.recorder.look()
+    cards.uses["a"] = 1000
+    cards.run("one", "a")
+    cards.go_on(100)
+    again = CardUseRecorder(cards.store.card_use, cards.recorder._sources, cards.clock)
+    again.look()
+    cards.recorder = again
+    cards.go_on(50)
+    assert cards.sums(until=midnight) == pytest.approx((50, 50, 0))
+    assert cards.sums(since=midnight) == pytest.approx((100, 100, 0))
+    assert cards.sums(since=midnight, until=midnight + 50) == pytest.approx((50, 50, 0))
+
+
+def test_sums_can_be_asked_for_of_one_group_or_kind(cards: Cards) -> None:
+    cards.uses["a"] = 1000
+    cards.run("one", "a")
+    cards.go_on(10)
+    assert cards.sums(group="vision", kind="train") == cards.sums()
+    assert cards.sums(group="") == (0, 0, 0)
