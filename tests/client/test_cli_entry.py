@@ -109,7 +109,7 @@ def test_a_wrong_option_points_to_the_commands_help(run_pond):
 
 
 def test_a_missing_argument_is_named_with_its_choices(run_pond):
-    assert run_pond("schema")[2].splitlines()[0] == "pond: missing argument KIND; write one of job, config"
+    assert run_pond("schema")[2].splitlines()[0] == "pond: missing argument KIND; write one of job, config, codes"
     assert run_pond("get")[2].splitlines()[0] == "pond: missing argument JOB"
 
 

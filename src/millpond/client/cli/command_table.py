@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "up": _here("server.up:command", "Start the server on this machine."),
         "open": _here("server.open_portal:command", "Open the portal in a browser."),
         "down": _here("server.down:command", "Stop the server and its jobs."),
+        "help": _here("inspection.help:command", "Show the help of a command; with --json of all, for programs."),
         "run": _here("submission.run:command", "Run a command in the pool and follow its output."),
         "dev": _here("interactive.dev:command", "Start a notebook, an editor or a shell."),
     },

@@ -22,6 +22,21 @@ ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
 """Free text that is shown beside other text: without line ends, control characters, and what turns its direction."""
 LATEST = 1e11
 """A bound for instants, some thousand years away."""
+ERROR_CODES = {
+    "request": "The request itself is malformed, or there is no such route (400, 404, 405, 422).",
+    "invalid": "What was sent cannot be accepted; `details` has each fault with its place (422).",
+    "not-found": "There is no such object, or the caller may not see it (404).",
+    "conflict": "It contradicts the present state (409, 416).",
+    "unauthorized": "Not logged in, or not any more (401).",
+    "forbidden": "The caller has no right to it (403).",
+    "too-many-tries": "Too many logins failed; the remedy says when the next one is looked at (429).",
+    "too-large": "The body of the request is larger than it may be (413).",
+    "too-slow": "The body of the request came too slowly (408).",
+    "unavailable": "Something that is needed cannot be reached or used now (503).",
+    "standby": "This server stands by; another one leads (503).",
+    "defect": "A defect of the server; `id` finds it in the server's log (500).",
+}
+"""What the codes of errors mean, with the statuses that they come with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +61,7 @@ class ErrorBody:
     """What is wrong and what to do about it.
 
     Attributes:
-        code: the kind of error in one word, for programs: ``invalid``, ``not-found``, ``conflict``, ``unavailable``,
-            ``unauthorized``, ``forbidden``, ``too-many-tries``, ``defect``, or ``request`` where the request itself
-            is malformed.
+        code: the kind of error in one word, for programs: one of ``ERROR_CODES``.
         id: finds an unexpected error in the server's log.
     """
 

@@ -1,0 +1,89 @@
+"""``pond help``: what each command does and takes; for programs as JSON, from the parser itself."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+from millpond.client.cli.command_table import SECTIONS
+from millpond.model.errors import InvalidInputError, NotFoundError
+
+_HIDES_DEFAULT = (None, False, ())
+
+
+@click.command("help")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.option("--json", "as_json", is_flag=True, help="All commands with their options, for programs.")
+@click.pass_context
+def command(context: click.Context, words: tuple[str, ...], as_json: bool) -> None:
+    """Show the help of a command, as COMMAND --help does."""
+    root = context.find_root()
+    assert isinstance(root.command, click.Group)
+    if as_json:
+        if words:
+            raise InvalidInputError("--json with a command", "leave the command out: it lists all of them")
+        click.echo(json.dumps(described(root.command), indent=2, ensure_ascii=False))
+        return
+    with click.Context(root.command, info_name="pond") as at:
+        click.echo(_help_of(at, words))
+
+
+def _help_of(context: click.Context, words: tuple[str, ...]) -> str:
+    if not words:
+        return context.command.get_help(context)
+    group = context.command
+    found = group.get_command(context, words[0]) if isinstance(group, click.Group) else None
+    if found is None:
+        raise NotFoundError(f"no command {words[0][:40]!r} in {context.command_path}", "see `pond --help`")
+    with click.Context(found, info_name=words[0], parent=context) as at:
+        return _help_of(at, words[1:])
+
+
+def described(root: click.Group) -> dict[str, Any]:
+    """All commands as data: ``commands`` by their words, each with arguments, options and text."""
+    context = click.Context(root, info_name="pond")
+    commands: dict[str, Any] = {}
+    for title, entries in SECTIONS.items():
+        for name, entry in entries.items():
+            found = root.get_command(context, name)
+            assert found is not None
+            for words, each in _all_below((name,), found):
+                summary = entry.help if len(words) == 1 else each.get_short_help_str(200)
+                commands[" ".join(words)] = {"section": title, "summary": summary, **_command(each)}
+    return {"program": "pond", "version": version("millpond"), "commands": commands}
+
+
+def _all_below(words: tuple[str, ...], found: click.Command) -> list[tuple[tuple[str, ...], click.Command]]:
+    below = found.commands if isinstance(found, click.Group) else {}
+    return [(words, found), *(pair for name, each in below.items() for pair in _all_below((*words, name), each))]
+
+
+def _command(found: click.Command) -> dict[str, Any]:
+    shown = [param for param in found.params if not getattr(param, "hidden", False)]
+    return {
+        "text": inspect.cleandoc(found.help or "").replace("\b\n", ""),
+        "runs_alone": not isinstance(found, click.Group) or found.invoke_without_command,
+        "arguments": [_parameter(each) for each in shown if isinstance(each, click.Argument)],
+        "options": [_option(each) for each in shown if isinstance(each, click.Option)],
+    }
+
+
+def _parameter(param: click.Parameter) -> dict[str, Any]:
+    kind: dict[str, Any] = {"name": param.human_readable_name, "required": param.required, "type": param.type.name}
+    if isinstance(param.type, click.Choice):
+        kind["choices"] = [str(choice) for choice in param.type.choices]
+    if param.nargs != 1:
+        kind["values"] = param.nargs if param.nargs > 0 else "any number"
+    return kind
+
+
+def _option(option: click.Option) -> dict[str, Any]:
+    found = _parameter(option) | {"name": option.opts[-1], "names": [*option.opts, *option.secondary_opts]}
+    found |= {"help": option.help or "", "is_flag": option.is_flag, "repeatable": option.multiple or option.count}
+    default = option.default
+    is_plain = isinstance(default, str | int | float | bool)
+    return found | ({"default": default} if is_plain and default not in _HIDES_DEFAULT else {})
