@@ -53,7 +53,7 @@ REPORTS = tuple(
         "reports.csv?",
     )
 )
-OTHERS = ("/portal/queues", "/portal/nodes", *REPORTS)
+OTHERS = ("/portal/queues", "/portal/nodes", *REPORTS, "/metrics")
 
 
 def wait_in_line(client: Client, jobs: int) -> None:

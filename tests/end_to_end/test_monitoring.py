@@ -55,7 +55,7 @@ def receiver() -> Iterator[str]:
 @pytest.fixture
 def prometheus(running: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
     """The address of a Prometheus that reads the server with a token of its own, and tells an Alertmanager."""
-    token = running("token", "create", "prometheus", "--allow", "read-metrics", "--expires", "1d").stdout.split()[-1]
+    token = running("token", "create", "prometheus", "--allow", "read-metrics", "--expires", "30d").stdout.split()[-1]
     (tmp_path / "token").write_text(token)
     rules = yaml.safe_load(RULES.read_text())
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):

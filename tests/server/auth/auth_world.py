@@ -77,7 +77,7 @@ class AuthWorld:
         core = recover(self.store)
         forecaster, instruments = forecasts_of(self.store), Instruments()
         watching = dependencies(self.clock, self.provisioning, forecaster, instruments)
-        self.loop = Loop(JobCache(instruments.started))
+        self.loop = Loop(JobCache(instruments.started, instruments.suspended))
         self.processor = TurnProcessor(self.store, core, self.loop, watching)
         self.scheduler = SchedulerThread(self.loop, self.processor)
         self.engine.wake = self.loop.wake

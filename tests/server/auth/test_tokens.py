@@ -9,6 +9,8 @@ from auth_world import API, AuthWorld, error_of
 from fastapi.testclient import TestClient
 from one_loop import client_of
 
+from millpond.server.auth.records import TokenKind
+
 
 def make(world: AuthWorld, by: str = "max", **fields: Any) -> dict[str, Any]:
     answer = world.client(by).post(f"{API}/tokens", json={"name": "ci", **fields})
@@ -93,3 +95,16 @@ def test_an_account_has_not_more_tokens_than_anybody_needs(world: AuthWorld) -> 
     client = world.client("max")
     answers = {client.post(f"{API}/tokens", json={"name": "t"}).status_code for _ in range(200)}
     assert answers == {201, 409}
+
+
+def test_the_next_end_is_that_of_a_made_token_that_is_in_use(world: AuthWorld) -> None:
+    tokens = world.accounts.tokens
+    assert tokens.next_end() is None
+    made = [tokens.issue("max", TokenKind.PERSONAL, seconds)[0] for seconds in (9_000.0, 5_000.0, 2_000.0)]
+    tokens.issue("max", TokenKind.SESSION, 100.0)
+    assert tokens.next_end() is None, "none was used"
+    for token in made[:2]:
+        tokens.note_use(token.id)
+    assert tokens.next_end() == made[1].expires_at
+    world.clock.now += 6_000.0
+    assert tokens.next_end() == made[0].expires_at

@@ -31,6 +31,8 @@ ONLY_SOMETIMES = {
     "millpond_device_memory_used_bytes",
     "millpond_device_power_watts",
     "millpond_device_temperature_celsius",
+    "millpond_node_use_ratio",
+    "millpond_token_end_timestamp_seconds",
 }
 """Where there is a certificate, a waiting job, and a driver that reports them; told in `docs/operating.md`."""
 
@@ -51,14 +53,17 @@ def test_every_figure_that_is_asked_for_is_told_by_the_server(api: Api) -> None:
     api.job(ended)
     api.engine.finish(TaskId(ended, 1, 0))
     api.job(ended)
-    api.job(api.submit(gpus=1).id)
+    halted = api.submit(gpus=1).id
+    api.job(halted)
+    assert api.client.post(f"/api/v1/jobs/{halted}/suspend").status_code == 202
+    api.job(halted)
     page = text_string_to_metric_families(api.client.get("/metrics").text)
     told = {sample.name for family in page for sample in family.samples}
     told |= {rule["record"] for rule in rules() if "record" in rule} | ONLY_SOMETIMES
     asked = {name for question in questions() for name in NAME.findall(question)}
     assert asked - told == set()
     guide = (DEPLOY.parent / "docs" / "operating.md").read_text()
-    assert [name for name in ONLY_SOMETIMES if name.removeprefix("millpond_device_") not in guide] == []
+    assert [name for name in ONLY_SOMETIMES if re.sub("^millpond_(device|node)_", "", name) not in guide] == []
 
 
 def firing(tmp_path: Path, alert: str, by: str, at: str, series: dict[str, str]) -> set[str]:
@@ -117,10 +122,8 @@ def test_free_cards_in_small_pieces_are_told_while_jobs_wait(tmp_path: Path) -> 
     def pool(waiting: int, closed: int) -> dict[str, str]:
         series = {'millpond_jobs{queue="q",kind="train",state="queued"}': f"{waiting}x90"}
         for node in range(10):
-            series[f'millpond_node_schedulable{{node="n{node}",pool="p"}}'] = f"{int(node >= closed)}x90"
-            for device in range(4):
-                series[f"millpond_device_granted_ratio{{{CARD.format(f'n{node}', device)}}}"] = f"{int(device < 2)}x90"
-                series[f"millpond_device_healthy{{{CARD.format(f'n{node}', device)}}}"] = "1x90"
+            free = 2 if node >= closed else 0
+            series[f'millpond_node_whole_free_gpus{{node="n{node}",pool="p"}}'] = f"{free}x90"
         return series
 
     assert firing(tmp_path, "MillpondFragmented", "alertname", "80m", pool(3, 0)) == {"MillpondFragmented"}
@@ -130,11 +133,23 @@ def test_free_cards_in_small_pieces_are_told_while_jobs_wait(tmp_path: Path) -> 
     )
 
 
+def test_work_that_leaves_its_cards_again_and_again_is_told_and_turns_at_a_calm_pace_are_not(tmp_path: Path) -> None:
+    series = {}
+    for instance, each_minute in (("thrashes", 1), ("turns", 0.1)):
+        series[f'millpond_jobs_suspended_total{{instance="{instance}",queue="q"}}'] = f"0+{each_minute}x120"
+        series[f'millpond_jobs{{instance="{instance}",queue="q",kind="train",state="running"}}'] = "1x120"
+        series[f'millpond_jobs{{instance="{instance}",queue="q",kind="train",state="suspended"}}'] = "1x120"
+    assert firing(tmp_path, "MillpondSwapThrashing", "instance", "110m", series) == {"thrashes"}
+
+
 def test_a_server_that_takes_nothing_on_and_a_certificate_near_its_end_are_told(tmp_path: Path) -> None:
     series = {
         'millpond_server_degraded{instance="one"}': "0x10 1x10",
         'millpond_certificate_end_timestamp_seconds{instance="one"}': "1000000x200",
         'millpond_certificate_end_timestamp_seconds{instance="two"}': "9000000x200",
+        'millpond_token_end_timestamp_seconds{instance="one"}': "500000x200",
+        'millpond_token_end_timestamp_seconds{instance="two"}': "1000000x200",
     }
     assert firing(tmp_path, "MillpondDegraded", "instance", "15m", series) == {"one"}
     assert firing(tmp_path, "MillpondCertificateEnds", "instance", "90m", series) == {"one"}
+    assert firing(tmp_path, "MillpondTokenEnds", "instance", "90m", series) == {"one"}

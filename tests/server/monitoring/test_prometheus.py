@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
 
-from millpond.model.events import QueueChanged
+from millpond.model.devices import DeviceHealth
+from millpond.model.events import DeviceHealthChanged, QueueChanged
 from millpond.model.resources import Amount
 from millpond.model.states import Outcome
 from millpond.model.tenants import Queue
 from millpond.node.task.records import TaskId
+from millpond.server.views import metrics_page
 from millpond.server.views.metrics_page import MOST_QUEUES
+from millpond.server.views.pool_metrics import node_metrics
+from millpond.specs.api.nodes import NodeInfo
 
 
 class Page:
@@ -78,6 +83,35 @@ def test_machines_and_devices_are_told_with_what_is_held_of_them(api: Api) -> No
     assert before.values("millpond_node_schedulable", node="n1") == [1.0]
     api.job(api.submit(gpus=0.25).id)
     assert sum(Page(api).values("millpond_device_granted_ratio")) == 0.25
+
+
+def test_of_a_large_pool_machines_are_told_and_of_cards_those_alone_that_cannot_be_handed_out(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_page, "MOST_DEVICES", 3)
+    api.job(api.submit(gpus=2).id)
+    page = Page(api)
+    figures = {
+        name: page.values(f"millpond_node_{name}", node="n1") for name in ("gpus", "granted_gpus", "whole_free_gpus")
+    }
+    assert figures == {"gpus": [4], "granted_gpus": [2], "whole_free_gpus": [2]}
+    assert page.values("millpond_device_healthy") == []
+    assert page.values("millpond_device_granted_ratio") == []
+    api.loop.notify([DeviceHealthChanged(0.0, "n1", "n1-3", DeviceHealth.FAULTY, "it fell off the bus")])
+    api.client.post("/api/v1/nodes/n1/close", json={"reason": "x"})
+    page = Page(api)
+    assert page.values("millpond_device_healthy", device="3") == [0]
+    assert page.values("millpond_node_faulty_gpus") == [1]
+    assert page.values("millpond_node_whole_free_gpus") == [0], "it is closed"
+
+
+def test_a_name_cannot_break_out_of_its_label() -> None:
+    node = NodeInfo(
+        name='a"} 1\nb\\', pool="p", cpu_milli=1, free_cpu_milli=1, memory_mib=1, free_memory_mib=1, devices=[]
+    )
+    text = "".join(node_metrics([node], lambda _: None))
+    (family, *_) = text_string_to_metric_families(text)
+    assert [sample.labels["node"] for sample in family.samples] == [node.name]
 
 
 def test_requests_are_counted_by_route_and_never_by_what_callers_write(api: Api) -> None:

@@ -131,5 +131,12 @@ class Service:
 
         self.time_series = TimeSeriesReader(store.time_series, time.time)
         self.instruments = components.instruments
-        sources = MetricsSources(self.machines, self.queues, loop.job_cache, self.health, identity.certificate_ends)
+        sources = MetricsSources(
+            self.machines,
+            self.queues,
+            loop.job_cache,
+            self.health,
+            components.accounts.tokens,
+            identity.certificate_ends,
+        )
         self.metrics = MetricsPage(self.instruments.registry, sources)

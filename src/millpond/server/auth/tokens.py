@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 USED_EVERY_S: Final = 300.0
 """A token's last use is written down at most so often."""
 OLD_TOKENS_KEPT_S: Final = 90 * 86_400.0
+IN_USE_S: Final = 7 * 86_400.0
+"""A token that was not used for longer is not missed when it ends."""
 MOST_TOKENS: Final = 200
 """Valid tokens one account may have."""
 _LOGINS: Final = (TokenKind.SESSION, TokenKind.LOGIN, TokenKind.INVITATION)
@@ -69,6 +71,19 @@ class TokenRegistry:
         """All tokens, the newest first."""
         with self._lock:
             return sorted(self._tokens.values(), key=lambda token: (-token.created_at, token.id))
+
+    def next_end(self) -> float | None:
+        """When the first of the made tokens that are in use ends; None where none does."""
+        now = self._clock()
+        used = (
+            token.expires_at
+            for token in self.all()
+            if token.kind is TokenKind.PERSONAL
+            and token.is_valid(now)
+            and token.used_at is not None
+            and now - token.used_at <= IN_USE_S
+        )
+        return min((at for at in used if at is not None), default=None)
 
     def target(self, token_id: str) -> AccessTarget:
         """A token as what a verb is applied to; without an owner when there is none of this id."""

@@ -62,6 +62,9 @@ class Instruments:
             registry=registry,
             buckets=_WAIT_BUCKETS_S,
         )
+        self._suspended = Counter(
+            "millpond_jobs_suspended", "Times that jobs left their cards to go on later", ("queue",), registry=registry
+        )
         self._ended = Counter("millpond_jobs_ended", "Jobs that ended", ("queue", "kind", "state"), registry=registry)
 
     def answered(self, method: str, route: str, status: int, after_s: float) -> None:
@@ -81,6 +84,10 @@ class Instruments:
         """A job runs for the first time."""
         if info.first_started_at is not None:
             self._wait_s.labels(info.queue).observe(max(0.0, info.first_started_at - info.submitted_at))
+
+    def suspended(self, info: JobInfo) -> None:
+        """A job has left its cards for a while."""
+        self._suspended.labels(info.queue).inc()
 
     def ended(self, jobs: Iterable[JobInfo]) -> None:
         """Jobs have ended."""

@@ -166,7 +166,7 @@ def _make_components(
         on_cycle=instruments.cycled,
         on_ended=(forecaster.note, instruments.ended),
     )
-    loop = Loop(JobCache(instruments.started))
+    loop = Loop(JobCache(instruments.started, instruments.suspended))
     queue_settings = QueueSettings(store.queue_settings, loop, accounts, time.time)
     processor = TurnProcessor(store, core, loop, dependencies)
     runs = CarriedRuns()

@@ -85,6 +85,11 @@ class Machines:
         found = device_statuses(nodes, slices, self.telemetry, history)
         return [reader.device(device, self._loop.job_cache.get) for device in found]
 
+    def use_milli(self, device: str) -> int | None:
+        """How much of the last moment a device was computing, 0 to 1000; None where it does not tell."""
+        latest = self.telemetry.latest(device)
+        return None if latest is None else latest.sample.use_milli
+
     async def close(self, node: str, request: CloseRequest, caller: Caller) -> NodeInfo:
         """Let a machine take no new work, from now or from some time on.
 

@@ -16,27 +16,24 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from millpond.model.devices import DeviceHealth
-from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
+from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerHealth
 from millpond.server.views.machines import Machines
+from millpond.server.views.pool_metrics import MOST_DEVICES, device_metrics, faulty_devices, node_metrics
 from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.nodes import DeviceStatus, NodeInfo
 from millpond.specs.api.queues import QueueInfo
 
 T = TypeVar("T")
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-_MIB: Final = 2**20
 _MILLI: Final = 1_000
 MOST_QUEUES: Final = 200
 """So many queues have figures of their own, those nearest to the root: trees with a queue for each user grow large."""
-_DEVICE: Final = ("node", "device", "model", "fake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +45,15 @@ class MetricsState:
         jobs: those that have not ended.
         degraded: whether nothing new is taken on, or started.
         certificate_ends: until when the certificate is valid, in seconds since 1970; None: there is none.
+        token_ends: until when the first of the tokens that programs use is valid; None: none ends.
     """
 
     at: float
     degraded: bool
     certificate_ends: float | None
     jobs: Sequence[JobInfo]
-    nodes: Sequence[NodeInfo]
-    devices: Sequence[DeviceStatus]
     queues: Sequence[QueueInfo]
+    token_ends: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +64,7 @@ class MetricsSources:
     queues: Queues
     job_cache: JobCache
     health: ServerHealth
+    tokens: TokenRegistry
     certificate_ends: Callable[[], float | None]
 
 
@@ -89,11 +87,19 @@ class MetricsPage:
             bool(ask.health.degraded()),
             ask.certificate_ends(),
             ask.job_cache.newest_first(),
-            await ask.machines.all(EVERYBODY),
-            await ask.machines.devices(EVERYBODY, 0),
             await ask.queues.all(),
+            ask.tokens.next_end(),
         )
-        return await asyncio.to_thread(generate_latest, _Together(self._registry, standing))
+        nodes = await ask.machines.all(EVERYBODY)
+        has_few = sum(len(node.devices) for node in nodes) <= MOST_DEVICES
+        devices = await ask.machines.devices(EVERYBODY, 0) if has_few else []
+
+        def text() -> bytes:
+            pool = [*node_metrics(nodes, ask.machines.use_milli)]
+            pool += device_metrics(devices) if has_few else [faulty_devices(nodes)]
+            return generate_latest(_Together(self._registry, standing)) + "".join(pool).encode()
+
+        return await asyncio.to_thread(text)
 
 
 class _Together(CollectorRegistry):
@@ -109,8 +115,6 @@ class _Together(CollectorRegistry):
         yield from _server(self._standing)
         yield from _jobs(self._standing)
         yield from _queues(self._standing.queues)
-        yield from _nodes(self._standing.nodes)
-        yield from _devices(self._standing.devices)
 
 
 def _server(standing: MetricsState) -> Iterator[Metric]:
@@ -120,6 +124,9 @@ def _server(standing: MetricsState) -> Iterator[Metric]:
     if standing.certificate_ends is not None:
         text = "Until when the server's certificate is valid, in seconds since 1970"
         yield _gauge("millpond_certificate_end_timestamp_seconds", text, (), [((), standing.certificate_ends)])
+    if standing.token_ends is not None:
+        text = "Until when the first of the made tokens that were used of late is valid, in seconds since 1970"
+        yield _gauge("millpond_token_end_timestamp_seconds", text, (), [((), standing.token_ends)])
 
 
 def _jobs(standing: MetricsState) -> Iterator[Metric]:
@@ -169,43 +176,6 @@ def nearest_to_root(queues: Sequence[T], place: Callable[[T], _InTree]) -> list[
     for queue in map(place, queues):
         depths[queue.name] = depths.get(queue.parent, -1) + 1
     return sorted(queues, key=lambda queue: depths[place(queue).name])[:MOST_QUEUES]
-
-
-def _nodes(nodes: Sequence[NodeInfo]) -> Iterator[Metric]:
-    figures = (
-        ("schedulable", "Whether new work may start there", lambda node: float(node.schedulable)),
-        ("cpus", "CPUs that may be handed out", lambda node: node.cpu_capacity_milli / _MILLI),
-        ("free_cpus", "Of them, those that are free", lambda node: node.free_cpu_milli / _MILLI),
-        ("memory_bytes", "Memory", lambda node: node.memory_mib * _MIB),
-        ("free_memory_bytes", "Of it, what is free", lambda node: node.free_memory_mib * _MIB),
-    )
-    for name, text, figure in figures:
-        values = [((node.name, node.pool), float(figure(node))) for node in nodes]
-        yield _gauge(f"millpond_node_{name}", text, ("node", "pool"), values)
-
-
-def _devices(devices: Sequence[DeviceStatus]) -> Iterator[Metric]:
-    granted = ((_names(device), sum(each.compute_milli for each in device.slices) / CARD_MILLI) for device in devices)
-    yield _gauge("millpond_device_granted_ratio", "Part of its compute that tasks hold", _DEVICE, granted)
-    healthy = ((_names(device), float(device.health == DeviceHealth.OK)) for device in devices)
-    yield _gauge("millpond_device_healthy", "Whether it can be handed out", _DEVICE, healthy)
-    memory = ((_names(device), float(device.memory_mib * _MIB)) for device in devices)
-    yield _gauge("millpond_device_memory_bytes", "Its memory", _DEVICE, memory)
-    sampled = (
-        ("use_ratio", "Part of the last moment in which it was computing", "use_milli", 1 / _MILLI),
-        ("memory_used_bytes", "Memory in use, by tasks and others", "memory_used_mib", _MIB),
-        ("power_watts", "Power that it draws", "power_w", 1.0),
-        ("temperature_celsius", "Its temperature", "temperature_c", 1.0),
-    )
-    for name, text, field, unit in sampled:
-        samples = [(device, getattr(device.latest, field)) for device in devices if device.latest is not None]
-        values = [(_names(device), value * unit) for device, value in samples if value is not None]
-        yield _gauge(f"millpond_device_{name}", text, _DEVICE, values)
-
-
-def _names(device: DeviceStatus) -> tuple[str, ...]:
-    number = str(device.index) if device.instance is None else f"{device.index}.{device.instance}"
-    return device.node, number, device.model, str(device.fake).lower()
 
 
 def _gauge(

@@ -34,13 +34,19 @@ class JobCache:
 
     Args:
         on_first_start: called with the view of a job that has just started for the first time; must return at once.
+        on_suspended: the same of one that has just left its cards for a while.
 
     Attributes:
         version: rises with each change.
     """
 
-    def __init__(self, on_first_start: Callable[[JobInfo], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        on_first_start: Callable[[JobInfo], None] = lambda _: None,
+        on_suspended: Callable[[JobInfo], None] = lambda _: None,
+    ) -> None:
         self._on_first_start = on_first_start
+        self._on_suspended = on_suspended
         self._lock = threading.Lock()
         self.version = 0
         self._jobs: dict[str, JobInfo] = {}
@@ -54,6 +60,8 @@ class JobCache:
             self.version += 1
         if before is not None and before.first_started_at is None and info.first_started_at is not None:
             self._on_first_start(info)
+        if before is not None and info.state == JobState.SUSPENDED != before.state:
+            self._on_suspended(info)
 
     def drop(self, job: str) -> None:
         """Remove a job: it has ended, and the store has it."""
