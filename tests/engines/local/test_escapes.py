@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from millpond.engines.local.escapes import EscapeHistory
-from millpond.engines.local.watched_slices import EscapeKind, WatchedSlice
 from millpond.model.decisions import Grant
 from millpond.model.sharing import ShareClass
 from millpond.model.telemetry import DeviceSample, ProcessSample
 from millpond.node.sharing.backend import SliceUsage
+from millpond.node.sharing.escape_history import EscapeHistory
+from millpond.node.sharing.watched_slices import EscapeKind, WatchedSlice
 from millpond.node.task.records import TaskId
 
 TASK = TaskId("job", 1, 0)

@@ -17,7 +17,6 @@ from millpond.engines.local.background import Background
 from millpond.engines.local.escapes import EscapeWatcher
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.slices import Slices, TaskAssignments
-from millpond.engines.local.watched_slices import Escape
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Placement
 from millpond.model.errors import MillpondError, UnavailableError
@@ -35,6 +34,7 @@ from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
 from millpond.node.sharing.movers import INSTANCES, VendorMover
 from millpond.node.sharing.residency import ResidencyManager
 from millpond.node.sharing.trees import TaskTrees
+from millpond.node.sharing.watched_slices import Escape
 from millpond.node.task import runner
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskId

@@ -21,7 +21,6 @@ from millpond.engines.local.start_pacing import Pace
 from millpond.engines.local.starts import PendingStart, StartContext
 from millpond.engines.local.suspension import Suspension
 from millpond.engines.local.verdicts import NEVER_STARTED, verdict_on
-from millpond.engines.local.watched_slices import Escape, EscapeKind
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import Refusal
 from millpond.model.amounts import seconds_text
@@ -30,6 +29,7 @@ from millpond.model.errors import InconsistentStateError, MillpondError, Unavail
 from millpond.model.sharing import EscapePolicy
 from millpond.model.states import Outcome
 from millpond.node.host.machine import Machine
+from millpond.node.sharing.watched_slices import Escape, EscapeKind
 from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records

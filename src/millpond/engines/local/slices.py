@@ -9,11 +9,11 @@ from pathlib import Path
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.model.decisions import Grant
 from millpond.model.devices import Device
-from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.sharing import SliceHold
 from millpond.node.containers.container_launch import ContainerLaunch
 from millpond.node.containers.preload_trial import trouble_with_preload
-from millpond.node.sharing.backend import EnforcementRequest, SliceEnforcer, SliceUsage, TaskEnv
+from millpond.node.sharing.backend import EnforcementRequest, SliceEnforcer, SliceUsage, TaskEnv, require_room
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, write_assignment
 
@@ -49,7 +49,7 @@ class Slices:
         if not cut:
             return TaskEnv(SliceHold.MIG) if self._on_instances(grants) else None
         for grant in cut:
-            self._require_room(grant)
+            require_room(grant, self._devices[grant.device])
         env = self._held(task, cut, launch)
         if env.hold is SliceHold.NOTHING and launch.slice_rules.required:
             raise UnavailableError(
@@ -179,15 +179,6 @@ class Slices:
     def _holds_for(self, grants: Sequence[Grant]) -> Sequence[SliceEnforcer]:
         device = self._devices.get(grants[0].device) if grants else None
         return () if device is None else self._holds.get(device.vendor, ())
-
-    def _require_room(self, grant: Grant) -> None:
-        device = self._devices[grant.device]
-        if 0 < grant.memory_mib <= device.context_mib:
-            raise InvalidInputError(
-                f"nothing can run in a slice of {grant.memory_mib} MiB, as a program's context alone is counted as "
-                f"{device.context_mib} MiB",
-                "ask for more device memory",
-            )
 
     def _folder(self, task: TaskId) -> Path:
         return TaskFiles.of(self._state_dir, task).record.with_suffix(".gate")

@@ -16,6 +16,8 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from millpond.model.decisions import Grant
+from millpond.model.devices import Device
+from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.task.records import TaskId
@@ -147,6 +149,20 @@ class EnforcementRequest:
     swappable: bool = False
     contained: bool = False
     floor_milli: int = 0
+
+
+def require_room(grant: Grant, device: Device) -> None:
+    """Whether anything could run in a part of a device.
+
+    Raises:
+        InvalidInputError: nothing could.
+    """
+    if 0 < grant.memory_mib <= device.context_mib:
+        raise InvalidInputError(
+            f"nothing can run in a slice of {grant.memory_mib} MiB, as a program's context alone is counted as "
+            f"{device.context_mib} MiB",
+            "ask for more device memory",
+        )
 
 
 class SliceEnforcer(Protocol):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from millpond.engines.local.watched_slices import Escape, EscapeKind, WatchedSlice
 from millpond.model.telemetry import DeviceSample
+from millpond.node.sharing.watched_slices import Escape, EscapeKind, WatchedSlice
 from millpond.node.task.records import TaskId
 
 _MOST_OVERRUN_S = 5.0
