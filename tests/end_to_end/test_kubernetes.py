@@ -14,6 +14,7 @@ import pytest
 from real_pond import Pond, asked, until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
+from standin_agent import add_agent
 from standin_cluster import StandinCluster
 
 pytestmark = pytest.mark.end_to_end
@@ -132,10 +133,29 @@ def comes_up(cluster: StandinCluster, word: str, program: ThreadingHTTPServer) -
     cluster.run(bound())
 
 
+def test_a_part_of_a_card_is_for_a_node_with_an_agent_alone_and_ordered_of_it(
+    pond: Pond, cluster: StandinCluster
+) -> None:
+    part = ("--gpus", "0.25", "--set", "share_class=online", "--", "python", "serve.py")
+    none = pond("run", "--detach", *part)
+    assert none.returncode != 0
+    assert "no node has an agent that gives out parts" in none.stderr
+    add_agent(cluster, "n2")
+    until(lambda: len(json.loads(pond("nodes", "-o", "json").stdout)["nodes"]) == 2)
+    job = submit(pond, *part)
+    until(lambda: (cluster.get("pods", f"{job}-1-0") or {"spec": {}})["spec"].get("nodeName") == "n2")
+    order = json.loads(cluster.get("pods", f"{job}-1-0")["metadata"]["annotations"]["millpond.io/grants"])
+    (grant,) = order["grants"]
+    assert (grant["compute_milli"], grant["memory_mib"], order["share_class"]) == (250, 4096, "online")
+    cluster.run(f"{job}-1-0")
+    until(lambda: state(pond, job) == "running")
+    assert "gate" in pond("get", job).stdout
+
+
 def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond) -> None:
-    parts = pond("run", "--detach", "--gpus", "0.5", "--", "true")
-    assert parts.returncode == 2
-    assert "parts of cards" in parts.stderr
+    preloaded = pond("run", "--detach", "--gpus", "0.5", "--set", "env.LD_PRELOAD=x.so", "--", "true")
+    assert preloaded.returncode == 2
+    assert "LD_PRELOAD of their own beside a part of a card" in preloaded.stderr
     job_file = pond.state_dir.parent / "job.yaml"
     job_file.write_text("kind: dev\nserve: {listen: socket}\ncommand: serve\n")
     unreached = pond("submit", str(job_file))

@@ -18,9 +18,10 @@ from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
-from millpond.server.storage.provisioning.pod_jobs import PodJobs
+from millpond.server.storage.provisioning.pod_jobs import PodJobs, taking_slices
 from millpond.server.store.store import Store
 from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.job.job_spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +61,7 @@ class ServerComponents:
     instruments: Instruments
     pods: PodJobs | None = None
     runs: CarriedRuns | None = None
+
+    def on_cluster(self, spec: JobSpec) -> JobSpec:
+        """A job file with what follows from where jobs run here written into it."""
+        return spec if self.pods is None else taking_slices(spec)

@@ -11,6 +11,7 @@ import yaml
 from lightkube import codecs
 from manifests import DEPLOY, rendered, server_of
 
+from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE
 from millpond.server.operations.cluster_check import RIGHTS
 from millpond.specs.config.cluster import load_cluster
 
@@ -31,7 +32,7 @@ def _unknown(given: Any, known: Any, where: str = "") -> Iterator[str]:
             yield from _unknown(value, kept, f"{where}[]")
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", [*FOLDERS, "kubernetes-agent"])
 def test_the_newest_kubernetes_knows_every_field(folder: str) -> None:
     for given in rendered(folder):
         assert list(_unknown(given, codecs.from_dict(given).to_dict())) == []
@@ -79,3 +80,29 @@ def test_the_roles_grant_what_the_check_asks_for_and_nothing_else() -> None:
         for resource in rule["resources"]
     }
     assert granted == set(RIGHTS)
+
+
+def test_agents_are_where_the_server_believes_them_and_may_do_no_more_than_they_ask_for() -> None:
+    objects = rendered("kubernetes-agent")
+    (agents,) = [each for each in objects if each["kind"] == "DaemonSet"]
+    template = agents["spec"]["template"]
+    assert agents["metadata"]["namespace"] == AGENT_NAMESPACE
+    assert template["metadata"]["labels"] == dict([AGENT_LABEL])
+    granted = {
+        (role["kind"], verb, resource)
+        for role in objects
+        if role["kind"] in ("Role", "ClusterRole")
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    assert granted == {
+        ("ClusterRole", "list", "pods"),
+        ("ClusterRole", "watch", "pods"),
+        ("ClusterRole", "create", "pods/eviction"),
+        ("Role", "patch", "pods"),
+    }
+    (container,) = template["spec"]["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    variables = {each["name"] for each in container["env"]}
+    assert {"MILLPOND_AGENT_NODE", "MILLPOND_AGENT_NAMESPACE", "MILLPOND_AGENT_POD"} <= variables

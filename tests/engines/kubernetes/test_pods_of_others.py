@@ -389,7 +389,7 @@ def asking(**requests: str) -> list[dict[str, Any]]:
     ("more", "told"),
     [
         ({"annotations": {"millpond.io/topolgy": "rack"}}, "there is no annotation millpond.io/topolgy; there are"),
-        ({"annotations": {"millpond.io/gpu-milli": "250"}}, "millpond.io/gpu-milli: parts of cards are not given"),
+        ({"annotations": {"millpond.io/gpu-milli": "250"}}, "millpond.io/gpu-milli is no annotation"),
         ({"containers": asking(millpond_io__x="1")}, "it asks for millpond.io/x, which Millpond does not count"),
         ({"resourceClaims": [{"name": "gpu"}]}, "it has resource claims (DRA)"),
         (

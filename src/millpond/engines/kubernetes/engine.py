@@ -44,7 +44,7 @@ CONNECT_WITHIN_S: Final = 30.0
 LIST_AGAIN_S: Final = 0.5
 _TOO_MANY, _SERVER_ERRORS = 429, 500
 KUBELET_CHOOSES: Final = "which cards of a node a pod gets, its kubelet and device plugin choose, not Millpond"
-NO_SLICES: Final = "parts of cards are not given out on Kubernetes yet: jobs there have whole cards"
+NO_SLICES: Final = "no node of the cluster has an agent that gives out parts of cards (docs/kubernetes.md)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,7 @@ class KubernetesEngine:
             self._launch_of,
             lambda nodes: self._view.resources(nodes),
             lambda name: self._view.pod(self.namespace, name),
+            lambda: self._view.turns,
         )
         self.access = PodAccess(self._loop, channels, sources.find, self._options.access_key_of, self._foreign_pod)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
@@ -177,6 +178,7 @@ class KubernetesEngine:
             lambda name: self._view.has_node(name),
             lambda: self._view.marks,
             lambda node: self._view.recount(node),
+            lambda: self._view.turns,
         )
         return ForeignPods(around, self._options.adopts, self._options.servers)
 
@@ -291,8 +293,8 @@ class KubernetesEngine:
         return ()
 
     def why_nothing_is_shared(self) -> str:
-        """Why slices are refused here."""
-        return NO_SLICES
+        """Why slices are refused here; empty where a node has an agent."""
+        return "" if any(node.extras for node in self.inventory().nodes) else NO_SLICES
 
     def why_nothing_is_halted(self) -> str:
         """Why jobs are neither halted nor swapped."""

@@ -10,11 +10,19 @@ from millpond.model.amounts import memory_text, milli_text
 from millpond.model.devices import Device
 from millpond.model.nodes import Node
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
+from millpond.model.sharing import GPU_SLICES
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.wording import cpus_text
 from millpond.scheduling.placement.shapes import Shape
 
 _WITHOUT_CARDS = "ask for no GPUs; where there should be some, `pond doctor` says on the machine why none was found"
+
+_NO_PARTS = Infeasibility(
+    "a task asks for a part of a card, and no node has an agent that gives out parts",
+    "ask for whole GPUs, or have an admin install the agent (docs/kubernetes.md)",
+    "gpus",
+    "1",
+)
 
 
 def task_infeasibility(request: TaskRequest, nodes: Sequence[Node], *, exclusive: bool) -> Infeasibility | None:
@@ -105,6 +113,8 @@ def _too_much(request: TaskRequest, nodes: Sequence[Node]) -> Infeasibility | No
             )
     for name, amount in request.extras:
         there = max(dict(node.extras).get(name, 0) for node in nodes)
+        if amount > there and name == GPU_SLICES:
+            return _NO_PARTS
         if amount > there:
             return Infeasibility(
                 f"a task asks for {amount} of {name!r}; the largest node has {there}",

@@ -30,6 +30,7 @@ class Plans:
     def __init__(self, components: ServerComponents, queries: CoreQueries) -> None:
         self._accounts, self._queue_settings = components.accounts, components.queue_settings
         self._forecaster, self._lookup = components.forecaster, components.lookup
+        self._on_cluster = components.on_cluster
         self._queries = queries
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
 
@@ -45,7 +46,7 @@ class Plans:
         """
         checked = check_job(document).submitted_at(time.time())
         spec, place = settle_place(self._accounts, self._queue_settings.rules, caller, checked)
-        job = place.of(spec.to_job("plan"))
+        job = place.of(self._on_cluster(spec).to_job("plan"))
         forecast = await forecast_of(self._forecaster, spec.file, job)
         check_deadline(job, forecast, time.time())
 

@@ -99,6 +99,7 @@ class Submissions:
         spec, place = settle_place(
             self._components.accounts, self._components.queue_settings.rules, caller, checked.submitted_at(time.time())
         )
+        spec = self._components.on_cluster(spec)
         await self._requirements.check_available(spec.file, place, caller)
         settled = await self._requirements.admit(spec.file, spec.document, caller)
         job = place.of(spec.to_job(job_id))

@@ -156,19 +156,58 @@ def _nodes(client: httpx2.Client, settings: KubernetesFile) -> Iterator[Finding]
     pools = ", ".join(f"{count} in pool {pool}" for pool, count in sorted(Counter(map(rules.pool_of, ours)).items()))
     yield Finding("nodes", Grade.OK, f"{len(ours)} of {len(nodes)} are Millpond's: {pools}")
     yield _cards(ours)
+    yield from _agents(client, ours)
 
 
 def _cards(nodes: Sequence[Any]) -> Finding:
-    from millpond.engines.kubernetes.cluster.cluster_nodes import VENDORS
-    from millpond.engines.kubernetes.cluster.resource_amounts import amounts_in
+    from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, VENDORS
+    from millpond.engines.kubernetes.cluster.resource_amounts import amounts_in, quantity
 
     count: Counter[str] = Counter()
     for node in nodes:
         count.update(amounts_in(node.status.allocatable, round_up=False).cards)
-    found = ", ".join(f"{count[name]} x {name}" for name in VENDORS if count[name])
+        milli = int(quantity(node.status.allocatable.get(MILLI, "0")))
+        count[MILLI] += milli
+    found = ", ".join(f"{count[name]} x {name}" for name in (*VENDORS, MILLI) if count[name])
     if found:
         return Finding("cards", Grade.OK, found)
     return Finding("cards", Grade.LIMITED, "no node offers any", "install the vendor's device plugin there")
+
+
+def _agents(client: httpx2.Client, nodes: Sequence[Any]) -> Iterator[Finding]:
+    """Whether agents answer that give out parts of cards; nothing where there are none."""
+    import httpx2
+    import msgspec
+
+    from millpond.engines.kubernetes.cluster.agent_report import AGENT_NAMESPACE, AgentReport, is_agent
+    from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
+    from millpond.engines.kubernetes.cluster.objects import PodObject
+
+    try:
+        listed = _get(client, f"/api/v1/namespaces/{AGENT_NAMESPACE}/pods")["items"]
+    except httpx2.HTTPError:
+        return  # no right to: said above
+    served = {node.metadata.name for node in nodes if node.status.allocatable.get(MILLI, "0") != "0"}
+    pods = [pod for each in listed if is_agent(pod := msgspec.convert(each, PodObject))]
+    of_ours = {pod.spec.node_name: pod for pod in pods if pod.spec.node_name in {each.metadata.name for each in nodes}}
+    silent = sorted(of_ours.keys() - served)
+    reports = {name: AgentReport.of(pod.metadata.annotations) for name, pod in of_ours.items()}
+    without = sorted(name for name, report in reports.items() if report is not None and report.unsliced)
+    if silent:
+        logs = f"kubectl -n {AGENT_NAMESPACE} logs {of_ours[silent[0]].metadata.name}"
+        told = reports[silent[0]]
+        no_card = "finds no card" if told is not None and not told.devices else "does not serve its kubelet"
+        yield Finding("agents", Grade.LIMITED, f"that of {_named(silent)} {no_card}", logs)
+    elif without:
+        report = reports[without[0]]
+        assert report is not None
+        yield Finding("agents", Grade.LIMITED, f"no parts of cards on {_named(without)}: {report.unsliced}")
+    elif of_ours:
+        yield Finding("agents", Grade.OK, f"on {len(of_ours)} of {len(nodes)} nodes, cards are given out in parts")
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more nodes" if len(names) > 1 else f"node {names[0]}"
 
 
 def _get(client: httpx2.Client, path: str) -> Any:

@@ -121,6 +121,7 @@ def make_engine(
         components.files,
         ProgramKeys(token_in(host.state_dir)),
         carriage,
+        current.slice_rules,
         origins,
     )
     engine = open_engine(settings, host.state_dir, launcher, servers, components.loop.wake, components.runs)

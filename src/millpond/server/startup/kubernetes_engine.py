@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.cluster.access import require_client
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.sharing import SliceRules
 from millpond.model.workloads import CheckpointMode
 from millpond.node.carrier.order import CarryOrder
 from millpond.node.task.workspace import Workspace, data_variable
@@ -117,6 +118,7 @@ class PodLauncher:
 
     Attributes:
         keys: what programs may ask of those who connect to them.
+        slice_rules: how a pool holds tasks to their parts of cards.
         origins: where browsers reach what jobs serve.
     """
 
@@ -126,6 +128,7 @@ class PodLauncher:
     files: FileService
     keys: ProgramKeys
     carriage: Carriage
+    slice_rules: Callable[[str], SliceRules]
     origins: JobOrigins = PATHS_ONLY
 
     def stands_for(self) -> dict[str, GangKey]:
@@ -170,6 +173,8 @@ class PodLauncher:
             serves=file.serves,
             files=self.carriage.files_of(PodRun(accepted.user, job, 0), workspace, image),
             reads_input=file.stdin,
+            share_class=spec.job.share_class,
+            slice_rules=self.slice_rules(file.pool),
         )
 
     def _base(self, job: str, file: JobFile) -> dict[str, str]:

@@ -20,16 +20,16 @@ import pytest
 import yaml
 from control_plane import ControlPlane, free_port
 from kubelet import IMAGE, Kubelet
+from machine_pods import AUTHORITY, put_here
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "end_to_end"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import manifests
 from manifests import rendered
-from real_pond import POND, REPOSITORY, until
+from real_pond import POND, until
 
 MISSING = control_plane.missing() or kubelet.missing() or manifests.missing()
 pytestmark = [pytest.mark.kubernetes, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def _on_this_machine(given: dict[str, Any], plane: ControlPlane, node: str) -> d
     spec = given.get("spec", {})
     if given["kind"] == "ConfigMap":
         given["data"]["pond.yaml"] = f"kubernetes: {{namespace: millpond, image: '{IMAGE}'}}\n"
-        given["data"]["ca.crt"] = (plane.folder / "certificates" / "apiserver.crt").read_text()
+        given["data"][AUTHORITY] = (plane.folder / "certificates" / "apiserver.crt").read_text()
     elif given["kind"] == "StatefulSet":
         _put_here(spec["template"]["spec"], plane, node)
     return given
@@ -76,23 +76,9 @@ def _put_here(pod: dict[str, Any], plane: ControlPlane, node: str) -> None:
     (server,) = pod["containers"]
     (config,) = [each["configMap"]["name"] for each in pod["volumes"] if each["name"] == "config"]
     port = free_port()
-    server["image"], server["command"] = IMAGE, [str(POND)]
+    put_here(pod, plane, node, config)
     server["args"] += ["--port", str(port)]
     server["ports"][0]["containerPort"] = port
-    server["env"] += [
-        {"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
-        {"name": "KUBERNETES_SERVICE_PORT", "value": str(plane.port)},
-    ]
-    places = {Path("/usr"), Path("/lib"), Path("/lib64"), REPOSITORY, POND.parents[1], Path(sys.base_prefix)}
-    for number, place in enumerate(sorted(places)):
-        pod["volumes"].append({"name": f"programs-{number}", "hostPath": {"path": str(place)}})
-        server["volumeMounts"].append({"name": f"programs-{number}", "mountPath": str(place), "readOnly": True})
-    token = {"serviceAccountToken": {"path": "token", "audience": plane.url}}
-    authority = {"configMap": {"name": config, "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
-    namespace = {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}
-    pod["volumes"].append({"name": "account", "projected": {"sources": [token, authority, namespace]}})
-    server["volumeMounts"].append({"name": "account", "mountPath": ACCOUNT, "readOnly": True})
-    pod["hostNetwork"], pod["nodeName"] = True, node
 
 
 def _volume(folder: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, 
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.loop_work import LoopWork, all_of
 from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TaskMark
+from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.kubernetes.pods.task_index import TaskIndex
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
@@ -85,7 +86,7 @@ class AdoptedExecutor:
     def __init__(self, around: ClusterParts, servers: Sequence[str]) -> None:
         self._api, self._outbox, self._state_dir = around.api, around.outbox, around.state_dir
         self._servers = tuple(servers)
-        self._has_node, self._changed = around.has_node, around.changed
+        self._has_node, self._changed, self._turns = around.has_node, around.changed, around.turns
         self._taken = TaskIndex[TakenPod]()
         self._jobs: dict[str, GangKey] = {}
         self._pending: dict[str, GangBinding] = {}
@@ -271,7 +272,10 @@ class AdoptedExecutor:
         devices = tuple(grant.device for grant in placed.grants)
         mark = TaskMark(decision.job, decision.attempt, placed.task, decision.id, placed.role, devices)
         self._take(TakenPod(mark, pod, placed.node))
-        trouble = await bind_pod(self._api, pod, mark, placed.node, self._servers[0])
+        binding = bind_pod(self._api, pod, mark, placed, self._servers[0])
+        if of_agent(placed.grants):
+            binding = self._turns().bind(placed.node, pod.key, binding)
+        trouble = await binding
         if trouble:
             self._drop(pod.key)
             pending.failed[placed.task] = trouble

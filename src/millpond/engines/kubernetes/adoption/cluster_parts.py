@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx2
 
+from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.outbox import Outbox
 
@@ -21,6 +22,7 @@ class ClusterParts:
         has_node: whether there is a node of that name.
         marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
         changed: called with the name of a node whose pods have become ours, or no longer are.
+        turns: of pods with cards of an agent.
     """
 
     client: httpx2.AsyncClient
@@ -30,3 +32,4 @@ class ClusterParts:
     has_node: Callable[[str], bool]
     marks: Callable[[], frozenset[str]]
     changed: Callable[[str], None]
+    turns: Callable[[], BindTurns]

@@ -24,7 +24,7 @@ AGAIN_S: Final = 5.0
 _NOT_FOUND, _CONFLICT, _TOO_MANY = 404, 409, 429
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 """On owners that Kueue pauses and lets go on by the same field."""
-_POLICIES: Final = ("policy/v1", "policy/v1beta1")
+POLICIES: Final = ("policy/v1", "policy/v1beta1")
 _BY_KIND: Final = {(kind.kind, kind.api.partition("/")[0]): kind for kind in OWNERS}
 
 
@@ -34,7 +34,7 @@ class Evictions:
     def __init__(self, api: ClusterApi, answers: PodAnswers) -> None:
         self._api = api
         self._answers = answers
-        self._policy = _POLICIES[0]
+        self._policy = POLICIES[0]
 
     async def pause(self, key: GangKey, job: str) -> bool:
         """Have the owner of a gang end all of it, until it is resumed; false where it has no such thing."""
@@ -82,11 +82,11 @@ class Evictions:
                     return  # it is gone, or another of its name is there
                 if error.code == _TOO_MANY:
                     await self._answers.tell(pod, "EvictionRefused", f"it is to leave ({why}), and cannot yet: {error}")
-                elif self._policy == _POLICIES[0]:
-                    self._policy = _POLICIES[1]  # the cluster is older than the one, or forbids both
+                elif self._policy == POLICIES[0]:
+                    self._policy = POLICIES[1]  # the cluster is older than the one, or forbids both
                     continue
                 else:
-                    self._policy = _POLICIES[0]
+                    self._policy = POLICIES[0]
                     await self._answers.tell(pod, "EvictionFailed", f"it is to leave ({why}): {error}")
                 await asyncio.sleep(AGAIN_S)
             else:

@@ -14,6 +14,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TASK_ANNOTATION, TaskMark
+from millpond.engines.kubernetes.pods.slice_order import SliceOrder, of_agent
 from millpond.model.decisions import Placement
 
 DELETED: Final = "was deleted before it was bound"
@@ -28,14 +29,19 @@ def matched(
     return None if any(pod is None for pod, _ in pairs) else [(pod, placed) for pod, placed in pairs if pod is not None]
 
 
-async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, node: str, server: str) -> str:
+async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, placed: Placement, server: str) -> str:
     """Bind a pod; says why it is not bound there, empty when it is.
 
     Args:
         server: the identity of the server that binds it.
     """
-    meta = pod.metadata
-    annotations = {TASK_ANNOTATION: json.dumps(asdict(mark)), SERVER_LABEL: server}
+    meta, node = pod.metadata, placed.node
+    order = SliceOrder(of_agent(placed.grants))
+    annotations = {
+        TASK_ANNOTATION: json.dumps(asdict(mark)),
+        SERVER_LABEL: server,
+        **(order.annotation() if order.grants else {}),
+    }
     binding = Binding(
         metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid, annotations=annotations),
         target=ObjectReference(apiVersion="v1", kind="Node", name=node),

@@ -6,7 +6,7 @@ Wishes that Kubernetes may leave unfulfilled (preferred affinities, ``ScheduleAn
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, GangTerms
@@ -14,10 +14,12 @@ from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_
 from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, VENDORS
-from millpond.engines.kubernetes.cluster.resource_amounts import asked_by
+from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS
+from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, quantity
 from millpond.engines.kubernetes.pods.pod_template import TASK_ANNOTATION
-from millpond.model.resources import TaskRequest
+from millpond.engines.kubernetes.pods.slice_order import ORDER_ANNOTATION
+from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
+from millpond.model.sharing import GIVEN_VARIABLES, GPU_SLICES
 
 QUEUE_LABEL: Final = "millpond.io/queue"
 FIELDS: Final = {
@@ -27,9 +29,12 @@ FIELDS: Final = {
     )
 }  # fmt: skip
 """Annotations that stand for fields of the job file, with the values that these take."""
-_OURS: Final = frozenset({GANG_ANNOTATION, SIZE_ANNOTATION, QUEUE_LABEL, TASK_ANNOTATION, f"{ANNOTATION_PREFIX}server"})
-_PARTS: Final = (f"{ANNOTATION_PREFIX}gpu-milli", f"{ANNOTATION_PREFIX}gpu-memory-mib")
-_COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", *VENDORS})
+_OURS: Final = frozenset(
+    {GANG_ANNOTATION, SIZE_ANNOTATION, QUEUE_LABEL, TASK_ANNOTATION, ORDER_ANNOTATION, f"{ANNOTATION_PREFIX}server"}
+)
+GPU_MEMORY: Final = f"{ANNOTATION_PREFIX}gpu-memory-mib"
+"""Device memory of a part of a card: an annotation, or a resource that no node has, which kubelets pass over."""
+_COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", MILLI, GPU_MEMORY, *VENDORS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,20 @@ class PodDemand:
 def demand_of(pod: ScheduledPod) -> PodDemand:
     """What a pod asks of its node."""
     amounts = asked_by(pod.spec)
-    request = TaskRequest(amounts.cpu_milli, amounts.memory_mib, sum(amounts.cards.values()))
-    return PodDemand(request, next(_troubles(pod), ""))
+    trouble = next(_troubles(pod), "")
+    whole = TaskRequest(amounts.cpu_milli, amounts.memory_mib, sum(amounts.cards.values()))
+    milli, memory_mib = _asked_of_agent(pod)
+    if trouble or not milli:
+        return PodDemand(whole, trouble)
+    cards, part = divmod(milli, CARD_MILLI)
+    return PodDemand(
+        replace(
+            whole,
+            devices=cards or 1,
+            slice=SliceRequest(part, memory_mib or SHARE_OF_CARD, part) if part else SliceRequest(),
+            extras=((GPU_SLICES, 1),),
+        )
+    )
 
 
 def terms_of(pod: ScheduledPod, marks: frozenset[str]) -> GangTerms:
@@ -87,23 +104,48 @@ def _troubles(pod: ScheduledPod) -> Iterator[str]:
 def _of_annotations(pod: ScheduledPod) -> Iterator[str]:
     meta = pod.metadata
     for name in sorted({*meta.labels, *meta.annotations}):
-        if name in _PARTS:
-            yield f"{name}: parts of cards are not given to pods of others; ask for whole cards (nvidia.com/gpu)"
-        elif name.startswith(ANNOTATION_PREFIX) and name not in _OURS and name not in FIELDS:
-            known = ", ".join(sorted({*FIELDS, GANG_ANNOTATION, SIZE_ANNOTATION}))
+        if name == MILLI:
+            yield f"{MILLI} is no annotation: ask for it in the resources of the container"
+        elif name.startswith(ANNOTATION_PREFIX) and name not in _OURS and name not in (*FIELDS, GPU_MEMORY):
+            known = ", ".join(sorted({*FIELDS, GANG_ANNOTATION, SIZE_ANNOTATION, GPU_MEMORY}))
             yield f"there is no annotation {name}; there are {known}, and the label {QUEUE_LABEL}"
 
 
 def _of_resources(pod: ScheduledPod) -> Iterator[str]:
     containers = [*pod.spec.containers, *pod.spec.init_containers]
     for name in sorted({name for each in containers for name in each.resources.requests}):
-        if name in _PARTS:
-            yield f"it asks for {name}: parts of cards are not given to pods of others; ask for nvidia.com/gpu"
-        elif name not in _COUNTED:
+        if name not in _COUNTED:
             yield f"it asks for {name}, which Millpond does not count"
-    kinds = {name for each in containers for name in each.resources.requests if name in VENDORS}
+    yield from _of_parts(pod)
+    kinds = {name for each in containers for name in each.resources.requests if name in (MILLI, *VENDORS)}
     if len(kinds) > 1:
         yield f"it asks for cards of several kinds ({', '.join(sorted(kinds))}); a pod has those of one"
+
+
+def _asked_of_agent(pod: ScheduledPod) -> tuple[int, int]:
+    """Thousandths of cards, and the device memory in MiB of a part; 0: as much of it as of its compute."""
+    requests = [each.resources.requests for each in pod.spec.containers]
+    milli = sum(int(quantity(each.get(MILLI, "0"))) for each in requests)
+    said = [pod.metadata.annotations.get(GPU_MEMORY, "0"), *(each.get(GPU_MEMORY, "0") for each in requests)]
+    return milli, max(int(quantity(text)) for text in said)
+
+
+def _of_parts(pod: ScheduledPod) -> Iterator[str]:
+    """What cannot be done of a request for cards of an agent."""
+    containers = pod.spec.containers
+    milli, memory_mib = _asked_of_agent(pod)
+    if any(MILLI in each.resources.requests for each in pod.spec.init_containers):
+        yield f"an init container asks for {MILLI}: let the container ask that runs"
+    elif sum(MILLI in each.resources.requests for each in containers) > 1:
+        yield f"several of its containers ask for {MILLI}: one of a pod can have cards of an agent"
+    elif milli > CARD_MILLI and milli % CARD_MILLI:
+        yield f"it asks for {milli} {MILLI}: ask for a part of one card, or for whole cards (multiples of 1000)"
+    elif memory_mib and not milli % CARD_MILLI:
+        yield f"{GPU_MEMORY} is of a part of a card: ask for less than 1000 {MILLI} beside it"
+    own = next((each for each in containers if MILLI in each.resources.requests), None)
+    given = sorted({each.name for each in own.env} & GIVEN_VARIABLES) if own is not None else []
+    if given:
+        yield f"its container sets {given[0]}, by which it is given its part of a card: leave that out"
 
 
 def _of_places(pod: ScheduledPod) -> Iterator[str]:

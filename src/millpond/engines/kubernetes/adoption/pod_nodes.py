@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod, Toleration
-from millpond.engines.kubernetes.cluster.cluster_nodes import NAME_FIELD, POOL_LABEL, VENDORS, offered, taint_label
+from millpond.engines.kubernetes.cluster.cluster_nodes import (
+    MILLI,
+    NAME_FIELD,
+    POOL_LABEL,
+    VENDORS,
+    offered,
+    taint_label,
+)
 from millpond.model.node_selection import NodeOperator, NodeRequirement, NodeSelection
 
 _REQUIRED: Final = "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
@@ -70,9 +77,10 @@ def _requirement(key: str, expression: Any) -> NodeRequirement:
 
 def _of_marks(pod: ScheduledPod, marks: Collection[str]) -> Iterator[NodeRequirement]:
     """Nodes whose taints the pod does not tolerate are out, and those that offer no cards of its kind."""
-    for resource in VENDORS:
+    kinds = {name for name in (MILLI, *VENDORS) if offered(name) in marks}
+    for resource in (MILLI, *VENDORS):
         asks = any(resource in each.resources.requests for each in (*pod.spec.containers, *pod.spec.init_containers))
-        if asks and offered(resource) in marks and sum(offered(name) in marks for name in VENDORS) > 1:
+        if asks and kinds - {resource}:
             yield NodeRequirement(offered(resource), NodeOperator.EXISTS)
     for mark in sorted(marks):
         if mark.startswith(taint_label("")):

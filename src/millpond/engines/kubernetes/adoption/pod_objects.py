@@ -38,6 +38,18 @@ class Toleration(Struct):
     effect: str = ""
 
 
+class VariableName(Struct):
+    """A variable of a container, whatever its value."""
+
+    name: str
+
+
+class ScheduledContainer(ContainerSpec):
+    """One container of a pod."""
+
+    env: list[VariableName] = field(default_factory=list)
+
+
 class SchedulingGate(Struct):
     """Something that somebody waits for before the pod may be scheduled."""
 
@@ -63,7 +75,7 @@ class ScheduledSpec(Struct, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
     service_account_name: str = "default"
-    containers: list[ContainerSpec] = []
+    containers: list[ScheduledContainer] = []
     init_containers: list[ContainerSpec] = []
     overhead: dict[str, str] = {}
     node_selector: dict[str, str] = {}

@@ -27,6 +27,16 @@ def require_client() -> None:
         raise UnavailableError("the client for Kubernetes is not installed", "pip install 'millpond[kubernetes]'")
 
 
+def require_agent_libraries() -> None:
+    """Whether what the agent of a node needs is installed.
+
+    Raises:
+        UnavailableError: it is not.
+    """
+    if any(find_spec(name) is None for name in ("lightkube", "aiohttp", "grpclib")):
+        raise UnavailableError("what the agent of a node needs is not installed", "pip install 'millpond[agent]'")
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
     """Which cluster, as whom, and where in it.

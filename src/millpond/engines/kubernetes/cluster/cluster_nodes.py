@@ -1,20 +1,24 @@
 """Nodes of a Kubernetes cluster as nodes of the pool.
 
 What pods of others use is taken off what a node has: off its CPUs and its memory, and as many of its cards are shown as
-used elsewhere. Device plugins choose the cards of a pod themselves and by number alone, so a card is known by its node
-and a number here, and only the count of them is real.
+used elsewhere. Vendors' device plugins choose the cards of a pod themselves and by number alone, so such a card is
+known by its node and a number here, and only the count of them is real. Where the node has Millpond's agent, its NVIDIA
+cards are known by their UUIDs, and can be given out in parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
+from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.objects import NodeObject
 from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, amounts_in, quantity
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.node_selection import Labels
 from millpond.model.nodes import DEFAULT_POOL, Node
+from millpond.model.sharing import GPU_SLICES
+from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.node.devices.nvidia import model_name
 
 POOL_LABEL = "millpond.io/pool"
@@ -25,12 +29,18 @@ MODEL_LABEL = "millpond.io/gpu-model"
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 VENDORS = {"nvidia.com/gpu": "nvidia", "amd.com/gpu": "amd"}
 """By extended resource."""
+MILLI = "millpond.io/gpu-milli"
+"""The extended resource of the agent: thousandths of NVIDIA cards that it hands out by UUID."""
 TOLERATED = (POOL_LABEL, *VENDORS)
 """Keys of taints that Millpond's pods tolerate: its own, and those that keep nodes with cards for work with cards."""
 NAME_FIELD = "metadata.name"
 """A pseudo-label of every node: its name."""
 _REPELLING = ("NoSchedule", "NoExecute")
 _USED_ELSEWHERE = "pods that are not Millpond's have it"
+_SILENT = "the agent of its node does not answer the kubelet: it is given to nobody until it does"
+_MIXED = "a pod on its node has a card from the vendor's device plugin, and it is not known which"
+SHARERS = 64
+"""How many tasks at the most have parts of one card, which is what the gate has places for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +61,26 @@ class NodeRules:
         return named or (DEFAULT_POOL if self.all_nodes else "")
 
 
+@dataclass(frozen=True, slots=True)
+class AgentCards:
+    """The cards of a node with Millpond's agent.
+
+    Attributes:
+        taken: those that pods have which the core does not know, by UUID, and who has them.
+    """
+
+    report: AgentReport
+    taken: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_of_agent(uuid: str) -> bool:
+    """Whether a card is known by its UUID, and not by its node, its extended resource and a number."""
+    return "/" not in uuid
+
+
 def resource_of(device: Device) -> str:
     """The extended resource by which pods ask for a device."""
-    return next(name for name, vendor in VENDORS.items() if vendor == device.vendor)
+    return MILLI if is_of_agent(device.uuid) else device.uuid.partition("/")[2].rpartition("/")[0]
 
 
 def is_ready(node: NodeObject) -> bool:
@@ -75,39 +102,71 @@ def labels_of(node: NodeObject) -> Labels:
     """By what jobs may select a node: its labels, its name, its taints, and the kinds of cards that it offers."""
     found = {**node.metadata.labels, NAME_FIELD: node.metadata.name}
     found |= {taint_label(each.key): each.value for each in node.spec.taints if each.effect in _REPELLING}
-    found |= {offered(name): "" for name in VENDORS if node.status.allocatable.get(name, "0") != "0"}
+    there = [name for name in (MILLI, *VENDORS) if node.status.allocatable.get(name, "0") != "0"]
+    if MILLI in there:  # the vendor's plugin would give out the same cards
+        there = [name for name in there if VENDORS.get(name) != NVIDIA]
+    found |= {offered(name): "" for name in there}
     return tuple(sorted(found.items()))
 
 
-def describe_node(node: NodeObject, pool: str, foreign: ResourceAmounts, held: Collection[str]) -> Node:
+def describe_node(
+    node: NodeObject, pool: str, foreign: ResourceAmounts, held: Collection[str], agent: AgentCards | None = None
+) -> Node:
     """A node of the cluster as the core knows it.
 
     Args:
         foreign: what pods of others use of it.
         held: UUIDs of the devices that Millpond's own pods were given.
+        agent: None: the node has none.
     """
     there = amounts_in(node.status.allocatable, round_up=False)
     labels, name = node.metadata.labels, node.metadata.name
     trouble = _why_closed(node)
+    by_agent = () if agent is None else _agent_devices(node, agent, foreign, held)
     return Node(
         name,
         max(there.cpu_milli - foreign.cpu_milli, 0),
         max(there.memory_mib - foreign.memory_mib, 0),
-        _devices(node, there, foreign, held),
+        (*by_agent, *_devices(node, there, foreign, held, without="" if agent is None else NVIDIA)),
         pool,
         rack_name=labels.get(RACK_LABEL, ""),
         zone_name=next((labels[label] for label in _ZONE_LABELS if label in labels), ""),
+        link_map="" if agent is None else agent.report.link_map,
+        extras=((GPU_SLICES, SHARERS * len(by_agent)),) if agent is not None and not agent.report.unsliced else (),
         schedulable=not trouble,
         unschedulable_reason=trouble,
     )
 
 
-def _devices(
-    node: NodeObject, there: ResourceAmounts, foreign: ResourceAmounts, held: Collection[str]
+def _agent_devices(
+    node: NodeObject, agent: AgentCards, foreign: ResourceAmounts, held: Collection[str]
 ) -> tuple[Device, ...]:
+    is_silent = quantity(node.status.allocatable.get(MILLI, "0")) == 0
+    plugin = next(name for name, vendor in VENDORS.items() if vendor == NVIDIA)
+    is_mixed = foreign.cards.get(plugin, 0) > len(agent.report.others)
+    taken = {uuid: f"pod {pod} has it from the vendor's device plugin" for uuid, pod in agent.report.others.items()}
+    taken |= agent.taken
+
+    def described(device: Device) -> Device:
+        why = taken.get(device.uuid, "") or (_SILENT if is_silent else "")
+        if not why and is_mixed and device.uuid not in held:
+            why = _MIXED
+        if not why or device.health is not DeviceHealth.OK:
+            return device
+        return replace(device, health=DeviceHealth.BUSY_ELSEWHERE, health_detail=why)
+
+    return tuple(map(described, agent.report.devices))
+
+
+def _devices(
+    node: NodeObject, there: ResourceAmounts, foreign: ResourceAmounts, held: Collection[str], *, without: str
+) -> tuple[Device, ...]:
+    """The cards that vendors' plugins offer, but for those of one vendor."""
     labels, found = node.metadata.labels, []
     memory_mib = int(quantity(labels.get("nvidia.com/gpu.memory", "0")))
     for resource, vendor in VENDORS.items():
+        if vendor == without:
+            continue
         product = labels.get("nvidia.com/gpu.product", "").replace("_", "-") if vendor == "nvidia" else ""
         model = labels.get(MODEL_LABEL) or (model_name(product) if product else vendor)
         uuids = [f"{node.metadata.name}/{resource}/{number}" for number in range(there.cards.get(resource, 0))]

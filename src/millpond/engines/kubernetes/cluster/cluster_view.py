@@ -12,8 +12,11 @@ from typing import Any
 import httpx2
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
+from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent
+from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
     POOL_LABEL,
+    AgentCards,
     NodeRules,
     describe_node,
     is_ready,
@@ -27,6 +30,7 @@ from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, total
 from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
 from millpond.engines.kubernetes.pods.pod_template import TaskMark
+from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.engines.outbox import Outbox
 from millpond.model.nodes import Node
 
@@ -87,6 +91,9 @@ class ClusterView:
     Args:
         ours: the pods that the core knows as tasks.
         node_timeout_s: a node that has not been ready for so long is lost.
+
+    Attributes:
+        turns: told of every pod.
     """
 
     def __init__(
@@ -99,12 +106,14 @@ class ClusterView:
     ) -> None:
         self._rules = rules
         self.ours, self._executor = ours, ours.made
+        self.turns = BindTurns()
         self._outbox = outbox
         self._node_timeout_s = node_timeout_s
         self._nodes = Reflector(client, NODES, self._node_changed, self._node_deleted)
         self._pods = Reflector(client, PODS, self._pod_changed, self._pod_deleted)
         self._on_node: defaultdict[str, dict[str, PodObject]] = defaultdict(dict)
         self._reported: dict[str, Node] = {}
+        self._agents: dict[str, AgentReport] = {}
         self._marks: frozenset[str] | None = None
         self._silent_since: dict[str, float] = {}
         self._is_listing = True
@@ -169,9 +178,9 @@ class ClusterView:
             self._lose(name)
             return
         is_ours = self.ours.has if self._is_settled else self.ours.may_become
-        others = [pod for pod in self._on_node[name].values() if not is_ours(pod)]
-        foreign = total(asked_by(pod.spec) for pod in others if not pod.is_over)
-        described = describe_node(node, pool, foreign, self.ours.devices_on(name))
+        others = [pod for pod in self._on_node[name].values() if not pod.is_over and not is_ours(pod)]
+        foreign = total(asked_by(pod.spec) for pod in others)
+        described = describe_node(node, pool, foreign, self.ours.devices_on(name), self._agent_cards(name, others))
         if self._rules.tell_labels:
             described = replace(described, labels=labels_of(node))
         if not self._rules.pool_of(node):
@@ -183,6 +192,28 @@ class ClusterView:
                 self._marks = None
             if not self._is_listing:
                 self._outbox.joined(described)
+
+    def _agent_cards(self, name: str, others: Iterable[PodObject]) -> AgentCards | None:
+        """What the agent of a node has reported, as far as it is not in the hands of pods that are none of ours."""
+        report = self._agents.get(name)
+        if report is None:
+            return None
+        orders = ((pod, SliceOrder.of(pod.metadata.annotations)) for pod in others)
+        taken = {
+            grant.device: f"pod {pod.metadata.namespace}/{pod.metadata.name}, which is no task of this server, has it"
+            for pod, order in orders
+            if order is not None
+            for grant in order.grants
+        }
+        return AgentCards(report, taken)
+
+    def _note_agent(self, pod: PodObject) -> None:
+        """What an agent said last counts until another of its node says something else, or the node is lost."""
+        name, report = pod.spec.node_name, AgentReport.of(pod.metadata.annotations)
+        if report is not None and not pod.is_over and self._agents.get(name) != report:
+            self._agents[name] = report
+            if not self._is_listing:
+                self.recount(name)
 
     def _pool_until_empty(self, name: str) -> str:
         """The pool of a node whose label was taken away, for as long as something of ours runs there."""
@@ -213,12 +244,16 @@ class ClusterView:
 
     def _node_deleted(self, node: NodeObject) -> None:
         self._silent_since.pop(node.metadata.name, None)
+        self._agents.pop(node.metadata.name, None)
         self._lose(node.metadata.name)
 
     def _pod_changed(self, pod: PodObject) -> None:
         name = pod.spec.node_name
+        self.turns.seen(pod)
         if self._executor.pods.is_own(pod):
             self._executor.pod_changed(pod)
+        if name and is_agent(pod):
+            self._note_agent(pod)
         if name:
             key = f"{pod.metadata.namespace}/{pod.metadata.name}"
             before = self._on_node[name].get(key)
@@ -228,6 +263,7 @@ class ClusterView:
 
     def _pod_deleted(self, pod: PodObject) -> None:
         name = pod.spec.node_name
+        self.turns.seen(pod, is_gone=True)
         if self._executor.pods.is_own(pod):
             self._executor.pod_deleted(pod)
         if name and self._on_node[name].pop(f"{pod.metadata.namespace}/{pod.metadata.name}", None) is not None:

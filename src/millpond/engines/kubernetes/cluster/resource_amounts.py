@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
@@ -72,9 +72,17 @@ def amounts_in(quantities: Mapping[str, str], *, round_up: bool) -> ResourceAmou
 class AskingSpec(Protocol):
     """What is wanted of a pod, as far as amounts go."""
 
-    containers: list[ContainerSpec]
-    init_containers: list[ContainerSpec]
-    overhead: dict[str, str]
+    @property
+    def containers(self) -> Sequence[ContainerSpec]:
+        """Those that run together."""
+
+    @property
+    def init_containers(self) -> Sequence[ContainerSpec]:
+        """Those that run before them, one after the other."""
+
+    @property
+    def overhead(self) -> dict[str, str]:
+        """What its runtime takes."""
 
 
 def asked_by(spec: AskingSpec) -> ResourceAmounts:

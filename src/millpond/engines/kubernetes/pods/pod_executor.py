@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lightkube.models.core_v1 import Pod
 
+from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterRefusedError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
 from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, TaskMark, pod_name, run_objects
+from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
-from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
+from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
+from millpond.model.resources import CARD_MILLI
+from millpond.model.sharing import SliceHold
 from millpond.model.states import Outcome
 from millpond.node.task.input import READ_BEFORE, was_sent_before
 from millpond.node.task.records import TaskFiles, TaskId
@@ -76,11 +80,13 @@ class StartSources:
             called on threads of its own.
         resources: the extended resource of each device of these nodes, by its UUID.
         find: a pod of the namespace by its name, as far as the cluster was seen.
+        turns: of pods with cards of an agent.
     """
 
     launch_of: Callable[[str], PodLaunch]
     resources: Callable[[Iterable[str]], Mapping[str, str]]
     find: Callable[[str], PodObject | None]
+    turns: Callable[[], BindTurns]
 
 
 class PodExecutor:
@@ -170,7 +176,7 @@ class PodExecutor:
                 await all_of(api.make_pod(pod, _mark_of(pod)) for pod in made.pods)
             if pending.refusal is None:
                 await all_of(
-                    api.bind(name, placed.node) for name, placed in zip(pending.names, decision.placements, strict=True)
+                    self._bind(name, placed) for name, placed in zip(pending.names, decision.placements, strict=True)
                 )
         except ClusterRefusedError as error:
             pending.refusal = pending.refusal or error.refusal
@@ -183,6 +189,12 @@ class PodExecutor:
                 await self._watch_mounts(pending)
         else:
             await self._undo(pending)
+
+    async def _bind(self, name: str, placed: Placement) -> None:
+        binding = self._account.api.bind(name, placed.node)
+        if of_agent(placed.grants):
+            binding = self._sources.turns().bind(placed.node, f"{self._account.rules.namespace}/{name}", binding)
+        await binding
 
     async def _watch_mounts(self, pending: GangStart) -> None:
         """A volume that does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
@@ -269,7 +281,7 @@ class PodExecutor:
         """Say how a start went, then what has happened since, then do what waited for it."""
         del self._pending[pending.decision.job]
         if pending.refusal is None:
-            self._outbox.confirm(pending.decision, CONFINEMENT)
+            self._outbox.confirm(pending.decision, confinement_of(pending.decision))
             for live in mine:
                 if live.phase is PodPhase.OVER:
                     self.pods.finish(live)
@@ -327,6 +339,13 @@ class PodExecutor:
         """The start that a task is part of, while that is not answered."""
         pending = self._pending.get(live.mark.job)
         return pending if pending is not None and live.mark.attempt == pending.decision.attempt else None
+
+
+def confinement_of(start: Start) -> Confinement:
+    """How the tasks of a start are kept to what they have. Agents start no part of a card without the gate."""
+    grants = of_agent(grant for placed in start.placements for grant in placed.grants)
+    is_cut = any(grant.compute_milli < CARD_MILLI for grant in grants)
+    return replace(CONFINEMENT, slices=SliceHold.GATE) if is_cut else CONFINEMENT
 
 
 def _mark_of(pod: Pod) -> TaskMark:

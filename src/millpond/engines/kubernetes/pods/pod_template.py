@@ -6,8 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from lightkube.models.core_v1 import (
@@ -30,7 +29,7 @@ from lightkube.models.core_v1 import (
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, Secret, Service
 
-from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED
+from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, TOLERATED
 from millpond.engines.kubernetes.pods.pod_files import (
     CARRY_GRACE_S,
     CarriedFiles,
@@ -43,9 +42,11 @@ from millpond.engines.kubernetes.pods.pod_files import (
     working_folder,
 )
 from millpond.engines.kubernetes.pods.pod_volumes import PodMount, volume_mounts_of, volumes_of
+from millpond.engines.kubernetes.pods.slice_order import SliceOrder, milli_of, of_agent
 from millpond.model.confinement import NetworkScope
-from millpond.model.decisions import Placement, Start
+from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.errors import InvalidInputError
+from millpond.model.sharing import DEFAULT_SLICE_RULES, EscapePolicy, ShareClass, SliceRules
 from millpond.node.task.launch import Command
 from millpond.node.task.records import TaskId
 
@@ -135,6 +136,7 @@ class PodLaunch:
         serves: its tasks get a port.
         files: what is carried into its pods, and out of them; None: nothing.
         reads_input: its first task has standard input.
+        share_class, slice_rules: of its parts of cards.
     """
 
     image: str
@@ -148,6 +150,13 @@ class PodLaunch:
     serves: bool = False
     files: CarriedFiles | None = None
     reads_input: bool = False
+    share_class: ShareClass = ShareClass.NORMAL
+    slice_rules: SliceRules = DEFAULT_SLICE_RULES
+
+    def order_of(self, grants: Iterable[Grant]) -> SliceOrder:
+        """What the agent of a node is to carry out."""
+        rules = self.slice_rules
+        return SliceOrder(of_agent(grants), self.share_class, rules.escapes is EscapePolicy.KILL, rules.floor_milli)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +250,7 @@ def _pod(
     port = SERVICE_PORT if launch.serves else None
     saves, reads_input = bool(launch.notice_signal), launch.reads_input and placed.task == 0
     mark = TaskMark(start.job, start.attempt, placed.task, start.id, placed.role, devices, saves, port, reads_input)
-    needs = launch.roles[placed.role]
+    needs, order = launch.roles[placed.role], launch.order_of(placed.grants)
     command = ["/bin/sh", "-c", needs.command] if isinstance(needs.command, str) else list(needs.command)
     mounts, volumes = volume_mounts_of(launch.mounts), volumes_of(launch.mounts)
     if reads_input:
@@ -259,7 +268,7 @@ def _pod(
         envFrom=[EnvFromSource(secretRef=SecretEnvSource(name=run))] if launch.secrets else None,
         workingDir=launch.workdir or None,
         volumeMounts=mounts or None,
-        resources=_resources(needs, devices, resources),
+        resources=_resources(needs, placed.grants, resources),
         lifecycle=_notice(launch.notice_signal),
     )
     spec = PodSpec(
@@ -282,7 +291,7 @@ def _pod(
         name=pod_name(task),
         namespace=rules.namespace,
         labels=labels_of(start.job, start.attempt, rules.server),
-        annotations={TASK_ANNOTATION: json.dumps(asdict(mark))},
+        annotations={TASK_ANNOTATION: json.dumps(asdict(mark)), **(order.annotation() if order.grants else {})},
     )
     return Pod(metadata=meta, spec=spec)
 
@@ -334,11 +343,15 @@ def _environment(
     }
 
 
-def _resources(needs: RoleNeeds, devices: tuple[str, ...], resources: Mapping[str, str]) -> ResourceRequirements:
-    unknown = [device for device in devices if device not in resources]
+def _resources(needs: RoleNeeds, grants: tuple[Grant, ...], resources: Mapping[str, str]) -> ResourceRequirements:
+    unknown = [grant.device for grant in grants if grant.device not in resources]
     if unknown:
         raise InvalidInputError(f"no pod can ask for the device {unknown[0]}", "see `pond top`")
-    cards = {name: str(count) for name, count in Counter(resources[device] for device in devices).items()}
+    asked: dict[str, int] = {}
+    for grant in grants:
+        resource = resources[grant.device]
+        asked[resource] = asked.get(resource, 0) + (milli_of((grant,)) if resource == MILLI else 1)
+    cards = {name: str(count) for name, count in asked.items()}
     memory = {"memory": f"{needs.memory_mib}Mi"} if needs.memory_mib else {}
     requests = {"cpu": f"{needs.cpu_milli}m", **memory, **cards}
     return ResourceRequirements(requests=requests, limits={**(memory if needs.memory_is_bound else {}), **cards})

@@ -10,6 +10,7 @@ import yaml
 
 from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, FoundGang, GangKey, PodRole
 from millpond.model.errors import InvalidInputError
+from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
 from millpond.model.workloads import Priority
 from millpond.specs.config.adoption import AdoptFile
 from millpond.specs.config.origins import slug_of
@@ -111,10 +112,19 @@ def _role(role: PodRole) -> dict[str, Any]:
     return {
         "name": role.name,
         "tasks": {"desired": role.count, "min": role.least, "max": role.count},
-        "gpus": request.devices,
+        "gpus": _gpus(request),
+        "extras": dict(request.extras),
         "cpus": f"{request.cpu_milli}m",
         "memory": f"{request.memory_mib}MiB",
     }
+
+
+def _gpus(request: TaskRequest) -> Any:
+    part = request.slice
+    if part.compute_milli == CARD_MILLI:
+        return request.devices
+    memory = {} if part.memory_mib == SHARE_OF_CARD else {"memory": f"{part.memory_mib}MiB"}
+    return {"cards": 1, "compute": part.compute_milli / CARD_MILLI, **memory}
 
 
 def _value(text: str) -> Any:

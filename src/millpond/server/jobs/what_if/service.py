@@ -49,7 +49,7 @@ class WhatIf:
         clock: Callable[[], float],
     ) -> None:
         self._accounts, self._forecaster = components.accounts, components.forecaster
-        self._queue_settings = components.queue_settings
+        self._queue_settings, self._on_cluster = components.queue_settings, components.on_cluster
         self._queries = queries
         self._history = history
         self._clock = clock
@@ -164,7 +164,7 @@ class WhatIf:
             spec, place = settle_place(self._accounts, self._queue_settings.rules, caller, checked)
             if spec.members is not None:
                 raise InvalidInputError("an array of jobs in --submit", "ask about one of its jobs")
-            job = place.of(spec.to_job(f"new-{number}"))
+            job = place.of(self._on_cluster(spec).to_job(f"new-{number}"))
             if (reason := trial.check(job)) is not None:
                 raise refusal(reason)
             what = f"{job.name or 'a job'} of {job.gpu_milli / 1000:g} cards submitted to {job.queue} as {job.id}"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.sharing import GIVEN_VARIABLES, GPU_SLICES
 from millpond.server.auth.roles import Caller
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.files.volumes import VolumePlace, VolumeRules
 from millpond.server.storage.provisioning.admission import Settled
 from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.specs.job.job_file import JobFile, RoleFile
+from millpond.specs.job.job_spec import JobSpec, check_job
 from millpond.specs.job.mounts import dataset_ref
 
 NO_WAY: Final = "pods do not know the way to this server, from which files are carried into them and back"
@@ -52,7 +54,7 @@ class PodJobs:
         self.image_of(file, by_admin=caller.admin)
         if brought_in(file) and not self.server_url():
             raise InvalidInputError(NO_WAY, WAY)
-        document = await self.files.admit(file, document, caller, None)
+        document = _taking_slices(file, await self.files.admit(file, document, caller, None))
         return Settled(document, _warnings(file, self.working_folder(file)))
 
     def working_folder(self, file: JobFile) -> tuple[VolumePlace, bool] | None:
@@ -103,16 +105,34 @@ def _warnings(file: JobFile, folder: tuple[VolumePlace, bool] | None) -> tuple[s
 
 def _not_in_pods(file: JobFile) -> str:
     """What it asks for that pods are not given, in words; empty when there is nothing."""
+    given = sorted(GIVEN_VARIABLES & {*file.env, *file.secrets}) if any(map(_is_part, file.all_roles())) else []
     listens = "port" if file.serve is None else file.serve.listen
     asked = {
         "programs that listen on Unix sockets (serve.listen: socket)": listens == "socket",
         "network of the machine (network: host)": file.network == "host",
         "places that are kept after a failure (keep)": file.keep is not None,
-        "parts of cards (gpus below 1)": any(_is_part(role) for role in file.all_roles()),
-        "extra resources (extras)": any(role.extras for role in file.all_roles()),
+        "extra resources (extras)": any(set(role.extras or ()) - {GPU_SLICES} for role in file.all_roles()),
+        f"variable {given[0]} of their own beside a part of a card" if given else "": bool(given),
     }
     return next((words for words, is_asked in asked.items() if is_asked), "")
 
 
+def taking_slices(spec: JobSpec) -> JobSpec:
+    """As if its file said that tasks with parts of cards are for nodes whose agent gives out parts."""
+    document = _taking_slices(spec.file, spec.document)
+    return spec if document is spec.document else replace(check_job(document), warnings=spec.warnings)
+
+
+def _taking_slices(file: JobFile, document: dict[str, Any]) -> dict[str, Any]:
+    parts = [_is_part(role) for role in file.all_roles()]
+    if not any(parts):
+        return document
+    taken = {"extras": {GPU_SLICES: 1}}
+    if file.roles is None:
+        return {**document, **taken}
+    roles = zip(document["roles"], parts, strict=True)
+    return {**document, "roles": [{**role, **taken} if is_part else role for role, is_part in roles]}
+
+
 def _is_part(role: RoleFile) -> bool:
-    return role.gpus is not None and (role.gpus.compute is not None or role.gpus.memory is not None)
+    return role.gpus is not None and not role.gpus.whole

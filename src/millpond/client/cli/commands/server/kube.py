@@ -33,3 +33,29 @@ def check(config: Path | None, output: str) -> int:
     settings = loaded.kubernetes or KubernetesFile()
     found = [*check_cluster(settings), check_way(replace(loaded, kubernetes=settings))]
     return print_findings(found, output)
+
+
+@command.command("agent")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default="/var/lib/millpond",
+    show_default=True,
+    help="For its files, at the same path on the node.",
+)
+def agent(folder: Path) -> int:
+    """Hand out the NVIDIA cards of a node by UUID, and parts of them; runs in the pods of a DaemonSet.
+
+    See deploy/kubernetes-agent.
+    """
+    import logging
+
+    from millpond.engines.kubernetes.cluster.access import require_agent_libraries
+
+    require_agent_libraries()
+    from millpond.engines.kubernetes.agent.program import run_agent
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    run_agent(folder.absolute())
+    return 0

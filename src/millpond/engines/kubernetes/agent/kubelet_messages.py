@@ -1,0 +1,67 @@
+"""The messages that a kubelet and a device plugin exchange, made of a table instead of generated code.
+
+Sources: ``deviceplugin/v1beta1/api.proto`` and ``podresources/v1/api.proto`` of ``k8s.io/kubelet/pkg/apis``. Fields
+that are not used here are left out: both sides pass over what they do not know. An entry of a map is a message of key
+and value, as the wire has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_FIELD: Final = descriptor_pb2.FieldDescriptorProto
+_PACKAGE: Final = "millpond.kubelet"
+_SCALARS: Final = {"string": _FIELD.TYPE_STRING, "bool": _FIELD.TYPE_BOOL}
+_MESSAGES: Final[dict[str, tuple[str, ...]]] = {
+    "Empty": (),
+    "RegisterRequest": ("version string", "endpoint string", "resource_name string"),
+    "DevicePluginOptions": (),
+    "Device": ("ID string", "health string"),
+    "ListAndWatchResponse": ("devices *Device",),
+    "ContainerAllocateRequest": ("devicesIDs *string",),
+    "AllocateRequest": ("container_requests *ContainerAllocateRequest",),
+    "Variable": ("key string", "value string"),
+    "Mount": ("container_path string", "host_path string", "read_only bool"),
+    "ContainerAllocateResponse": ("envs *Variable", "mounts *Mount"),
+    "AllocateResponse": ("container_responses *ContainerAllocateResponse",),
+    "ContainerDevices": ("resource_name string", "device_ids *string"),
+    "ContainerResources": ("name string", "devices *ContainerDevices"),
+    "PodResources": ("name string", "namespace string", "containers *ContainerResources"),
+    "ListPodResourcesResponse": ("pod_resources *PodResources",),
+}
+"""By their names: each field with its type, ``*`` for a repeated one, numbered from 1 in their order."""
+
+
+def _classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="millpond/kubelet.proto", package=_PACKAGE, syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, (field, kind) in enumerate((text.split() for text in fields), start=1):
+            label = _FIELD.LABEL_REPEATED if kind.startswith("*") else _FIELD.LABEL_OPTIONAL
+            added = message.field.add(name=field, number=number, label=label)
+            kind = kind.removeprefix("*")
+            if kind in _SCALARS:
+                added.type = _SCALARS[kind]
+            else:
+                added.type, added.type_name = _FIELD.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES
+    }
+
+
+_CLASSES: Final = _classes()
+Empty: Final = _CLASSES["Empty"]
+RegisterRequest: Final = _CLASSES["RegisterRequest"]
+DevicePluginOptions: Final = _CLASSES["DevicePluginOptions"]
+Device: Final = _CLASSES["Device"]
+ListAndWatchResponse: Final = _CLASSES["ListAndWatchResponse"]
+AllocateRequest: Final = _CLASSES["AllocateRequest"]
+AllocateResponse: Final = _CLASSES["AllocateResponse"]
+ContainerAllocateResponse: Final = _CLASSES["ContainerAllocateResponse"]
+Variable: Final = _CLASSES["Variable"]
+Mount: Final = _CLASSES["Mount"]
+ListPodResourcesResponse: Final = _CLASSES["ListPodResourcesResponse"]

@@ -1,0 +1,275 @@
+"""The agent of one node: it finds the cards, reports them to the server, and gives pods what their orders say.
+
+It never chooses. All that it does to the cluster is to describe itself, and to have pods leave that have what is not
+theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+
+from millpond.engines.kubernetes.agent.allocations import Allocation, Allocations, BoundPod, PodKey, device_names
+from millpond.engines.kubernetes.agent.device_plugin import (
+    KUBELET_SOCKET,
+    ContainerGifts,
+    DevicePlugin,
+    pods_with_devices,
+)
+from millpond.engines.kubernetes.agent.pod_slices import PodSlices
+from millpond.engines.kubernetes.cluster.agent_report import AgentReport
+from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, VENDORS
+from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.pods.pod_template import TaskMark
+from millpond.engines.kubernetes.pods.slice_order import SliceOrder
+from millpond.model.devices import Device
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.node.devices.nvidia import NvidiaVendor
+from millpond.node.devices.vendor import OwnProcesses
+from millpond.node.host.machine import Machine
+from millpond.node.sharing.escape_history import LOOK_EVERY_S, EscapeHistory, driver_mib
+from millpond.node.sharing.watched_slices import Escape, WatchedSlice
+
+log = logging.getLogger(__name__)
+
+DISCOVER_EVERY_S: Final = 10.0
+WAITS_S: Final = 10.0
+"""The pod that the kubelet asks for is waited for so long: the kubelet may hear of it first."""
+_AGAIN_S: Final = 0.1
+_POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})")
+_RESOURCE_OF_VENDOR: Final = next(name for name, vendor in VENDORS.items() if vendor == NvidiaVendor.name)
+_UNANSWERED: Final = (OSError, GRPCError, StreamTerminatedError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlaces:
+    """Where the agent finds and keeps things, at the same paths as on the node.
+
+    Attributes:
+        folder: its own, which outlives it.
+        plugins: with the kubelet's socket for device plugins.
+        resources: the kubelet's socket that tells what pods have.
+    """
+
+    folder: Path
+    plugins: Path = Path("/var/lib/kubelet/device-plugins")
+    resources: Path = Path("/var/lib/kubelet/pod-resources") / KUBELET_SOCKET
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSide:
+    """What the agent does to the cluster.
+
+    Attributes:
+        report: describe the cards.
+        evict: have a pod leave, by its namespace and name, and why.
+    """
+
+    report: Callable[[AgentReport], Coroutine[Any, Any, None]]
+    evict: Callable[[PodKey, str], Coroutine[Any, Any, None]]
+
+
+class NodeAgent:
+    """Lives on one event loop.
+
+    Args:
+        look: at the machine and its cards; blocks.
+
+    Attributes:
+        allocations: what pods have of the cards.
+    """
+
+    def __init__(self, places: AgentPlaces, look: Callable[[OwnProcesses], Machine], cluster: ClusterSide) -> None:
+        self._places, self._look, self._cluster = places, look, cluster
+        self._slices = PodSlices(places.folder)
+        self.allocations = Allocations(self._slices.found())
+        self._plugin = DevicePlugin(places.plugins, self.allocate)
+        self._machine: Machine | None = None
+        self._devices: dict[str, Device] = {}
+        self._reported: AgentReport | None = None
+        self._shown: Mapping[PodKey, Mapping[str, frozenset[str]]] = {}
+        self._live: dict[str, PodKey] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._escapes = EscapeHistory()
+
+    async def run(self) -> None:
+        """Look after the node for ever."""
+        async with asyncio.TaskGroup() as self._work:
+            self._work.create_task(self._keep_describing())
+            self._work.create_task(self._plugin.run())
+            self._work.create_task(self._keep_watching())
+
+    # ---- pods -----------------------------------------------------------------------------------------------------
+
+    def pod_changed(self, pod: PodObject) -> None:
+        """A pod of this node is there, or has changed."""
+        if pod.is_over:
+            self.pod_deleted(pod)
+            return
+        meta = pod.metadata
+        self._live[meta.uid] = (meta.namespace, meta.name)
+        mark, order = TaskMark.of(meta.annotations), SliceOrder.of(meta.annotations)
+        if mark is not None and order is not None:
+            self.allocations.bound(BoundPod(meta.uid, (meta.namespace, meta.name), mark.id, order))
+
+    def pod_deleted(self, pod: PodObject) -> None:
+        """A pod has ended, or is gone."""
+        self._live.pop(pod.metadata.uid, None)
+        made = self.allocations.over(pod.metadata.uid)
+        if made is not None:
+            self._slices.release(made)
+
+    def listed(self, uids: set[str]) -> None:
+        """All pods of this node were listed: what the agent still knows of others is over."""
+        for uid in [uid for uid in self.allocations.made if uid not in uids]:
+            made = self.allocations.over(uid)
+            assert made is not None
+            self._slices.release(made)
+
+    # ---- what the kubelet asks ------------------------------------------------------------------------------------
+
+    async def allocate(self, ids: Sequence[str]) -> ContainerGifts:
+        """What the container of the pod gets that the kubelet is about to start.
+
+        Raises:
+            MillpondError: none waits for so much, or its order cannot be carried out.
+        """
+        async with self._one_at_a_time:
+            pod = await self._asking(len(ids))
+            made = self.allocations.give(pod, ids)
+            assert self._machine is not None
+            try:
+                return await asyncio.to_thread(self._slices.prepare, made, self._machine, dict(self._devices))
+            except (MillpondError, OSError) as error:
+                self.allocations.over(pod.uid)
+                self._slices.release(made)
+                if isinstance(error, OSError):
+                    raise UnavailableError(f"the node cannot prepare it: {error}", "see the agent's log") from error
+                raise
+
+    async def _asking(self, milli: int) -> BoundPod:
+        """The pod that is meant, as soon as it is known and has room."""
+        give_up_at = time.monotonic() + WAITS_S
+        while True:
+            await self._compare()
+            pod = self.allocations.next_of(milli)
+            lacking = "" if pod is None else self.allocations.lacking(pod, self._devices)
+            if pod is not None and not lacking:
+                return pod
+            if time.monotonic() >= give_up_at:
+                if lacking:
+                    raise UnavailableError(lacking, "it is tried elsewhere")
+                raise UnavailableError(
+                    f"Millpond has bound no pod to this node that asks for {milli} {MILLI}",
+                    "name it as the pod's scheduler: schedulerName: millpond",
+                )
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _compare(self) -> None:
+        """Hold what was given against what the kubelet shows."""
+        try:
+            self._shown = await pods_with_devices(self._places.resources)
+        except _UNANSWERED as error:
+            log.debug("the kubelet does not say what pods have: %s", error)
+            return
+        live = set(self._live.values())
+        have = {key: shown[MILLI] for key, shown in self._shown.items() if MILLI in shown and key in live}
+        for made, holder in self.allocations.compare(have):
+            log.warning("pod %s/%s has taken what was pod %s/%s's", *holder, *made.pod.key)
+            self._slices.release(made)
+            self.allocations.take_back(made)
+            self._evict(holder, f"it has the part of a card that is for pod {made.pod.key[1]}")
+
+    def _evict(self, pod: PodKey, reason: str) -> None:
+        """Have a pod leave; nothing waits for that, as a disruption budget may forbid it for long."""
+        self._work.create_task(self._cluster.evict(pod, reason))
+
+    # ---- what it looks at -----------------------------------------------------------------------------------------
+
+    async def _keep_describing(self) -> None:
+        unsliced = await asyncio.to_thread(self._slices.why_nothing_is_held)
+        while True:
+            await self._describe(unsliced)
+            await asyncio.sleep(DISCOVER_EVERY_S)
+
+    async def _describe(self, unsliced: str) -> None:
+        own = await asyncio.to_thread(self._own_processes)
+        machine = await asyncio.to_thread(self._look, own)
+        (node,) = machine.nodes
+        devices = tuple(each for each in node.devices if each.vendor == NvidiaVendor.name)
+        self._machine, self._devices = machine, {each.uuid: each for each in devices}
+        await self._compare()
+        report = AgentReport(devices, node.link_map, unsliced, self._held_by_others())
+        if report != self._reported:
+            await self._cluster.report(report)
+            self._reported = report
+        await self._plugin.offer(device_names(devices))
+
+    def _held_by_others(self) -> dict[str, str]:
+        """The cards that the vendor's own plugin has given to pods, where it knows them by UUID too."""
+        return {
+            uuid: "/".join(key)
+            for key, shown in self._shown.items()
+            for uuid in shown.get(_RESOURCE_OF_VENDOR, ())
+            if uuid in self._devices
+        }
+
+    def _own_processes(self) -> OwnProcesses:
+        pids = _pids_by_pod()
+        mine = self.allocations.made.values()
+        devices = frozenset(grant.device for made in mine for grant in made.pod.order.grants)
+        return OwnProcesses(frozenset(pid for made in mine for pid in pids.get(made.pod.uid, ())), devices)
+
+    async def _keep_watching(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if not self.allocations.all_confirmed:
+                await self._compare()
+            made = list(self.allocations.made.values())
+            try:
+                escapes = await asyncio.to_thread(self._escaped, made)
+            except (MillpondError, OSError) as error:
+                log.warning("slices are not looked at: %s", error)
+                continue
+            for allocation, escape in escapes:
+                log.warning("pod %s/%s: %s", *allocation.pod.key, escape.text)
+                if allocation.pod.order.evicts:
+                    self._evict(allocation.pod.key, escape.text)
+
+    def _escaped(self, made: Sequence[Allocation]) -> list[tuple[Allocation, Escape]]:
+        """Pods that are beyond their slices; each is found once."""
+        usages = [(each, usage) for each in made if (usage := self._slices.usage(each)) is not None]
+        if not usages or self._machine is None:
+            return []
+        pids = _pids_by_pod()
+        held = [
+            WatchedSlice(each.pod.task, grant, frozenset(pids.get(each.pod.uid, ())), usage, each.pod.order.share_class)
+            for each, usage in usages
+            for grant in each.pod.order.grants
+        ]
+        samples = self._machine.vendors[NvidiaVendor.name].sample()
+        by_task = {each.pod.task: each for each, _ in usages}
+        for watched, mib in driver_mib(samples, held):
+            self._slices.match_driver(by_task[watched.task], mib, watched.usage)
+        return [(by_task[each.task], each) for each in self._escapes.look(samples, held, time.monotonic())]
+
+
+def _pids_by_pod() -> dict[str, list[int]]:
+    """The processes of each pod of this node, by its uid, as their control groups name it."""
+    found: dict[str, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/cgroup"):
+        try:
+            named = _POD.search(path.read_text())
+        except OSError:
+            continue  # it has ended
+        if named is not None:
+            found.setdefault(named[1].replace("_", "-"), []).append(int(path.parent.name))
+    return found

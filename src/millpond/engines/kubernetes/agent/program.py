@@ -1,0 +1,133 @@
+"""Runs the agent in its pod: on the cluster's API, with the pod's own account."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from millpond.engines.kubernetes.adoption.evictions import POLICIES
+from millpond.engines.kubernetes.agent.allocations import PodKey
+from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSide, NodeAgent
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, http_client, write_channel
+from millpond.engines.kubernetes.cluster.agent_report import REPORT_ANNOTATION, AgentReport
+from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
+from millpond.model.errors import InvalidInputError
+from millpond.node.host.machine import describe_machine
+
+log = logging.getLogger(__name__)
+
+NODE, NAMESPACE, POD = "MILLPOND_AGENT_NODE", "MILLPOND_AGENT_NAMESPACE", "MILLPOND_AGENT_POD"
+"""Variables by which the agent knows where it is, which its pod fills by the downward API."""
+_AGAIN_S: Final = 1.0
+_GONE: Final = frozenset({404, 409})
+_REQUESTS_AT_ONCE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class AgentIdentity:
+    """Which pod on which node the agent is."""
+
+    node: str
+    namespace: str
+    pod: str
+
+    @staticmethod
+    def of(env: Mapping[str, str]) -> AgentIdentity:
+        """From the variables of its pod.
+
+        Raises:
+            InvalidInputError: one is missing.
+        """
+        missing = [name for name in (NODE, NAMESPACE, POD) if not env.get(name)]
+        if missing:
+            raise InvalidInputError(
+                f"{missing[0]} is not set: the agent runs as a pod of a DaemonSet", "see deploy/kubernetes-agent"
+            )
+        return AgentIdentity(env[NODE], env[NAMESPACE], env[POD])
+
+
+def run_agent(folder: Path) -> None:
+    """Run the agent until the process is ended.
+
+    Args:
+        folder: absolute; for its files, at the same path on the node.
+
+    Raises:
+        InvalidInputError: it does not run in a pod of its DaemonSet.
+        UnavailableError: the way to the cluster is not known.
+    """
+    identity = AgentIdentity.of(os.environ)
+    asyncio.run(_run(identity, AgentPlaces(folder)))
+
+
+async def _run(identity: AgentIdentity, places: AgentPlaces) -> None:
+    config = find_config(ClusterAccess())
+    channel = write_channel(config, _REQUESTS_AT_ONCE)
+    async with http_client(config) as client, aclosing_channel(channel):
+        requests = AgentRequests(ClusterApi(channel, identity.namespace, _always), identity)
+        cluster = ClusterSide(requests.report, requests.evict)
+        agent = NodeAgent(places, lambda own: describe_machine(own=own), cluster)
+        kind = ObjectKind("/api/v1/pods", PodObject, {"fieldSelector": f"spec.nodeName={identity.node}"})
+        pods = Reflector(client, kind, agent.pod_changed, agent.pod_deleted)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pods.run())
+            await pods.ready.wait()
+            agent.listed({pod.metadata.uid for pod in pods.objects.values()})
+            group.create_task(agent.run())
+
+
+@asynccontextmanager
+async def aclosing_channel(channel: ApiChannel) -> AsyncIterator[None]:
+    """Hang up at the end."""
+    try:
+        yield
+    finally:
+        await channel.close()
+
+
+async def _always() -> None:
+    """An agent changes nothing that two could change: it takes no lease."""
+
+
+class AgentRequests:
+    """What the agent asks of the cluster; each request is repeated until it is answered."""
+
+    def __init__(self, api: ClusterApi, identity: AgentIdentity) -> None:
+        self._api, self._identity = api, identity
+
+    async def report(self, report: AgentReport) -> None:
+        """Describe the cards of the node, on the agent's own pod."""
+        body = {"metadata": {"annotations": {REPORT_ANNOTATION: report.text()}}}
+        path = f"/api/v1/namespaces/{self._identity.namespace}/pods/{self._identity.pod}"
+        try:
+            await self._api.ask("PATCH", path, body, patch="merge")
+        except StatusError as error:
+            log.error("the cards of this node are not reported: %s", error)
+        else:
+            log.info("reported %d cards of node %s", len(report.devices), self._identity.node)
+
+    async def evict(self, pod: PodKey, reason: str) -> None:
+        """Have a pod leave, however long its disruption budgets forbid it."""
+        namespace, name = pod
+        log.warning("pod %s/%s is evicted: %s", namespace, name, reason)
+        for policy in itertools.cycle(POLICIES):
+            meta = {"namespace": namespace, "name": name}
+            body = {"apiVersion": policy, "kind": "Eviction", "metadata": meta}
+            try:
+                await self._api.ask("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body)
+                return
+            except StatusError as error:
+                if error.code in _GONE:
+                    return
+                log.warning("pod %s/%s cannot be evicted by %s: %s", namespace, name, policy, error)
+            await asyncio.sleep(_AGAIN_S)

@@ -1,0 +1,66 @@
+"""What the agent of a node says of its cards: an annotation on the agent's own pod.
+
+There it needs no right to change nodes, the server reads it with the pods that it follows anyway, and it goes with the
+pod. It changes when cards do, never with their use: whether the agent is alive, the kubelet says, which offers no
+thousandths of cards once their plugin is gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.model.devices import Device
+
+REPORT_ANNOTATION: Final = "millpond.io/cards"
+AGENT_NAMESPACE: Final = "millpond-agents"
+"""Pods elsewhere are not believed."""
+AGENT_LABEL: Final = ("app.kubernetes.io/name", "millpond-agent")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AgentReport:
+    """The cards of one node.
+
+    Attributes:
+        link_map: as ``Node.link_map``.
+        unsliced: why nothing would hold tasks to parts of these cards; empty: something does.
+        others: which of them pods have that the vendor's own plugin gave them, by UUID.
+    """
+
+    devices: tuple[Device, ...] = ()
+    link_map: str = ""
+    unsliced: str = ""
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def text(self) -> str:
+        """As the agent's pod carries it: without what is as usual."""
+        return msgspec.json.encode(_unusual(self)).decode()
+
+    @staticmethod
+    def of(annotations: Mapping[str, str]) -> AgentReport | None:
+        """That of a pod; None of one that has none, or one that cannot be read."""
+        try:
+            return msgspec.json.decode(annotations[REPORT_ANNOTATION], type=AgentReport)
+        except (KeyError, msgspec.MsgspecError):
+            return None
+
+
+def is_agent(pod: PodObject) -> bool:
+    """Whether a pod is the agent of its node."""
+    name, value = AGENT_LABEL
+    return pod.metadata.namespace == AGENT_NAMESPACE and pod.metadata.labels.get(name) == value
+
+
+def _unusual(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults."""
+    found = {}
+    for field in dataclasses.fields(value):
+        usual = field.default_factory() if callable(field.default_factory) else field.default
+        if (content := getattr(value, field.name)) != usual:
+            found[field.name] = [_unusual(each) for each in content] if field.name == "devices" else content
+    return found

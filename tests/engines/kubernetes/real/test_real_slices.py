@@ -1,0 +1,212 @@
+"""Parts of one card in pods of a real kubelet: the agent as ``deploy/kubernetes-agent`` installs it, the real gate, and
+a pretended driver. No card of NVIDIA's, and no container runtime of its, is in this.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import control_plane
+import kubelet
+import pytest
+import yaml
+from control_plane import ControlPlane
+from kubelet import Kubelet
+from machine_pods import AUTHORITY, mount_here, put_here
+from test_real_cluster import ROLES, SERVER, apply, call, nodes
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[3] / "end_to_end"))
+import manifests
+from manifests import rendered
+from real_pond import Pond, until
+
+from fake_driver import program
+from fake_driver.building import what_is_missing
+from fake_driver.driver import FakeDriver
+
+MISSING = control_plane.missing() or kubelet.missing() or manifests.missing() or what_is_missing()
+pytestmark = [pytest.mark.kubernetes, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+MIB = 2**20
+AGENTS = "millpond-agents"
+
+
+@dataclass
+class SharedNode:
+    """A node with one pretended card, its agent, and a server.
+
+    Attributes:
+        folder: with the driver, at the same path in the pods of jobs.
+        slices: where the agent keeps what pods have.
+    """
+
+    plane: ControlPlane
+    pond: Pond
+    folder: Path
+    slices: Path
+
+    def run(self, gpus: str, *commands: str) -> str:
+        """A job that does this on its part of the card, and then holds on to it."""
+        driver = {"LD_LIBRARY_PATH": self.folder / "lib", "MILLPOND_FAKE_DRIVER": self.folder / "fake-driver-state"}
+        variables = [word for name, value in driver.items() for word in ("--set", f"env.{name}={value}")]
+        asked = ["--cpus", "0.1", "--memory", "64MiB", "--gpus", gpus, "--set", "checkpoint.grace=1s", *variables]
+        words = "; ".join(f"echo {each}" for each in commands)
+        line = f"({words}; sleep 600) | /usr/bin/python3 program.py"
+        done = self.pond("run", "--detach", *asked, "--", line, cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNode]:
+    folder = tmp_path_factory.mktemp("node")
+    plane = ControlPlane(folder / "plane", [SERVER])
+    node, pond = Kubelet(folder / "node", plane.kubeconfig_place()), Pond(folder / "state")
+    place = folder / "card"
+    place.mkdir()
+    driver = FakeDriver(place)
+    shutil.copytree(driver.libraries, place / "lib")
+    for name in ("libdl.so.2", "libpthread.so.0"):  # as in any image with glibc; this one has what Python needs alone
+        shutil.copy(Path("/lib/x86_64-linux-gnu") / name, place / "lib")
+    shutil.copy(program.__file__, place / "program.py")
+    settings = {
+        "kubeconfig": str(plane.kubeconfig_place("server-token", "millpond")),
+        "image": kubelet.PYTHON_IMAGE,
+        "volumes": {"card": {"host_path": str(place)}},
+    }
+    (folder / "pond.yaml").write_text(yaml.safe_dump({"kubernetes": settings}))
+    try:
+        plane.start()
+        plane.start_controllers()
+        for document in yaml.safe_load_all(ROLES.read_text()):
+            apply(plane, document)
+        plane.kubeconfig("server-token", "millpond")
+        node.kubeconfig = plane.kubeconfig()
+        node.start()
+        node.add_python_image()
+        for document in rendered("kubernetes-agent"):
+            apply(plane, _on_this_machine(document, plane, node, place))
+        done = pond("up", "--detach", "--config", str(folder / "pond.yaml"))
+        assert done.returncode == 0, done.stderr
+        until(lambda: _cards(pond) == {driver.cards[0].uuid: "ok"}, 90)
+        yield SharedNode(plane, pond, place, place / "millpond" / "slices")
+    finally:
+        pond("down")
+        node.stop()
+        plane.stop()
+
+
+def _on_this_machine(given: Any, plane: ControlPlane, node: Kubelet, place: Path) -> Any:
+    """An object of the installation, with what this machine has in place of an image, a network and a card."""
+    if given["kind"] == "Namespace":
+        return given
+    if given["kind"] == "ServiceAccount":  # before anything that names it
+        certificate = (plane.folder / "certificates" / "apiserver.crt").read_text()
+        meta = {"name": "authority", "namespace": AGENTS}
+        apply(plane, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {AUTHORITY: certificate}})
+    if given["kind"] == "DaemonSet":
+        pod = given["spec"]["template"]["spec"]
+        put_here(pod, plane, node.name, "authority")
+        mount_here(pod, place, read_only=False)
+        (container,) = pod["containers"]
+        container["args"] += ["--folder", str(place / "millpond")]
+        container["env"] += [
+            {"name": "LD_LIBRARY_PATH", "value": str(place / "lib")},
+            {"name": "MILLPOND_FAKE_DRIVER", "value": str(place / "fake-driver-state")},
+        ]
+        for volume in pod["volumes"]:
+            if volume["name"] == "resources":
+                volume["hostPath"]["path"] = str(node.folder / "kubelet" / "pod-resources")
+            if volume["name"] == "state":
+                volume["hostPath"]["path"] = str(place / "millpond")
+    return given
+
+
+def _cards(pond: Pond) -> dict[str, str]:
+    found = json.loads(pond("nodes", "-o", "json").stdout)["nodes"]
+    return {device["uuid"]: device["health"] for each in found for device in each["devices"]}
+
+
+def _lines(shared: SharedNode, job: str, count: int) -> list[str]:
+    until(lambda: len(shared.pond("logs", job).stdout.split("\n")) > count)
+    return shared.pond("logs", job).stdout.splitlines()
+
+
+def test_two_slices_of_one_card_are_held_by_the_gate_and_free_it_at_their_ends(shared: SharedNode) -> None:
+    one = shared.run("{memory: 1GiB, compute: 50%}", "start", f"alloc {400 * MIB}", f"alloc {400 * MIB}", "info")
+    two = shared.run("{memory: 2GiB, compute: 25%}", "start", f"alloc {1200 * MIB}", f"alloc {900 * MIB}", "info")
+    for job, memory_mib in ((one, 1024), (two, 2048)):
+        started, fits, beyond, info = _lines(shared, job, 4)
+        assert (started, fits.split()[0], beyond.split()[0]) == ("0", "0", "2")
+        assert int(info.split()[2]) == memory_mib * MIB
+    assert len(list(shared.slices.iterdir())) == 2
+    third = shared.run("{memory: 2GiB, compute: 25%}", "start")
+    assert "0.25 GPUs are free" in shared.pond("why", third).stdout
+    shared.pond("stop", one)
+    until(lambda: shared.pond.job(third)["state"] == "running")
+    for job in (two, third):
+        shared.pond("stop", job)
+    until(lambda: not list(shared.slices.iterdir()))
+
+
+def test_what_pods_have_outlives_the_agent_and_the_next_one_goes_on(shared: SharedNode) -> None:
+    job = shared.run("0.25", "start", f"alloc {100 * MIB}", "info")
+    assert _lines(shared, job, 3)[1].split()[0] == "0"
+    before = set(_agents(shared))
+    for name in before:
+        call(shared.plane, "DELETE", f"/api/v1/namespaces/{AGENTS}/pods/{name}")
+    until(lambda: (now := _agents(shared)) and not before & set(now) and set(now.values()) == {"Running"})
+    another = shared.run("0.5", "start", "info")
+    assert int(_lines(shared, another, 2)[1].split()[2]) == 2048 * MIB
+    assert shared.pond.job(job)["state"] == "running"
+    assert len(list(shared.slices.iterdir())) == 2
+    whole = shared.run("1", "start", "info")
+    for each in (job, another):
+        shared.pond("stop", each)
+    assert int(_lines(shared, whole, 2)[1].split()[2]) == 4096 * MIB
+    shared.pond("stop", whole)
+    until(lambda: not list(shared.slices.iterdir()))
+
+
+def _agents(shared: SharedNode) -> dict[str, str]:
+    """The pods of agents, and how far they are."""
+    listed = call(shared.plane, "GET", f"/api/v1/namespaces/{AGENTS}/pods")["items"]
+    return {each["metadata"]["name"]: each["status"]["phase"] for each in listed}
+
+
+def test_the_check_says_that_the_agent_answers(shared: SharedNode) -> None:
+    config = shared.plane.folder / "check.yaml"
+    config.write_text(f"kubernetes: {{kubeconfig: {shared.plane.kubeconfig('server-token', 'millpond')}}}\n")
+    checked = json.loads(shared.pond("kube", "check", "--config", str(config), "-o", "json").stdout)
+    found = {each["what"]: each for each in checked}
+    assert found["agents"]["found"] == "on 1 of 1 nodes, cards are given out in parts"
+    assert found["cards"]["found"] == "1064 x millpond.io/gpu-milli"
+
+
+def test_a_pod_that_asks_past_the_scheduler_gets_no_card(shared: SharedNode) -> None:
+    container = {
+        "name": "c",
+        "image": kubelet.IMAGE,
+        "command": ["sleep", "600"],
+        "resources": {"limits": {"millpond.io/gpu-milli": "100"}},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "stranger", "namespace": "default"},
+        "spec": {"nodeName": "127.0.0.2", "containers": [container]},
+    }
+    apply(shared.plane, pod)
+
+    def state() -> Any:
+        return call(shared.plane, "GET", "/api/v1/namespaces/default/pods/stranger")["status"]
+
+    until(lambda: state()["phase"] == "Failed", 60)
+    assert "Millpond has bound no pod to this node that asks for 100" in state()["message"]
+    assert nodes(shared.pond)[0]["state"] == "open"

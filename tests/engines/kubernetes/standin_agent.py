@@ -1,0 +1,25 @@
+"""What the engine sees of a node with Millpond's agent, on the stand-in cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from standin_cluster import StandinCluster
+
+from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE, AgentReport
+from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
+from millpond.model.devices import Device
+
+CARDS = tuple(Device(f"GPU-{n}", n, "nvidia", "H200", 16_384, context_mib=512) for n in range(2))
+
+
+def add_agent(cluster: StandinCluster, node: str = "n1", milli: int = 2128, **report: Any) -> None:
+    """A node whose agent has reported its cards, and serves so much of them."""
+    amounts = {"cpu": "32", "memory": "128Gi", MILLI: str(milli)}
+    status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    labels = {"millpond.io/pool": "default"}
+    cluster.put("nodes", node, {"metadata": {"labels": labels}, "spec": {}, "status": status})
+    annotations = {"millpond.io/cards": AgentReport(**{"devices": CARDS, **report}).text()}
+    meta = {"labels": dict([AGENT_LABEL]), "annotations": annotations}
+    pod = {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
+    cluster.put("pods", f"agent-of-{node}", pod, AGENT_NAMESPACE)

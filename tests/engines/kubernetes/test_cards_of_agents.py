@@ -1,0 +1,195 @@
+"""Nodes with Millpond's agent: their cards are known by UUID, given out in parts, and never twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from foreign_pods import JOB, AdoptingBench, condition, foreign_pod
+from pod_bench import PodBench, eventually
+from standin_agent import CARDS, add_agent
+from standin_cluster import StandinCluster
+
+from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE, AgentReport
+from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
+from millpond.model.decisions import Grant, Placement, Start
+from millpond.model.devices import Device, DeviceHealth
+from millpond.model.events import Confirmed, NodeJoined
+from millpond.model.node_selection import selects
+from millpond.model.nodes import Node
+from millpond.model.reasons import Cause
+from millpond.model.resources import SHARE_OF_CARD, SliceRequest, TaskRequest
+from millpond.model.sharing import SliceHold
+
+
+@pytest.fixture
+def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[PodBench]:
+    add_agent(cluster)
+    bench = PodBench(cluster, tmp_path)
+    bench.open()
+    yield bench
+    bench.close()
+
+
+def node_of(bench: PodBench) -> Node:
+    return next(node for node in bench.engine.inventory().nodes if node.name == "n1")
+
+
+def starts(number: int, job: str, *parts: Grant) -> Start:
+    placements = tuple(Placement(task, "worker", "n1", (grant,)) for task, grant in enumerate(parts))
+    return Start(number, job, 1, Cause.FITS, placements)
+
+
+def part(card: int = 0, milli: int = 250) -> Grant:
+    return Grant(f"GPU-{card}", milli, milli, 4096)
+
+
+def busy(node: Node) -> dict[str, str]:
+    return {each.uuid: each.health_detail for each in node.devices if each.health is DeviceHealth.BUSY_ELSEWHERE}
+
+
+def test_cards_are_known_by_uuid_with_what_their_agent_says_of_them(bench: PodBench) -> None:
+    node = node_of(bench)
+    assert node.devices == CARDS
+    assert node.extras == (("gpu-slices", 128),)
+    assert bench.engine.why_nothing_is_shared() == ""
+
+
+def test_a_part_of_a_card_is_asked_of_the_kubelet_and_ordered_of_the_agent(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    bench.engine.apply([starts(1, "train-abcde", part(1))])
+    pod = bench.bound("train-abcde-1-0")
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["limits"] == {MILLI: "250"}
+    ordered = json.loads(pod["metadata"]["annotations"]["millpond.io/grants"])
+    assert ordered["grants"] == [{"device": "GPU-1", "compute_milli": 250, "limit_milli": 250, "memory_mib": 4096}]
+    cluster.run("train-abcde-1-0")
+    assert bench.next(Confirmed).confinement.slices is SliceHold.GATE
+
+
+def test_a_slice_by_memory_alone_asks_for_what_the_kubelet_can_count(bench: PodBench) -> None:
+    bench.engine.apply([starts(1, "train-abcde", part(0, 0))])
+    (container,) = bench.bound("train-abcde-1-0")["spec"]["containers"]
+    assert container["resources"]["limits"] == {MILLI: "1"}
+
+
+def test_pods_are_bound_to_a_node_one_at_a_time_as_its_kubelet_takes_them(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    bench.engine.apply([starts(1, "one-aaaaa", part()), starts(2, "two-bbbbb", part(1))])
+    bench.engine.apply([Start(3, "cpu-ccccc", 1, Cause.FITS, (Placement(0, "worker", "n1"),))])
+
+    def bound() -> set[str]:
+        pods = (cluster.get("pods", name) for name in cluster.names("pods") if name.endswith("-1-0"))
+        return {pod["metadata"]["name"] for pod in pods if pod and pod["spec"].get("nodeName")}
+
+    bench.bound("cpu-ccccc-1-0")
+    eventually(lambda: len(bound()) == 2)
+    (first,) = bound() - {"cpu-ccccc-1-0"}
+    (second,) = {"one-aaaaa-1-0", "two-bbbbb-1-0"} - {first}
+    assert cluster.get("pods", second) is not None
+    cluster.set_state(first, "Pending", {"waiting": {"reason": "ContainerCreating"}})
+    bench.bound(second)
+
+
+def test_cards_of_an_agent_that_is_silent_or_gone_are_given_to_nobody(bench: PodBench, cluster: StandinCluster) -> None:
+    add_agent(cluster, milli=0)
+    assert set(busy(bench.next(NodeJoined).node)) == {"GPU-0", "GPU-1"}
+    cluster.remove("pods", "agent-of-n1", AGENT_NAMESPACE)
+    assert "does not answer" in busy(node_of(bench))["GPU-0"]
+    add_agent(cluster)
+    assert busy(bench.next(NodeJoined).node) == {}
+
+
+def test_an_agent_elsewhere_than_in_its_namespace_is_not_believed(bench: PodBench, cluster: StandinCluster) -> None:
+    forged = AgentReport((Device("GPU-9", 0, "nvidia", "H200"),)).text()
+    meta = {"labels": dict([AGENT_LABEL]), "annotations": {"millpond.io/cards": forged}}
+    cluster.put("pods", "forged", {"metadata": meta, "spec": {"nodeName": "n1"}, "status": {}}, "elsewhere")
+    add_agent(cluster, link_map="nvswitch-8")
+    assert bench.next(NodeJoined).node.devices == CARDS
+
+
+def test_cards_that_the_vendors_plugin_gave_out_too_are_not_given_out_again(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    asks = {"containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
+    theirs = {"spec": {"nodeName": "n1", **asks}, "status": {"phase": "Running"}}
+    cluster.put("pods", "theirs", theirs, "elsewhere")
+    assert all("it is not known which" in why for why in busy(bench.next(NodeJoined).node).values())
+    add_agent(cluster, others={"GPU-1": "elsewhere/theirs"})
+    assert busy(bench.next(NodeJoined).node) == {"GPU-1": "pod elsewhere/theirs has it from the vendor's device plugin"}
+
+
+def test_a_card_that_a_forged_order_claims_is_given_to_nobody_else(bench: PodBench, cluster: StandinCluster) -> None:
+    order = '{"grants":[{"device":"GPU-0","compute_milli":500,"limit_milli":500,"memory_mib":1}]}'
+    meta = {"annotations": {"millpond.io/grants": order}}
+    cluster.put("pods", "forged", {"metadata": meta, "spec": {"nodeName": "n1"}, "status": {}}, "elsewhere")
+    assert "elsewhere/forged" in busy(bench.next(NodeJoined).node)["GPU-0"]
+
+
+@pytest.fixture
+def adopting(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
+    add_agent(cluster)
+    bench = AdoptingBench(cluster, tmp_path)
+    bench.open()
+    yield bench
+    bench.close()
+
+
+def asking(cluster: StandinCluster, name: str, env: tuple[str, ...] = (), **requests: str) -> None:
+    amounts = {
+        "cpu": "1",
+        "memory": "1Gi",
+        **{f"millpond.io/{key.replace('_', '-')}": text for key, text in requests.items()},
+    }
+    variables = [{"name": each, "value": "x"} for each in env]
+    foreign_pod(cluster, name, containers=[{"name": "task", "env": variables, "resources": {"requests": amounts}}])
+
+
+def test_a_pod_of_others_is_given_a_part_of_a_card(adopting: AdoptingBench, cluster: StandinCluster) -> None:
+    asking(cluster, "theirs", gpu_milli="300", gpu_memory_mib="2048")
+    gang = adopting.gang()
+    wanted = SliceRequest(300, 2048, 300)
+    assert gang.roles[0].request == TaskRequest(1000, 1024, 1, wanted, extras=(("gpu-slices", 1),))
+    adopting.stand_for(gang.key)
+    adopting.engine.apply([starts(1, JOB, Grant("GPU-0", 300, 300, 2048))])
+    annotations = adopting.bound("theirs")["metadata"]["annotations"]
+    assert json.loads(annotations["millpond.io/grants"])["grants"][0]["memory_mib"] == 2048
+
+
+def test_whole_cards_and_parts_without_a_memory_are_asked_for_by_their_thousandths(
+    adopting: AdoptingBench, cluster: StandinCluster
+) -> None:
+    asking(cluster, "theirs", gpu_milli="2000")
+    assert (adopting.gang().roles[0].request.devices, adopting.gang().roles[0].request.slice) == (2, SliceRequest())
+    cluster.remove("pods", "theirs")
+    asking(cluster, "part", gpu_milli="10")
+    eventually(lambda: adopting.engine.gangs() and adopting.engine.gangs()[0].key.name == "part")
+    assert adopting.gang().roles[0].request.slice == SliceRequest(10, SHARE_OF_CARD, 10)
+
+
+@pytest.mark.parametrize(
+    ("requests", "env", "words"),
+    [
+        ({"gpu_milli": "1500"}, (), "ask for a part of one card, or for whole cards"),
+        ({"gpu_milli": "1000", "gpu_memory_mib": "1024"}, (), "is of a part of a card"),
+        ({"gpu_milli": "200"}, ("LD_PRELOAD",), "its container sets LD_PRELOAD"),
+    ],
+)
+def test_what_cannot_be_given_of_a_card_is_said_on_the_pod(
+    adopting: AdoptingBench, cluster: StandinCluster, requests: dict[str, str], env: tuple[str, ...], words: str
+) -> None:
+    asking(cluster, "theirs", env, **requests)
+    assert words in eventually(lambda: condition(cluster, "theirs"))
+
+
+def test_pods_that_ask_the_vendors_plugin_are_kept_off_nodes_with_agents(
+    adopting: AdoptingBench, cluster: StandinCluster
+) -> None:
+    foreign_pod(cluster, "theirs")
+    wanted = adopting.gang().terms.selection
+    labels = {node.name: node.labels for node in adopting.engine.inventory().nodes}
+    assert [name for name in sorted(labels) if selects(wanted, labels[name])] == ["n2"]

@@ -1,0 +1,296 @@
+"""The agent of a node between a kubelet and a cluster that the tests stand for, with the real gate."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpclib", reason="the agent's libraries are not installed (pip install 'millpond[agent]')")
+
+from fake_kubelet import FakeKubelet, until
+from grpclib.exceptions import GRPCError
+
+from millpond.engines.kubernetes.agent import device_plugin, node_agent
+from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSide, NodeAgent
+from millpond.engines.kubernetes.cluster.agent_report import AgentReport
+from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
+from millpond.engines.kubernetes.cluster.objects import ObjectMeta, PodObject, PodSpec, PodStatus
+from millpond.engines.kubernetes.pods.pod_template import TASK_ANNOTATION, TaskMark
+from millpond.engines.kubernetes.pods.slice_order import SliceOrder
+from millpond.model.decisions import Grant
+from millpond.model.devices import Device, DeviceHealth
+from millpond.model.nodes import Node
+from millpond.model.sharing import ShareClass
+from millpond.model.telemetry import DeviceSample
+from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesses
+from millpond.node.host.machine import Machine
+from millpond.node.sharing.gate.region import GateRegion
+
+CARDS = tuple(Device(f"GPU-{n}", n, "nvidia", "H200", 16_384, context_mib=512) for n in range(2))
+
+
+class Cards(DeviceVendor):
+    """NVIDIA cards, as far as the agent asks."""
+
+    name = "nvidia"
+    title = "NVIDIA"
+    experimental = False
+    sample_every_s = 1.0
+
+    def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
+        return CARDS
+
+    def sample(self) -> tuple[DeviceSample, ...]:
+        return ()
+
+    def environment(self, devices: Any) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(each.uuid for each in devices)}
+
+
+@dataclass
+class AgentBench:
+    """A kubelet, an agent, and what the agent did to the cluster."""
+
+    folder: Path
+    kubelet: FakeKubelet = field(init=False)
+    cards: tuple[Device, ...] = CARDS
+    reports: list[AgentReport] = field(default_factory=list)
+    evicted: list[tuple[str, str]] = field(default_factory=list)
+    agent: NodeAgent = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kubelet = FakeKubelet(self.folder / "kubelet")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """An agent that is registered with the kubelet, until the end of the block."""
+        places = AgentPlaces(self.folder / "millpond", self.kubelet.plugins, self.kubelet.resources)
+        self.agent = NodeAgent(places, self._look, ClusterSide(self._report, self._evict))
+        if not (self.kubelet.plugins / "kubelet.sock").exists():
+            await self.kubelet.start()
+        before = len(self.kubelet.registered)
+        work = asyncio.create_task(self.agent.run())
+        try:
+            await until(lambda: len(self.kubelet.registered) > before and self.reports)
+            yield
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    def _look(self, own: OwnProcesses) -> Machine:
+        return Machine((Node("n1", 1000, 1024, self.cards),), {"nvidia": Cards()})
+
+    async def _report(self, report: AgentReport) -> None:
+        self.reports.append(report)
+
+    async def _evict(self, pod: tuple[str, str], reason: str) -> None:
+        self.evicted.append(pod)
+
+    def bound(self, name: str, *grants: Grant, **more: Any) -> PodObject:
+        """A pod of the server's is bound to the node."""
+        mark = TaskMark(name, 1, 0, 1, "worker", tuple(grant.device for grant in grants))
+        annotations = {TASK_ANNOTATION: json.dumps(asdict(mark)), **SliceOrder(grants, **more).annotation()}
+        meta = ObjectMeta(name, "team", f"uid-{name}", annotations=annotations)
+        pod = PodObject(meta, PodSpec("n1"), PodStatus())
+        self.agent.pod_changed(pod)
+        return pod
+
+    def stranger(self, name: str) -> None:
+        """A pod that is none of the server's is bound to the node."""
+        self.agent.pod_changed(PodObject(ObjectMeta(name, "team", f"uid-{name}"), PodSpec("n1"), PodStatus()))
+
+    async def admitted(self, name: str, milli: int, first: int = 0) -> tuple[dict[str, str], dict[str, bool]]:
+        """What the kubelet gets for a pod."""
+        return await self.kubelet.allocate(("team", name), [f"0-{first + each}" for each in range(milli)])
+
+
+@pytest.fixture
+def bench(tmp_path: Path, _fake_driver_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> AgentBench:
+    """Skipped where there is no compiler; the gate is built once for all tests."""
+    monkeypatch.setattr(node_agent, "WAITS_S", 0.3)
+    monkeypatch.setattr(node_agent, "DISCOVER_EVERY_S", 0.05)
+    monkeypatch.setattr(device_plugin, "LOOK_EVERY_S", 0.02)
+    (tmp_path / "millpond").mkdir()
+    (tmp_path / "millpond" / "gate").symlink_to(_fake_driver_libraries.parent)
+    return AgentBench(tmp_path)
+
+
+def run(bench: AgentBench, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def all_of_it() -> None:
+        try:
+            async with asyncio.timeout(30), bench.running():
+                await test()
+        finally:
+            bench.kubelet.stop()
+
+    asyncio.run(all_of_it())
+
+
+def part(card: int, milli: int = 250, memory_mib: int = 4096) -> Grant:
+    return Grant(f"GPU-{card}", milli, milli, memory_mib)
+
+
+def test_cards_are_offered_in_thousandths_and_those_that_fail_are_not_well(bench: AgentBench) -> None:
+    async def test() -> None:
+        devices = await bench.kubelet.devices()
+        assert len(devices) == 2 * (1000 + 64)
+        assert set(devices.values()) == {"Healthy"}
+        bench.cards = (CARDS[0], replace(CARDS[1], health=DeviceHealth.FAULTY, health_detail="fell off the bus"))
+        report = await until(lambda: bench.reports[-1] if bench.reports[-1].devices == bench.cards else None)
+        assert report.unsliced == ""
+        devices = await bench.kubelet.devices()
+        assert {name for name, health in devices.items() if health == "Healthy"} == {
+            name for name in devices if name.startswith("0-")
+        }
+
+    run(bench, test)
+    assert bench.kubelet.registered[0].resource_name == MILLI
+
+
+def test_a_pod_gets_the_part_that_its_order_says_and_the_gate_with_it(bench: AgentBench) -> None:
+    async def test() -> None:
+        bench.bound("one", part(1), share_class=ShareClass.BACKFILL, floor_milli=5)
+        env, mounts = await bench.admitted("one", 250)
+        assert (env["CUDA_VISIBLE_DEVICES"], env["NVIDIA_VISIBLE_DEVICES"]) == ("GPU-1", "GPU-1")
+        assert env["MILLPOND_GATE_REQUIRED"] == "1"
+        assert mounts[env["LD_PRELOAD"]] is True
+        folder = Path(env["MILLPOND_GATE"])
+        assert {Path(place).name: read_only for place, read_only in mounts.items() if folder.name in place} == {
+            "control": True,
+            "usage": False,
+            "shared": False,
+        }
+        region = GateRegion.open(folder, bench.folder / "millpond" / "cards")
+        assert region is not None
+        settings = region.settings
+        region.detach()
+        assert (settings.cap_mib, settings.guarantee_milli, settings.limit_milli) == (4096, 250, 250)
+        assert (settings.uuid, settings.share_class, settings.floor_milli) == ("GPU-1", ShareClass.BACKFILL, 5)
+
+    run(bench, test)
+
+
+def test_whole_cards_are_given_by_their_uuids_without_a_gate(bench: AgentBench) -> None:
+    async def test() -> None:
+        bench.bound("two", part(1, 1000, 16_384), part(0, 1000, 16_384))
+        env, mounts = await bench.admitted("two", 2000)
+        assert env["NVIDIA_VISIBLE_DEVICES"] == "GPU-1,GPU-0"
+        assert "LD_PRELOAD" not in env
+        assert mounts == {}
+
+    run(bench, test)
+
+
+def test_a_pod_that_the_kubelet_hears_of_first_is_waited_for(bench: AgentBench) -> None:
+    async def test() -> None:
+        asking = asyncio.create_task(bench.admitted("late", 250))
+        await asyncio.sleep(0.05)
+        bench.bound("late", part(0))
+        env, _ = await asking
+        assert env["CUDA_VISIBLE_DEVICES"] == "GPU-0"
+
+    run(bench, test)
+
+
+def test_what_nobody_has_ordered_and_what_a_card_has_no_room_for_is_refused_with_the_reason(bench: AgentBench) -> None:
+    async def test() -> None:
+        with pytest.raises(GRPCError, match="Millpond has bound no pod to this node that asks for 250"):
+            await bench.admitted("theirs", 250)
+        bench.bound("large", part(0, 900, 12_000))
+        await bench.admitted("large", 900)
+        bench.bound("more", part(0, 100, 8_000))
+        with pytest.raises(GRPCError, match="card GPU-0 has no room for it beside 1 others"):
+            await bench.admitted("more", 100)
+
+    run(bench, test)
+
+
+def test_a_slice_in_which_nothing_could_run_is_refused_and_leaves_nothing(bench: AgentBench) -> None:
+    async def test() -> None:
+        bench.bound("tiny", part(0, 10, 300))
+        with pytest.raises(GRPCError, match="a program's context alone is counted as 512 MiB"):
+            await bench.admitted("tiny", 10)
+        assert list((bench.folder / "millpond" / "slices").iterdir()) == []
+
+    run(bench, test)
+
+
+def test_a_pod_that_took_what_was_for_another_is_evicted_and_the_other_gets_its_own(bench: AgentBench) -> None:
+    async def test() -> None:
+        bench.bound("ours", part(1))
+        bench.stranger("theirs")
+        wrong, _ = await bench.admitted("theirs", 250)
+        await until(lambda: bench.evicted == [("team", "theirs")])
+        env, _ = await bench.admitted("ours", 250, first=500)
+        assert env["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+        assert env["MILLPOND_GATE"] != wrong["MILLPOND_GATE"]
+        await until(lambda: bench.agent.allocations.all_confirmed)
+        assert bench.evicted == [("team", "theirs")]
+
+    run(bench, test)
+
+
+def test_the_next_agent_knows_what_was_given_and_a_pod_that_ends_gives_it_back(bench: AgentBench) -> None:
+    async def first() -> None:
+        bench.bound("one", part(0, 900, 4096))
+        await bench.admitted("one", 900)
+
+    async def second() -> None:
+        async with bench.running():
+            pod = bench.bound("one", part(0, 900, 4096))
+            bench.bound("two", part(0, 200, 4096))
+            with pytest.raises(GRPCError, match="no room"):
+                await bench.admitted("two", 200)
+            bench.agent.pod_changed(PodObject(pod.metadata, pod.spec, PodStatus(phase="Succeeded")))
+            env, _ = await bench.admitted("two", 200)
+            assert env["CUDA_VISIBLE_DEVICES"] == "GPU-0"
+            assert len(list((bench.folder / "millpond" / "slices").iterdir())) == 1
+            bench.agent.listed(set())
+            assert list((bench.folder / "millpond" / "slices").iterdir()) == []
+
+    async def both() -> None:
+        try:
+            async with bench.running():
+                await first()
+            await second()
+        finally:
+            bench.kubelet.stop()
+
+    asyncio.run(both())
+
+
+def test_a_kubelet_that_starts_anew_gets_the_plugin_again(bench: AgentBench) -> None:
+    async def test() -> None:
+        bench.kubelet.stop()
+        await bench.kubelet.start()
+        await until(lambda: len(bench.kubelet.registered) == 2)
+        assert len(await bench.kubelet.devices()) == 2 * (1000 + 64)
+
+    run(bench, test)
+
+
+def test_cards_that_the_vendors_plugin_has_given_out_are_reported(bench: AgentBench) -> None:
+    async def test() -> None:
+        bench.kubelet.pods["theirs", "notebook"] = {"nvidia.com/gpu": ["GPU-1"]}
+        report = await until(lambda: bench.reports[-1] if bench.reports[-1].others else None)
+        assert report.others == {"GPU-1": "theirs/notebook"}
+
+    run(bench, test)
+
+
+def test_a_report_of_eight_cards_is_small_and_is_read_as_it_was_written() -> None:
+    cards = tuple(
+        Device(f"GPU-6f1c2a3b-0000-4000-8000-{n:012x}", n, "nvidia", "H200", 143_771, n // 2, n // 4, context_mib=512)
+        for n in range(8)
+    )
+    report = AgentReport(cards, "nvswitch-8", "", {cards[0].uuid: "team/notebook"})
+    assert len(report.text()) < 2_000
+    assert AgentReport.of({"millpond.io/cards": report.text()}) == report
+    assert AgentReport.of({"millpond.io/cards": '{"devices": [{}]}'}) is None
