@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSid
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.engines.kubernetes.cluster.objects import ObjectMeta, PodObject, PodSpec, PodStatus
-from millpond.engines.kubernetes.pods.pod_template import TASK_ANNOTATION, TaskMark
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.model.decisions import Grant
 from millpond.model.devices import Device, DeviceHealth
@@ -95,9 +93,7 @@ class AgentBench:
 
     def bound(self, name: str, *grants: Grant, **more: Any) -> PodObject:
         """A pod of the server's is bound to the node."""
-        mark = TaskMark(name, 1, 0, 1, "worker", tuple(grant.device for grant in grants))
-        annotations = {TASK_ANNOTATION: json.dumps(asdict(mark)), **SliceOrder(grants, **more).annotation()}
-        meta = ObjectMeta(name, "team", f"uid-{name}", annotations=annotations)
+        meta = ObjectMeta(name, "team", f"uid-{name}", annotations=SliceOrder(grants, **more).annotation())
         pod = PodObject(meta, PodSpec("n1"), PodStatus())
         self.agent.pod_changed(pod)
         return pod

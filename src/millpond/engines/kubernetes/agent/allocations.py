@@ -27,8 +27,12 @@ class BoundPod:
 
     uid: str
     key: PodKey
-    task: TaskId
     order: SliceOrder
+
+    @property
+    def task(self) -> TaskId:
+        """By what this node tells it from others: what a pod says of its task could be another's."""
+        return TaskId(self.uid, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

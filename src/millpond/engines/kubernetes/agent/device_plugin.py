@@ -74,7 +74,7 @@ class DevicePlugin:
     def __init__(self, folder: Path, allocate: Callable[[Sequence[str]], Awaitable[ContainerGifts]]) -> None:
         self._folder = folder
         self._allocate = allocate
-        self._devices: Mapping[str, bool] = {}
+        self._devices: Mapping[str, bool] | None = None
         self._changed = asyncio.Condition()
         self._server: Server | None = None
         self._kubelet: tuple[int, float] | None = None
@@ -158,7 +158,7 @@ class DevicePlugin:
         told: Mapping[str, bool] | None = None
         while True:
             async with self._changed:
-                while self._devices is told:
+                while self._devices is None or self._devices is told:  # none at all would end what they have
                     await self._changed.wait()
                 told = self._devices
             listed = [messages.Device(ID=name, health=_HEALTHY if well else _UNHEALTHY) for name, well in told.items()]

@@ -28,7 +28,6 @@ from millpond.engines.kubernetes.agent.pod_slices import PodSlices
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, VENDORS
 from millpond.engines.kubernetes.cluster.objects import PodObject
-from millpond.engines.kubernetes.pods.pod_template import TaskMark
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.model.devices import Device
 from millpond.model.errors import MillpondError, UnavailableError
@@ -116,9 +115,9 @@ class NodeAgent:
             return
         meta = pod.metadata
         self._live[meta.uid] = (meta.namespace, meta.name)
-        mark, order = TaskMark.of(meta.annotations), SliceOrder.of(meta.annotations)
-        if mark is not None and order is not None:
-            self.allocations.bound(BoundPod(meta.uid, (meta.namespace, meta.name), mark.id, order))
+        order = SliceOrder.of(meta.annotations)
+        if order is not None:
+            self.allocations.bound(BoundPod(meta.uid, (meta.namespace, meta.name), order))
 
     def pod_deleted(self, pod: PodObject) -> None:
         """A pod has ended, or is gone."""
