@@ -47,6 +47,7 @@ ALLOWED = {
     ("GET", "/jobs/{job}"): "++++++000!",
     ("GET", "/jobs/{job}/why"): "++++++000!",
     ("GET", "/jobs/{job}/events"): "++++++000!",
+    ("GET", "/jobs/{job}/cards"): "++++++000!",
     ("GET", "/jobs/{job}/logs"): "++++++000!",
     ("GET", "/jobs/{job}/document"): "++++--000!",
     ("DELETE", "/jobs/{job}"): "++++--000!",

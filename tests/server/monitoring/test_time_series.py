@@ -150,8 +150,8 @@ _LOOK = st.dictionaries(st.sampled_from("ab"), st.tuples(*[_FIGURE] * len(FIGURE
 
 @given(st.lists(st.lists(_LOOK, min_size=1, max_size=4), min_size=1, max_size=4))
 def test_a_figure_of_a_coarse_row_lies_within_those_it_was_made_of(groups: Sequence[Sequence[Look]]) -> None:
-    finer = [merged(Subject.QUEUES, [(1, look) for look in looks]) for looks in groups]
-    count, coarse = merged(Subject.QUEUES, finer)
+    finer = [merged(FIGURES[Subject.QUEUES], [(1, look) for look in looks]) for looks in groups]
+    count, coarse = merged(FIGURES[Subject.QUEUES], finer)
     assert count == sum(len(looks) for looks in groups)
     for name, figures in coarse.items():
         for column, value in enumerate(figures):

@@ -19,6 +19,7 @@ from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
+from millpond.server.monitoring.telemetry.job_cards import JobCardsRecorder
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import classes_by_device, tenants_of
@@ -110,12 +111,14 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
     standing = partial(pool_standing, base.components.loop)
     recorder = TimeSeriesRecorder(standing, telemetry, base.components.store.time_series, time.time)
     use = CardUseSources(job_cache.newest_first, telemetry.recent, lambda: slices.latest)
+    state_dir = base.components.state_dir
     return [
         telemetry,
         slices,
-        PowerEnforcer(machine, policy, base.components.state_dir),
+        PowerEnforcer(machine, policy, state_dir),
         recorder,
         CardUseRecorder(base.components.store.card_use, use, time.time),
+        JobCardsRecorder(state_dir, job_cache.newest_first, telemetry, lambda: slices.latest, time.time),
     ]
 
 

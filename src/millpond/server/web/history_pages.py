@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -13,10 +13,10 @@ from fastapi import APIRouter, Query, Response
 from millpond.server.api.permits import ClusterReader, ServiceOf
 from millpond.server.api.routes.time_series import Begin, End
 from millpond.server.api.service import Service
-from millpond.server.auth.roles import Caller
+from millpond.server.monitoring.telemetry.job_cards import FIGURES
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.monitoring.time_series.reader import TimeSpan
-from millpond.server.web.charts import Chart, Frame, Line, draw
+from millpond.server.web.charts import COLOURS, DASHES, Chart, Frame, Line, draw, look_of
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
 from millpond.specs.api.time_series import NamedSeries, TimeSeriesInfo
@@ -40,14 +40,14 @@ class NamedChart:
 
 
 def series_of(
-    service: Service, subject: Subject, begin: float | None, end: float | None, caller: Caller
+    service: Service, subject: Subject, begin: float | None, end: float | None, names: Collection[str] | None
 ) -> TimeSeriesInfo:
     """The history of a span in as many points as a chart shows.
 
     Args:
         begin: None: a day before the end or, where less is known, when it begins.
+        names: of which series; None: all.
     """
-    names = service.queues.names_for(caller) if subject is Subject.QUEUES else None
     until = time.time() if end is None else end
     since = until - SPANS["day"] if begin is None else begin
 
@@ -108,12 +108,14 @@ async def history(
         end = time.time()
         begin = end - SPANS[back]
 
+    names = service.queues.names_for(access.caller) if subject is Subject.QUEUES else None
+
     def drawn() -> Response:
         return show(
             "history.html",
             visit,
             subject=subject.value,
-            history=series_of(service, subject, begin, end, access.caller),
+            history=series_of(service, subject, begin, end, names),
             back=back,
             is_chosen=begin is not None and not back,
             most=MOST_CHARTS,
@@ -122,6 +124,20 @@ async def history(
         )
 
     return await asyncio.to_thread(drawn)
+
+
+def card_charts(cards: TimeSeriesInfo) -> dict[str, Chart]:
+    """Charts of what the cards of a job did, by figure, with a line for each card; figures that nothing measured are
+    left out."""
+    shown = cards.series[: COLOURS * DASHES]
+    return {
+        figure: draw(
+            [Line(each.name, look_of(index), cards.at, each.figures[figure]) for index, each in enumerate(shown)],
+            _frame(cards),
+        )
+        for figure in FIGURES
+        if any(value is not None for each in shown for value in each.figures[figure])
+    }
 
 
 def _frame(history: TimeSeriesInfo) -> Frame:

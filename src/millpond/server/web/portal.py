@@ -19,6 +19,7 @@ from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.permits import Access, ClusterReader, SecurityOf, ServiceOf, Word, job_in_path, may
 from millpond.server.auth.roles import Verb, job_target
 from millpond.server.jobs.listing import ListRequest
+from millpond.server.monitoring.telemetry.job_cards import cards_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
@@ -77,7 +78,7 @@ async def overview(
             queues=queues,
             suspendable=suspendable,
             now=now,
-            history=history_pages.series_of(service, Subject.MODELS, None, None, access.caller),
+            history=history_pages.series_of(service, Subject.MODELS, None, None, None),
             pool_chart=history_pages.pool_chart,
         )
 
@@ -133,6 +134,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
     events = await service.events.of_job(job, reader)
     can_change = may_do(access.caller, Verb.CHANGE_JOBS, job_target(info))
     spec = await _spec_of(service, job) if can_change else None
+    cards = await asyncio.to_thread(cards_of, service.state_dir, info) if info.gpu_milli and not info.array else None
     now = time.time()
     return show(
         "job.html",
@@ -141,6 +143,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
         reason=reason,
         events=events[-EVENTS_SHOWN:],
         left_out=max(len(events) - EVENTS_SHOWN, 0),
+        card_charts={} if cards is None else history_pages.card_charts(cards),
         life=life_of(info, events, reason.waits, now),
         can_change=can_change,
         can_submit=may_do(access.caller, Verb.SUBMIT_JOBS),

@@ -18,9 +18,11 @@ from millpond.server.auth.roles import Verb
 from millpond.server.http.disconnects import while_connected
 from millpond.server.http.error_responses import refusal_of
 from millpond.server.jobs.listing import ListRequest
+from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.runtime.queue_settings.service import QueueEdit, QueueEdited
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
+from millpond.server.web.history_pages import charts_of, series_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.queue_form import FIELDS, changed_fields, shown, typed
 from millpond.server.web.rendering import PageReader, show
@@ -62,9 +64,12 @@ async def one_queue(queue: str, service: ServiceOf, access: QueueReader, visit: 
 
     held = await jobs_in(JobState.RUNNING, JobState.STARTING, JobState.SUSPENDED, JobState.STOPPING)
     waiting = await jobs_in(JobState.QUEUED)
+    over_time = await asyncio.to_thread(series_of, service, Subject.QUEUES, None, None, {queue})
     return show(
         "queue.html",
         visit,
+        history=over_time,
+        charts_of=charts_of,
         detail=detail,
         each=detail.queue,
         most=_widest([detail.queue]),

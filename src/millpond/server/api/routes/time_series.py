@@ -8,7 +8,9 @@ from typing import Annotated
 from fastapi import Query
 
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import ClusterReader, ServiceOf
+from millpond.server.api.permits import ClusterReader, ServiceOf, job_in_path, may
+from millpond.server.auth.roles import Verb
+from millpond.server.monitoring.telemetry.job_cards import cards_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.monitoring.time_series.reader import TimeSpan
 from millpond.specs.api.base import LATEST
@@ -38,3 +40,13 @@ async def time_series(
     """
     names = service.queues.names_for(access.caller) if subject is Subject.QUEUES else None
     return await asyncio.to_thread(service.time_series.of, subject, TimeSpan(begin, end, step), names)
+
+
+@router.get("/jobs/{job}/cards", dependencies=[may(Verb.READ_JOBS, job_in_path)])
+def cards_of_job(job: str, service: ServiceOf) -> TimeSeriesInfo:
+    """What the cards of a job did over its life, as far as their driver measures it.
+
+    ``engine`` is the part of the time in which anything ran on a card, ``own`` that in which work of the job did;
+    ``memory_mib`` the memory that the job has there; ``power_w`` and ``temperature_c`` those of the whole card.
+    """
+    return cards_of(service.state_dir, service.lookup.look_at_one(job))

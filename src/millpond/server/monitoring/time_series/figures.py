@@ -69,10 +69,11 @@ def look_at_queues(queues: Iterable[QueueStatus]) -> Look:
     return {each.queue.name: _of_queue(each) for each in queues}
 
 
-def merged(subject: Subject, looks: Sequence[tuple[int, Look]]) -> tuple[int, dict[str, Figures]]:
+def merged(figures: Sequence[str], looks: Sequence[tuple[int, Look]]) -> tuple[int, dict[str, Figures]]:
     """Several looks as one: means over those looks in which a series is known, of temperatures the highest.
 
     Args:
+        figures: their names.
         looks: each with how many samples it stands for.
 
     Returns:
@@ -80,7 +81,6 @@ def merged(subject: Subject, looks: Sequence[tuple[int, Look]]) -> tuple[int, di
     """
     if len(looks) == 1:
         return looks[0][0], dict(looks[0][1])
-    figures = FIGURES[subject]
     rows: dict[str, list[tuple[int, Figures]]] = {}
     for count, look in looks:
         for name, values in look.items():

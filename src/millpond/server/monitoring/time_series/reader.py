@@ -117,7 +117,7 @@ class TimeSeriesReader:
         if known is not None and known[0] == latest:
             return known[1]
         looks: list[tuple[int, Look]] = [
-            (at, merged(query.subject, [(row.samples, query.chosen(row.look)) for row in rows])[1])
+            (at, merged(FIGURES[query.subject], [(row.samples, query.chosen(row.look)) for row in rows])[1])
             for at, rows in groupby(self._rows(query), lambda row: row.at // query.step * query.step)
         ]
         with self._lock:

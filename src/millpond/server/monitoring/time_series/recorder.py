@@ -18,7 +18,7 @@ from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorke
 from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.monitoring.telemetry.sampling import Telemetry
-from millpond.server.monitoring.time_series.figures import Subject, look_at_cards, look_at_queues, merged
+from millpond.server.monitoring.time_series.figures import FIGURES, Subject, look_at_cards, look_at_queues, merged
 from millpond.server.store.time_series import SeriesRow, TimeSeriesStore
 
 Standing = Callable[[], tuple[Sequence[NodeView], Sequence[QueueStatus]]]
@@ -93,7 +93,7 @@ class TimeSeriesRecorder(Periodic):
         for subject in Subject:
             rows = self._store.between(subject, finer.step_s, begin, end)
             for at, group in groupby(rows, lambda row: row.at // coarser.step_s * coarser.step_s):
-                samples, look = merged(subject, [(row.samples, row.look) for row in group])
+                samples, look = merged(FIGURES[subject], [(row.samples, row.look) for row in group])
                 yield SeriesRow(subject, coarser.step_s, at, samples, look)
 
     def _pass(self) -> float:
