@@ -115,3 +115,4 @@ def test_curves_of_several_runs_grow_while_they_are_looked_at(pond: Pond, visit:
     twin = page.evaluate(TWIN)
     assert [curve["count"] for curve in twin["curves"]] == [9, 9]
     pond("stop", first, second)
+    page.locator("[data-every]").wait_for(state="detached")

@@ -3,6 +3,7 @@ which."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 from collections.abc import Iterable
@@ -16,11 +17,13 @@ from hypothesis import strategies as st
 from millpond.model.errors import InvalidInputError
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.task.workspace import OUTPUT
+from millpond.server.jobs.curves import service
 from millpond.server.jobs.curves.curve import KEPT, Curve, CurvePoints, thinned
 from millpond.server.jobs.curves.event_files import LARGEST_READ, EventFile, masked_crc32c, scalars_of
 from millpond.server.jobs.curves.service import Curves, CurvesRequest
 from millpond.server.store.jobs import Owners
 from millpond.server.views.visibility import EVERYBODY, Reader
+from millpond.server.web.curves_page import Across, CurvesView, MetricGoal, VerticalScale, best_so_far, metric_chart
 from millpond.specs.api.curves import CurveInfo
 from millpond.specs.api.jobs import JobInfo, TaskInfo
 from millpond.specs.api.trials import TrialList
@@ -237,6 +240,26 @@ def test_runs_that_the_reader_may_not_see_are_as_if_they_were_not_there(runs: Ru
     assert [run.job for run in found.runs] == [JOB.id]
     assert found.missing == ["theirs", "never"]
     assert [curve.values for curve in found.curves] == [[1.0]]
+
+
+def test_what_takes_long_to_read_follows_with_the_next_answer(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.report(report(step, loss=1.0) for step in range(100))
+    monkeypatch.setattr(service, "READ_FOR_S", -1.0)
+    found = runs.curves.compare(CurvesRequest((JOB.id,)), EVERYBODY)
+    assert (found.whole, found.curves) == (False, [])
+    monkeypatch.undo()
+    found = runs.curves.compare(CurvesRequest((JOB.id,)), EVERYBODY)
+    assert (found.whole, found.curves[0].count) == (True, 100)
+
+
+def test_a_page_of_absurd_numbers_is_drawn(runs: Runs) -> None:
+    absurd = (1e308, -1e308, 5e-324, 1e99, -1e99, 0.0)
+    runs.report(report(step, at=at, big=value) for step, at, value in zip(absurd, absurd, absurd, strict=True))
+    found = runs.curves.compare(CurvesRequest((JOB.id,)), EVERYBODY)
+    for across, scale in itertools.product(Across, VerticalScale):
+        chart = metric_chart(found, "big", CurvesView(across, scale, MetricGoal.MINIMIZE, None, None))
+        assert not chart.is_empty
+    assert best_so_far(found, CurvesView(Across.TIME, VerticalScale.LOG, MetricGoal.MAXIMIZE, None, None)) is not None
 
 
 def test_nothing_named_is_an_error_with_a_remedy(runs: Runs) -> None:

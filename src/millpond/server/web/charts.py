@@ -139,6 +139,8 @@ def number_text(value: float | None) -> str:
 
 def _within(line: Line, frame: Frame) -> Line:
     """The part of a line in the span, with the points on either side of it, by which it leaves."""
+    if line.xs and frame.begin <= min(line.xs) and max(line.xs) <= frame.end and not frame.is_log:
+        return line
     inside = [frame.begin <= x <= frame.end for x in line.xs]
     kept = [index for index in range(len(line.xs)) if any(inside[max(index - 1, 0) : index + 2])]
     ys = [line.ys[index] for index in kept]

@@ -107,7 +107,7 @@ async def curves(
             range_of=lambda run, metric: range_of(found, run, metric),
             counts_of=lambda run: counts_of(found, run),
             parallel=parallel_of(found, view.goal.value, looks) if len(found.runs) > 1 else None,
-            is_live=any(not JobState(run.state).ended for run in found.runs),
+            is_live=not found.whole or any(not JobState(run.state).ended for run in found.runs),
             twin=urlencode(twin),
         )
 

@@ -66,6 +66,7 @@ class CurvesInfo:
         goal: of the sweep that all runs belong to, ``minimize`` or ``maximize``, for its metric ``aim``; else empty.
         missing: what was asked for and is no job that the caller may see.
         left_out: runs that were asked for beyond the most.
+        whole: all files are read; else the same request has more of them a moment later.
     """
 
     runs: list[CurveRun] = field(default_factory=list)
@@ -76,3 +77,4 @@ class CurvesInfo:
     goal: str = ""
     missing: list[str] = field(default_factory=list)
     left_out: int = 0
+    whole: bool = True

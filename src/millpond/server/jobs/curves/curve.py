@@ -10,6 +10,10 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final
 
+from millpond.specs.api.base import LATEST
+
+LARGEST: Final = 1e100
+"""Numbers beyond are no measurements; their differences and squares would be none."""
 KEPT: Final = 8_192
 """Points of one curve; twice as many are thinned to that."""
 
@@ -43,7 +47,7 @@ class Curve:
 
     Attributes:
         count: finite values that were ever reported and still count.
-        not_finite: values that were none, such as NaN.
+        not_finite: values that were none, such as NaN, or beyond ``LARGEST``.
     """
 
     points: CurvePoints = field(default_factory=CurvePoints)
@@ -53,17 +57,17 @@ class Curve:
 
     def add(self, step: float | None, value: float | None, at: float) -> None:
         """The next value; without a step, values are counted."""
-        if value is None:
+        if value is None or not -LARGEST <= value <= LARGEST:
             self.not_finite += 1
             return
         self.count += 1
         points = self.points
-        place = float(self.count) if step is None else step
+        place = float(self.count) if step is None or not -LARGEST <= step <= LARGEST else step
         if points.steps and place < points.steps[-1]:
             self._is_ordered = False
         points.steps.append(place)
         points.values.append(value)
-        points.at.append(at)
+        points.at.append(at if 0 <= at <= LATEST else 0.0)
         if len(points) >= 2 * KEPT:
             self.points = thinned(self.ordered(), KEPT)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,8 +23,6 @@ _FLOAT: Final = struct.Struct("<f")
 _TAIL_BYTES: Final = 4
 LARGEST_READ: Final = 64 * 2**10
 """Bytes of a record that is looked into: one with scalars has some hundred, one with pictures has megabytes."""
-MOST_AT_ONCE: Final = 64 * 2**20
-"""Bytes of one file that are read in one look; the rest follows with the next."""
 _MASK: Final = 0xFFFFFFFF
 
 
@@ -48,19 +47,20 @@ class EventFile:
         self.trouble = ""
         self.restarts = 0
 
-    def fresh(self) -> Iterator[Scalar]:
-        """The scalars that came since the last time."""
+    def fresh(self, until: float = math.inf) -> Iterator[Scalar]:
+        """The scalars that came since the last time, or as many as are read by an instant of ``time.monotonic``."""
         opened = self._file.opened()
         if self.restarts != self._file.restarts:
             self.restarts, self.trouble = self._file.restarts, ""
         if opened is None:
             return
         with opened.file as file:
-            end = min(opened.size, self._file.offset + MOST_AT_ONCE)
             data, begin = b"", self._file.offset
-            while not self.trouble and self._file.offset + _HEAD.size <= end:
+            while self._file.offset + _HEAD.size <= opened.size and not self.trouble:
                 at = self._file.offset - begin
                 if at + _HEAD.size > len(data):
+                    if time.monotonic() > until:
+                        return
                     file.seek(self._file.offset)
                     data, begin, at = file.read(PIECE), self._file.offset, 0
                     if len(data) < _HEAD.size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import stat
 import time
@@ -32,7 +33,6 @@ MOST_ENTRIES: Final = 20_000
 """Names in an output folder among which event files are looked for."""
 LOOK_EVERY_S: Final = 10.0
 """For new event files."""
-MOST_AT_ONCE: Final = 64 * 2**20
 LONGEST_NAME: Final = 200
 
 
@@ -66,8 +66,12 @@ class RunCurves:
         """Points in memory."""
         return sum(len(curve.points) for curve in self.curves.values())
 
-    def refresh(self, info: JobInfo) -> None:
-        """Read what came since the last time."""
+    def refresh(self, info: JobInfo, until: float = math.inf) -> bool:
+        """Read what came since the last time; returns whether all of it is read.
+
+        Args:
+            until: an instant of ``time.monotonic`` at which to stop.
+        """
         is_cut = False
         for attempt in range(max(1, info.attempt - MOST_ATTEMPTS + 1), max(info.attempt, 1) + 1):
             files = self._attempts.get(attempt)
@@ -75,11 +79,13 @@ class RunCurves:
                 files = self._attempts[attempt] = _AttemptFiles(self._state_dir, self._job, attempt)
             if files.is_over:
                 continue
-            for key, step, value, at in files.fresh(info):
+            for key, step, value, at in files.fresh(info, until):
                 curve = self._curve(key, attempt, step)
                 is_cut = is_cut or curve is None
                 if curve is not None:
                     curve.add(step, value, at)
+            if time.monotonic() > until:
+                return False
             files.is_over = attempt < info.attempt or (info.ended_at is not None and files.was_ended)
             files.was_ended = info.ended_at is not None
         if not self.curves and self._printed is not None:
@@ -89,6 +95,7 @@ class RunCurves:
         if is_cut:
             notes.append(f"only the first {MOST_CURVES} curves are read")
         self.notes = notes[:10]
+        return True
 
     def _curve(self, key: CurveKey, attempt: int, step: float | None) -> Curve | None:
         curve = self.curves.get(key)
@@ -132,18 +139,18 @@ class _AttemptFiles:
         self.was_ended = False
         self.hidden = ""
 
-    def fresh(self, info: JobInfo) -> Iterator[tuple[CurveKey, float | None, float | None, float]]:
-        """Curve, step, value and instant of what came since the last time."""
+    def fresh(self, info: JobInfo, until: float) -> Iterator[tuple[CurveKey, float | None, float | None, float]]:
+        """Curve, step, value and instant of what came since the last time, or of as much as is read by an instant."""
         for task in range(min(len(info.tasks), MOST_TASKS)):
             place = TaskFiles.of(self._state_dir, TaskId(self._job, self._attempt, task)).metrics
             file = self._reports.setdefault(task, GrowingFile(place.parent, place.name))
-            for report in _reports_in(file):
+            for report in _reports_in(file, until):
                 for name, value in report.values.items():
                     yield CurveKey(task, "", str(name)[:LONGEST_NAME]), report.step, value, report.at
         self._find_event_files()
         for path, events in self._events.items():
             folder = path.rpartition("/")[0] or "."
-            for scalar in events.fresh():
+            for scalar in events.fresh(until):
                 yield CurveKey(0, folder, scalar.tag[:LONGEST_NAME]), float(scalar.step), scalar.value, scalar.at
 
     def troubles(self) -> Iterator[tuple[str, str]]:
@@ -182,24 +189,21 @@ def _files_in(folder: Path) -> Iterator[str]:
                 yield relative
 
 
-def _reports_in(file: GrowingFile) -> Iterator[Any]:
+def _reports_in(file: GrowingFile, until: float) -> Iterator[Any]:
     """The reports in lines that came since the last time; a last line that is not whole is left for later."""
     opened = file.opened()
     if opened is None:
         return
-    read = 0
     with opened.file:
-        while read < MOST_AT_ONCE:
+        while time.monotonic() <= until:
             data = opened.file.read(PIECE)
             end = data.rfind(b"\n") + 1
             if not end:
                 if len(data) == PIECE:  # a line without end is no report
                     file.offset += PIECE
-                    read += PIECE
                     continue
                 return
             file.offset += end
-            read += end
             opened.file.seek(file.offset)
             for plain in _parsed(data[: end - 1].split(b"\n")):
                 report = reported_values(plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ SHOWN: Final = 6
 POINTS: Final = 500
 MOST_POINTS: Final = 5_000
 _LEAST_POINTS: Final = 100
+READ_FOR_S: Final = 1.0
+"""In one answer; what is not read by then follows with the next."""
 KEPT_IN_ALL: Final = 2_000_000
 """Points of all runs in memory, 24 bytes each; those looked at longest ago are read again when they are needed."""
 
@@ -94,7 +97,9 @@ class Curves:
         found, missing = self._runs(request.jobs, reader)
         infos, left_out = found[:MOST_RUNS], len(found) - MOST_RUNS
         with self._lock:
-            read = [(info, self._read(info)) for info in infos]
+            until = time.monotonic() + READ_FOR_S
+            read = [(info, self._known_run(info)) for info in infos]
+            is_whole = all(run.refresh(info, until) for info, run in read)
             self._forget()
             sweep = self._common_sweep(infos)
             metrics = sorted({key.metric for _, run in read for key in run.curves})
@@ -109,6 +114,7 @@ class Curves:
                 goal="" if aim is None else aim.goal,
                 missing=missing,
                 left_out=max(left_out, 0),
+                whole=is_whole,
             )
 
     def _runs(self, names: tuple[str, ...], reader: Reader) -> tuple[list[JobInfo], list[str]]:
@@ -136,13 +142,12 @@ class Curves:
             if info is not None and info.attempt:
                 yield info
 
-    def _read(self, info: JobInfo) -> RunCurves:
+    def _known_run(self, info: JobInfo) -> RunCurves:
         run = self._known.pop(info.id, None)
         if run is None:
             sweep = self._sweep_of(info)
             run = RunCurves(self._state_dir, info.id, None if sweep is None else sweep.metric)
         self._known[info.id] = run
-        run.refresh(info)
         return run
 
     def _forget(self) -> None:
