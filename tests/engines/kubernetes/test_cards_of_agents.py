@@ -57,6 +57,12 @@ def test_cards_are_known_by_uuid_with_what_their_agent_says_of_them(bench: PodBe
     assert bench.engine.why_nothing_is_shared() == ""
 
 
+def test_single_cards_can_be_closed_where_agents_give_out_all_of_them(bench: PodBench, cluster: StandinCluster) -> None:
+    assert "its kubelet and device plugin choose" in bench.engine.why_no_card_is_closed()
+    cluster.remove("nodes", "n2", "")
+    eventually(lambda: bench.engine.why_no_card_is_closed() == "")
+
+
 def test_a_part_of_a_card_is_asked_of_the_kubelet_and_ordered_of_the_agent(
     bench: PodBench, cluster: StandinCluster
 ) -> None:
@@ -175,6 +181,7 @@ def test_whole_cards_and_parts_without_a_memory_are_asked_for_by_their_thousandt
     ("requests", "env", "words"),
     [
         ({"gpu_milli": "1500"}, (), "ask for a part of one card, or for whole cards"),
+        ({"gpu_milli": "333"}, (), "in steps of 10, one percent of a card"),
         ({"gpu_milli": "1000", "gpu_memory_mib": "1024"}, (), "is of a part of a card"),
         ({"gpu_milli": "200"}, ("LD_PRELOAD",), "its container sets LD_PRELOAD"),
     ],

@@ -11,12 +11,12 @@ from api_world import Api
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangTerms, PodRole
 from millpond.model.events import NodeJoined, QueueChanged
 from millpond.model.node_selection import NodeOperator, NodeRequirement
-from millpond.model.resources import Amount, TaskRequest
+from millpond.model.resources import SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
 from millpond.model.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.adoption.adopter import Adopter
-from millpond.server.jobs.adoption.gang_documents import key_in
+from millpond.server.jobs.adoption.gang_documents import GangPlace, key_in, spec_of
 from millpond.specs.config.adoption import AdoptFile
 
 TRIO = FoundGang(
@@ -72,6 +72,14 @@ def test_a_gang_becomes_one_job_of_its_namespace_however_often_it_is_looked_at(a
     adopter.look()
     assert len(cluster.jobs) == 1
     assert {task.node for task in api.job(info.id).tasks} == {"n1"}
+
+
+def test_parts_of_cards_become_those_of_a_job_for_nodes_that_give_out_parts() -> None:
+    parts = [SliceRequest(300, 2048, 300), SliceRequest(10, SHARE_OF_CARD, 10), SliceRequest()]
+    wanted = [TaskRequest(500, 256, 1, part, extras=(("gpu-slices", 1),)) for part in parts]
+    roles = tuple(PodRole(f"r{number}", request, 1, 1) for number, request in enumerate(wanted))
+    spec = spec_of(replace(TRIO, roles=roles), GangPlace("team-a:trainer", "default"), RULES)
+    assert [role.request for role in spec.job.roles] == wanted
 
 
 def test_a_job_that_waits_is_told_the_text_of_pond_why(api: Api) -> None:

@@ -19,7 +19,7 @@ from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, http_client, write_channel
 from millpond.engines.kubernetes.cluster.cluster_api import MOST_AT_ONCE, ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease, LeaseTimes
-from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules
+from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules, is_of_agent
 from millpond.engines.kubernetes.cluster.cluster_view import ClusterView, OurPods
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
@@ -301,8 +301,9 @@ class KubernetesEngine:
         return NEVER_HALTED
 
     def why_no_card_is_closed(self) -> str:
-        """Why single cards are not closed: which ones a pod gets is up to its kubelet."""
-        return KUBELET_CHOOSES
+        """Why single cards are not closed; empty where agents give out all of them, and no kubelet chooses."""
+        cards = [device for node in self.inventory().nodes for device in node.devices]
+        return "" if cards and all(is_of_agent(card.uuid) for card in cards) else KUBELET_CHOOSES
 
     def notes(self) -> tuple[str, ...]:
         """Remarks for the user on where jobs run."""

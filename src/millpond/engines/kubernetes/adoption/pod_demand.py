@@ -34,6 +34,7 @@ _OURS: Final = frozenset(
 )
 GPU_MEMORY: Final = f"{ANNOTATION_PREFIX}gpu-memory-mib"
 """Device memory of a part of a card: an annotation, or a resource that no node has, which kubelets pass over."""
+_PERCENT_MILLI: Final = CARD_MILLI // 100
 _COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", MILLI, GPU_MEMORY, *VENDORS})
 
 
@@ -140,6 +141,8 @@ def _of_parts(pod: ScheduledPod) -> Iterator[str]:
         yield f"several of its containers ask for {MILLI}: one of a pod can have cards of an agent"
     elif milli > CARD_MILLI and milli % CARD_MILLI:
         yield f"it asks for {milli} {MILLI}: ask for a part of one card, or for whole cards (multiples of 1000)"
+    elif milli % _PERCENT_MILLI:
+        yield f"it asks for {milli} {MILLI}: parts of cards are given out in steps of 10, one percent of a card"
     elif memory_mib and not milli % CARD_MILLI:
         yield f"{GPU_MEMORY} is of a part of a card: ask for less than 1000 {MILLI} beside it"
     own = next((each for each in containers if MILLI in each.resources.requests), None)
