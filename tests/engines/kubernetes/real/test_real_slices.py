@@ -79,13 +79,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNode]:
         "kubeconfig": str(plane.kubeconfig_place("server-token", "millpond")),
         "image": kubelet.PYTHON_IMAGE,
         "volumes": {"card": {"host_path": str(place)}},
+        "adopt": {"namespaces": {"default": "default"}},
     }
     (folder / "pond.yaml").write_text(yaml.safe_dump({"kubernetes": settings}))
     try:
         plane.start()
         plane.start_controllers()
-        for document in yaml.safe_load_all(ROLES.read_text()):
-            apply(plane, document)
+        for file in (ROLES, ROLES.with_name("adopt-roles.yaml")):
+            for document in yaml.safe_load_all(file.read_text()):
+                apply(plane, document)
         plane.kubeconfig("server-token", "millpond")
         node.kubeconfig = plane.kubeconfig()
         node.start()
@@ -178,6 +180,36 @@ def _agents(shared: SharedNode) -> dict[str, str]:
     """The pods of agents, and how far they are."""
     listed = call(shared.plane, "GET", f"/api/v1/namespaces/{AGENTS}/pods")["items"]
     return {each["metadata"]["name"]: each["status"]["phase"] for each in listed}
+
+
+def test_a_pod_of_others_has_its_part_of_the_card(shared: SharedNode) -> None:
+    place = str(shared.folder)
+    line = "(echo start; echo info; sleep 600) | /usr/bin/python3 program.py > adopted.out"
+    container = {
+        "name": "c",
+        "image": kubelet.PYTHON_IMAGE,
+        "command": ["/bin/sh", "-c", line],
+        "workingDir": place,
+        "env": [
+            {"name": "LD_LIBRARY_PATH", "value": f"{place}/lib"},
+            {"name": "MILLPOND_FAKE_DRIVER", "value": f"{place}/fake-driver-state"},
+        ],
+        "resources": {"limits": {"millpond.io/gpu-milli": "300", "millpond.io/gpu-memory-mib": "1500"}},
+        "volumeMounts": [{"name": "card", "mountPath": place}],
+    }
+    spec = {
+        "schedulerName": "millpond",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+        "volumes": [{"name": "card", "hostPath": {"path": place}}],
+    }
+    meta = {"name": "theirs", "namespace": "default"}
+    apply(shared.plane, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    output = shared.folder / "adopted.out"
+    until(lambda: output.exists() and len(output.read_text().splitlines()) == 2)
+    assert output.read_text().splitlines()[1].split()[2] == str(1500 * MIB)
+    call(shared.plane, "DELETE", "/api/v1/namespaces/default/pods/theirs")
+    until(lambda: not list(shared.slices.iterdir()))
 
 
 def test_the_check_says_that_the_agent_answers(shared: SharedNode) -> None:
