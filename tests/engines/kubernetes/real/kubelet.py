@@ -23,6 +23,7 @@ PYTHON_IMAGE = "docker.io/library/python:3"
 PYTHON = "/usr/bin/python3"
 HOST = "10.88.77.1"
 """The node, as its pods reach it."""
+DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 _PAUSE = "localhost/pause:1"
 _CONTAINERD = """version = 2
 root = "{folder}/root"
@@ -126,6 +127,8 @@ class Kubelet:
             place = line.split()[1]
             if place.startswith(str(self.folder)):
                 subprocess.run(["umount", "-l", place], check=False, capture_output=True)
+        for name in ("kubelet_internal_checkpoint", "millpond.sock"):  # in a folder that all kubelets share
+            (DEVICE_PLUGINS / name).unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
 
