@@ -85,7 +85,7 @@ def _listed(help_text):
 def test_a_group_lists_its_commands_with_their_whole_first_sentence(run_pond, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = run_pond("nodes", "--help")
-    assert "Empty each NODE: nothing new starts there, and preemptible work leaves." in " ".join(out.split())
+    assert "Empty each NODE or CARD: nothing new starts there, and preemptible work leaves." in " ".join(out.split())
 
 
 def test_an_unknown_command_names_the_nearest(run_pond):

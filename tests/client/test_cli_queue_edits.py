@@ -104,4 +104,4 @@ def test_what_is_so_already_is_said(server, run_pond):
 def test_programs_get_all_of_it(server, run_pond):
     server.will(200, EDIT)
     out = run_pond("queue", "set", "vision", "guarantee=4", "-o", "json")[1]
-    assert json.loads(out) == EDIT | {"dry_run": False}
+    assert json.loads(out) == EDIT | {"dry_run": False, "rooms": []}
