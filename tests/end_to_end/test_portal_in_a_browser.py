@@ -27,7 +27,7 @@ OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", 
 OPTIONS += ("--disable-component-update", "--disable-sync")
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
-REPORTS = ("reports", "reports?by=job", "reports/waits", "reports/waits/jobs", "reports/mine")
+REPORTS = ("reports", "reports?by=job", "reports/waits", "reports/waits/jobs", "reports/mine", "what-if")
 PASSWORD = "correct horse battery"
 
 
@@ -181,6 +181,22 @@ def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address
     page.get_by_role("link", name="30 days").click()
     page.locator("tbody").get_by_role("link", name=job).wait_for()
     pond("stop", job)
+
+
+def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pond, visit: Visit) -> None:
+    waiting = [submit(pond, "sleep 600", "--gpus", "4", "--time-limit", "1h") for _ in range(4)]
+    page = visit.enter(pond)
+    page.goto(f"{_base(page)}/portal/what-if")
+    page.get_by_label("Play").first.select_option("0")
+    page.get_by_label("More nodes").fill("2x4:V100-32GB")
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("heading", name="Who gains and who loses").wait_for()
+    assert page.locator("table.sides .up").count() > 0
+    assert "add_nodes=2x4" in page.url
+    page.reload()  # the address is the question
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_text("Cancelled.").wait_for()
+    pond("stop", *waiting)
 
 
 def test_nodes_are_closed_and_opened_by_buttons(pond: Pond, visit: Visit) -> None:

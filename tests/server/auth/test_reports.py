@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from auth_world import API, AuthWorld
 from test_portal import HOSTILE, browser_of
 
+from millpond.server.jobs.what_if import play
+from millpond.server.jobs.what_if import service as what_if_service
 from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.card_use import JobCardUse
 from millpond.server.store.jobs import NewJob
@@ -208,3 +211,46 @@ def test_hostile_names_are_text_and_wrong_periods_are_explained(filled: AuthWorl
         answer = browser.get(f"/portal/reports?{query}")
         assert answer.status_code == 422, query
         assert answer.headers["content-type"].startswith("text/html")
+
+
+# ---- what if --------------------------------------------------------------------------------------------------------
+
+
+def test_a_what_if_question_is_in_the_address_and_its_answer_says_who_gains_and_who_loses(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answered_here(module: str, request: str, within_s: float, remedy: str) -> bytes:
+        return play.answer(json.loads(request)).encode()
+
+    monkeypatch.setattr(what_if_service, "ask_child", answered_here)
+    world.service.what_if._clock = world.clock
+    world.submit("max", gpus=4, time_limit="1h")
+    waits = world.submit("max", gpus=4, time_limit="1h")
+    world.settled()
+    browser = browser_of(world, "olga")
+    page = browser.get("/portal/what-if?past_days=0&add_nodes=1x4:V100").text
+    assert 'data-load="/portal/what-if/answer?past_days=0&amp;add_nodes=1x4:V100"' in page
+    assert 'value="1x4:V100"' in page
+    text = browser.get("/portal/what-if/answer?past_days=0&add_nodes=1x4:V100").text
+    assert "better" in text
+    assert f'href="/portal/jobs/{waits}"' in text
+    assert "<script>alert" not in text
+    for query, cause in (
+        ("past_days=0&queue=vision&cards=nan", "not a number of cards"),
+        ("past_days=0&ordering=none", "unknown ordering"),
+        ("past_days=7&ordering=fifo", "no job that ended was submitted then"),
+        ("past_days=0", "no change is asked about"),
+    ):
+        assert cause in browser.get(f"/portal/what-if/answer?{query}").text, query
+    assert "data-load" not in browser.get("/portal/what-if?past_days=3").text
+
+
+def test_who_may_not_ask_sees_no_way_to_and_a_lead_asks_about_queues_alone(world: AuthWorld) -> None:
+    assert browser_of(world, "max").get("/portal/what-if").status_code == 403
+    assert "/portal/what-if" not in browser_of(world, "max").get("/portal/reports").text
+    lead = browser_of(world, "lea")
+    assert "/portal/what-if" in lead.get("/portal/reports").text
+    page = lead.get("/portal/what-if").text
+    assert 'name="queue"' in page
+    assert 'name="ordering"' not in page
+    assert "may not ask" in lead.get("/portal/what-if/answer?past_days=0&ordering=fifo").text

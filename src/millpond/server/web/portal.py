@@ -23,7 +23,7 @@ from millpond.server.monitoring.telemetry.job_cards import cards_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
-from millpond.server.web import curves_page, entry, history_pages, queue_pages, reports, reservation_pages
+from millpond.server.web import curves_page, entry, history_pages, queue_pages, reports, reservation_pages, what_if_page
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.life_line import life_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
@@ -43,8 +43,9 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 
 def portal_routes() -> list[BaseRoute]:
     """All routes of the portal, for the application."""
-    own = (router, history_pages.router, curves_page.router, queue_pages.router, reservation_pages.router)
-    return [route for part in (*own, reports.router, entry.router, entry.links, entry.others) for route in part.routes]
+    queues = (queue_pages.router, reservation_pages.router)
+    own = (router, history_pages.router, curves_page.router, *queues, reports.router, what_if_page.router)
+    return [route for part in (*own, entry.router, entry.links, entry.others) for route in part.routes]
 
 
 @router.get("/")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final
-from urllib.parse import urlencode
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 
@@ -13,8 +12,9 @@ from millpond.server.api.routes.reports import UsageOnly, UsageReader, WaitOnly
 from millpond.server.views.usage import UsageRequest
 from millpond.server.views.wait_report import WaitRequest
 from millpond.server.web.pages import PageRoute, VisitOf
-from millpond.server.web.periods import PeriodOf, ReportPeriod, latest_months
+from millpond.server.web.periods import PeriodOf, ReportPeriod
 from millpond.server.web.rendering import show
+from millpond.server.web.report_frame import frame
 from millpond.specs.api.report_csv import usage_csv, waits_csv
 from millpond.specs.api.usage import Grouping, UsageList, WaitGrouping
 
@@ -35,7 +35,7 @@ async def use(
     """Who used what, and what it cost."""
     asked = UsageRequest(by, period.since, min(period.until, time.time()), only, ROWS_ON_A_PAGE)
     found = await service.books.usage(asked, access.caller)
-    return show("reports.html", visit, found=found, only=only, **_frame(period, {"by": by, **only}))
+    return show("reports.html", visit, found=found, only=only, **frame(access.caller, period, {"by": by, **only}))
 
 
 @router.get("/reports.csv")
@@ -54,7 +54,7 @@ async def waits(
 ) -> Response:
     """How long jobs waited."""
     found = await service.wait_reports.report(by, WaitRequest(period.since, period.until, only), access.caller)
-    return show("report_waits.html", visit, found=found, only=only, **_frame(period, {"by": by, **only}))
+    return show("report_waits.html", visit, found=found, only=only, **frame(access.caller, period, {"by": by, **only}))
 
 
 @router.get("/reports/waits.csv")
@@ -74,7 +74,9 @@ async def waiting_jobs(
     asked = WaitRequest(period.since, period.until, only, cards)
     found = await service.wait_reports.jobs(asked, access.caller, ROWS_ON_A_PAGE)
     query = {"cards": cards, **only} if cards else only
-    return show("report_waiting_jobs.html", visit, found=found, cards=cards, only=only, **_frame(period, query))
+    return show(
+        "report_waiting_jobs.html", visit, found=found, cards=cards, only=only, **frame(access.caller, period, query)
+    )
 
 
 @router.get("/reports/mine")
@@ -88,32 +90,8 @@ async def mine(service: ServiceOf, access: UsageReader, visit: VisitOf, period: 
 
     waits = await service.wait_reports.report("user", WaitRequest(period.since, period.until, only), access.caller)
     of_jobs, of_models = await usage("job"), await usage("model")
-    return show(
-        "mine.html", visit, of_jobs=of_jobs, of_models=of_models, waits=waits.total, only={}, **_frame(period, {})
-    )
-
-
-def _frame(period: ReportPeriod, query: dict[str, str]) -> dict[str, Any]:
-    """What all these pages show besides: the period, and addresses of the same page and of others.
-
-    Args:
-        query: what the address says besides the period.
-    """
-
-    def address(**changes: str) -> str:
-        return f"?{urlencode({**query, **period.query, **changes})}"
-
-    def in_period(**chosen: str) -> str:
-        return f"?{urlencode({**query, **chosen})}"
-
-    return {
-        "period": period,
-        "query": query,
-        "address": address,
-        "in_period": in_period,
-        "months": latest_months(),
-        "day_query": urlencode(period.query),
-    }
+    around = frame(access.caller, period, {})
+    return show("mine.html", visit, of_jobs=of_jobs, of_models=of_models, waits=waits.total, only={}, **around)
 
 
 def _file(text: str, name: str, period: ReportPeriod) -> Response:

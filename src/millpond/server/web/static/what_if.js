@@ -1,0 +1,30 @@
+// The answer to a what-if question: asked for when the page is open, with how long that takes, until it is cancelled.
+"use strict";
+
+async function play(box) {
+  const playing = document.getElementById("playing");
+  const bar = playing.querySelector("progress"), text = playing.querySelector("[data-seconds]");
+  const begun = Date.now(), most = Number(box.dataset.within), stop = new AbortController();
+  const show = () => {
+    const seconds = Math.floor((Date.now() - begun) / 1000);
+    bar.value = seconds;
+    text.textContent = text.dataset.seconds.replace("{s}", seconds).replace("{most}", most);
+  };
+  show();
+  const clock = setInterval(show, 1000);
+  document.getElementById("cancel").addEventListener("click", () => stop.abort());
+  window.addEventListener("pagehide", () => stop.abort());
+  try {
+    const answer = await ask(box.dataset.load, { signal: stop.signal, headers: { Accept: "text/html" } });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const found = fresh.getElementById("answer");
+    if (found) { box.replaceChildren(...found.childNodes); showTimes(box); }
+    else if (answer.redirected) { playing.remove(); tell(said.saidOut, said.saidLogin); }
+    else playing.textContent = fresh.querySelector("main h1")?.textContent ?? `${answer.status}`;
+  } catch (error) {
+    playing.textContent = error.name === "AbortError" ? box.dataset.saidGone : said.saidLost;
+  } finally { clearInterval(clock); }
+}
+
+const asked = document.querySelector("#answer[data-load]");
+if (asked) play(asked);
