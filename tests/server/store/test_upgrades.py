@@ -30,6 +30,7 @@ from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.store import migrations
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.jobs import JobFilter
+from millpond.server.store.start_waits import WaitFilter
 from millpond.server.store.store import Store
 
 ROWS = json.loads((Path(__file__).parents[2] / "data" / "rows_of_first_release.json").read_text())
@@ -96,6 +97,7 @@ def test_a_database_of_an_earlier_revision_is_upgraded_and_gone_on_with(database
     store = Store(database_url)
     assert {info.id: info.state for info in store.jobs.ended_jobs(10)} == {"done": "succeeded", "failed": "failed"}
     assert len(store.jobs.ended_jobs(10, JobFilter(queue="default"))) == 2
+    assert {wait.job for wait in store.start_waits.longest(WaitFilter(0.0, 1e12), 10)} == {"done", "failed"}
     assert store.jobs.repeated("done") is not None
     assert [user.name for user in AccountStore(store.database).users()] == ["ada", "bob"]
     clock, world = Clock(2_000_000.0), World()
