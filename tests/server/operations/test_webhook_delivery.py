@@ -24,6 +24,7 @@ from millpond.server.operations.webhooks.delivery_worker import (
     NUMBER_HEADER,
     SIGNATURE_HEADER,
     WebhookDeliveryWorker,
+    request_of,
 )
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.specs.config.webhooks import Webhook
@@ -37,13 +38,14 @@ class Receiver:
     def __init__(self) -> None:
         self.status = 200
         self.fails = False
+        self.body: object = {}
         self.requests: list[httpx2.Request] = []
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         self.requests.append(request)
         if self.fails:
             raise httpx2.ConnectError("no program listens")
-        return httpx2.Response(self.status)
+        return httpx2.Response(self.status, content=iter([json.dumps(self.body).encode()]))
 
     @property
     def bodies(self) -> list[dict]:
@@ -155,6 +157,30 @@ def test_chat_services_get_their_own_form(bench: Bench) -> None:
     assert feishu["content"] == {"text": "b of ada succeeded"}
     key = f"{feishu['timestamp']}\nquiet".encode()
     assert feishu["sign"] == base64.b64encode(hmac.new(key, b"", hashlib.sha256).digest()).decode()
+
+
+def test_wecom_gets_no_more_than_it_takes_and_its_refusal_is_seen_although_its_status_is_200(bench: Bench) -> None:
+    bench.hook(format="wecom")
+    bench.run()
+    bench.receiver.body = {"errcode": 93000, "errmsg": "invalid webhook url"}
+    bench.server.clock.now += bench.delivery_worker.deliver_due()
+    (refused,) = bench.server.store.deliveries.latest(1)
+    assert (refused.state, refused.trouble) == ("waiting", "it answered errcode '93000'")
+    bench.receiver.body = {"errcode": 0, "errmsg": "ok"}
+    bench.delivery_worker.deliver_due()
+    assert bench.states() == ["delivered"]
+    assert bench.receiver.bodies[-1] == {"msgtype": "text", "text": {"content": "a of ada succeeded"}}
+    body, _ = request_of(bench.hooks["team"], {}, "长" * 5_000, 0)
+    content = json.loads(body)["text"]["content"].encode()
+    assert 2_040 < len(content) <= 2_048
+
+
+def test_what_other_receivers_say_beside_the_status_is_not_read(bench: Bench) -> None:
+    bench.hook()
+    bench.run()
+    bench.receiver.body = {"errcode": 1, "code": 1}
+    bench.delivery_worker.deliver_due()
+    assert bench.states() == ["delivered"]
 
 
 @pytest.mark.parametrize("fault", ["refuses", "is away"])

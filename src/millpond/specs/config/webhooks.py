@@ -21,7 +21,7 @@ class WebhookFile(Strict):
     Attributes:
         name: of the receiver.
         url: that is notified.
-        format: of the body: Millpond's own, or what Slack or Feishu expect.
+        format: of the body: Millpond's own, or what Slack, Feishu or WeCom expect.
         on: what of; default: everything.
         queues: only of jobs of these; default: of all.
         secret: name of the server's secret that deliveries are signed with (``pond secret set --server``).
@@ -32,7 +32,7 @@ class WebhookFile(Strict):
     url: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2_000)]
     on: list[Topic] = Field(default=list(get_args(Topic)), min_length=1)
     queues: list[Name] = Field(default=[])
-    format: Literal["millpond", "slack", "feishu"] = "millpond"
+    format: Literal["millpond", "slack", "feishu", "wecom"] = "millpond"
     secret: SecretName | None = None
     secret_file: Annotated[str, Field(min_length=1)] | None = None
 

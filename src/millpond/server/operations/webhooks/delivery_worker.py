@@ -42,6 +42,12 @@ ANSWER_WITHIN_S: Final = 10.0
 NUMBER_HEADER: Final = "Millpond-Delivery"
 
 _AT_ONCE: Final = 50
+_LONGEST_WECOM: Final = 2_048
+"""Bytes of a text message. Source: WeCom developer centre, group robots."""
+_MOST_READ: Final = 4_096
+"""Bytes of an answer."""
+_REFUSALS: Final = {"wecom": "errcode", "feishu": "code"}
+"""By format, the field of an answer with the status 200 that is not 0 where the message was refused."""
 _LONGEST_SLEEP_S: Final = 60.0
 SIGNATURE_HEADER = "Millpond-Signature"
 """``t=SECONDS,v1=HEX``: HMAC-SHA256 with the secret over ``SECONDS.BODY``. A receiver refuses what is too old."""
@@ -141,8 +147,11 @@ class WebhookDeliveryWorker(Periodic):
             with (
                 bounded(hook.url, ANSWER_WITHIN_S, lambda _host, _reach: True) as extensions,
                 self._client.stream("POST", hook.url, content=body, headers=headers, extensions=extensions) as answer,
-            ):  # what it says besides the status is not read: it may have no end
-                return "" if answer.is_success else f"it answered {answer.status_code}"
+            ):
+                if not answer.is_success:
+                    return f"it answered {answer.status_code}"
+                field = _REFUSALS.get(hook.format)  # nothing else is read of an answer: it may have no end
+                return _refusal(field, next(answer.iter_raw(_MOST_READ), b"")) if field else ""
         except httpx2.HTTPError as error:
             return f"{type(error).__name__}: {error}"
         except (httpx2.InvalidURL, ValueError) as error:
@@ -164,12 +173,24 @@ def request_of(hook: Webhook, notice: dict[str, Any], sentence: str, now: int) -
             if hook.secret:
                 body |= {"timestamp": str(now), "sign": _feishu_sign(hook.secret, now)}
             return _json(body), headers
+        case "wecom":
+            cut = sentence.encode()[:_LONGEST_WECOM].decode(errors="ignore")
+            return _json({"msgtype": "text", "text": {"content": cut}}), headers
         case _:
             content = _json({**notice, "text": sentence})
             if hook.secret:
                 digest = hmac.new(hook.secret.encode(), f"{now}.".encode() + content, hashlib.sha256).hexdigest()
                 headers[SIGNATURE_HEADER] = f"t={now},v1={digest}"
             return content, headers
+
+
+def _refusal(field: str, answer: bytes) -> str:
+    """Why a message was refused although the status says that it was not; empty where it was taken."""
+    try:
+        code = json.loads(answer).get(field, 0)
+    except (ValueError, AttributeError):  # it is no object
+        return ""
+    return f"it answered {field} {str(code)[:20]!r}" if code else ""
 
 
 def _feishu_sign(secret: str, now: int) -> str:
