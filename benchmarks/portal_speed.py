@@ -53,7 +53,8 @@ REPORTS = tuple(
         "reports.csv?",
     )
 )
-OTHERS = ("/portal/queues", "/portal/nodes", *REPORTS, "/metrics")
+QUOTAS = ("/portal/queues", "/portal/queues/default", "/portal/cells", "/portal/reservations")
+OTHERS = (*QUOTAS, "/portal/nodes", *REPORTS, "/metrics")
 
 
 def wait_in_line(client: Client, jobs: int) -> None:

@@ -53,6 +53,7 @@ from millpond.scheduling.suspension.suspension import (
     why_suspend_refused,
 )
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
+from millpond.scheduling.tenancy.cells.cell_map import CellChain, cell_map
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, queue_detail, queue_statuses
 from millpond.scheduling.tenancy.windows import follow_hours, leave, next_change
 
@@ -448,6 +449,10 @@ class Scheduler:
     def queue_detail(self, name: str) -> QueueDetail:
         """Who uses a queue, who borrows from it, and its largest waiting job, for display."""
         return queue_detail(self._state, name)
+
+    def cell_map(self) -> list[CellChain]:
+        """Which cards are bound to whose cells, for display; empty while no queue is owed any."""
+        return cell_map(self._state.cluster.cells, self._state.queues.by_name)
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 

@@ -102,3 +102,17 @@ def test_who_would_wait_less_is_played(world: AuthWorld, fields: dict[str, str],
     )
     assert answer.status_code == 200
     assert text in answer.text
+
+
+def test_cells_are_drawn_and_those_of_other_groups_are_not_named(world: AuthWorld) -> None:
+    assert "No queue is owed cells." in browser_of(world, "max").get("/portal/cells").text
+    set_queue(world, "vision", guarantee=4, cells={"node": 1})
+    world.submit("max", gpus=1)
+    world.settled()
+    for user, name in (("max", "vision"), ("sam", "queues of other groups"), ("olga", "vision")):
+        (chain,) = world.client(user).get(f"{API}/cells").json()["chains"]
+        assert [(each["queue"], each["level"], each["bound"]) for each in chain["owed"]] == [(name, "node", 1)]
+        assert [part["queue"] for node in chain["nodes"] for part in node["parts"]] == [name, name]
+        page = browser_of(world, user).get("/portal/cells").text
+        assert f'aria-label="in use · {name} · node"' in page
+        assert ("vision" in page) is (name == "vision")

@@ -19,6 +19,7 @@ from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import RIGHTS, Scope, UserRole, Verb
 from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
+from millpond.server.store.saved_views import SavedViewRow
 from millpond.specs.api.ssh import PublicKey
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot
 
@@ -44,6 +45,7 @@ ALLOWED = {
     ("DELETE", "/reservations/{name}"): "?????-??-!",
     ("GET", "/jobs"): "+++++++++!",
     ("POST", "/jobs"): "+++++-++-!",
+    ("POST", "/jobs/act"): "+++++-++-!",
     ("GET", "/jobs/{job}"): "++++++000!",
     ("GET", "/jobs/{job}/why"): "++++++000!",
     ("GET", "/jobs/{job}/events"): "++++++000!",
@@ -113,6 +115,7 @@ ALLOWED = {
     ("POST", "/runs/{job}/{attempt}/{task}/metrics"): "000000000!",
     ("GET", "/datasets"): "+++++++++!",
     ("GET", "/queues"): "+++++++++!",
+    ("GET", "/cells"): "+++++++++!",
     ("GET", "/queues/{queue}"): "++++++000!",
     ("POST", "/queues"): "++-------!",
     ("PATCH", "/queues/{queue}"): "++----000!",
@@ -130,6 +133,9 @@ ALLOWED = {
     ("POST", "/images/{name}/{tag}/push"): "++++-----!",
     ("PATCH", "/images/{name}/{tag}"): "++++-----!",
     ("DELETE", "/images/{name}/{tag}"): "++++-----!",
+    ("GET", "/views"): "+++++++++!",
+    ("POST", "/views"): "+++++++++!",
+    ("DELETE", "/views/{view}"): "++0+00000!",
     ("GET", "/usage"): "+++++++++!",
     ("GET", "/usage/waits"): "+++++++++!",
     ("GET", "/usage/waits/jobs"): "+++++++++!",
@@ -146,7 +152,7 @@ STATUS = {"-": 403, "0": 404, "!": 401, "?": 404}
 SECRET = "secret-plan"
 TORCH = CatalogueImage("torch", "2.4", "built by max", "sha256:0", 1, "max", "vision", "group", "", 0.0)
 LISTS = (
-    *("jobs?all=true", "jobs", "nodes", "devices", "users", "groups", "tokens"),
+    *("jobs?all=true", "jobs", "nodes", "devices", "users", "groups", "tokens", "views"),
     *("ssh-keys", "audit", "server", "queues", "usage?by=job", "events", "events?after=0", "secrets", "history"),
 )
 
@@ -159,6 +165,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("POST", "/jobs"): {"command": "x"},
         ("POST", "/jobs/plan"): {"command": "x"},
         ("POST", "/jobs/batch"): {"jobs": [{"command": "x"}]},
+        ("POST", "/jobs/act"): {"act": "stop", "jobs": ["nothing"]},
         ("POST", "/what-if"): {"submit": [{"command": "x"}]},
         ("POST", "/nodes/{node}/close"): {"reason": "moving", "begin": 9e9, "until": 9.1e9},
         ("POST", "/nodes/{node}/open"): {"planned": True},
@@ -179,6 +186,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("PUT", "/groups/{group}/members/{user}"): {"role": "viewer"},
         ("PUT", "/groups/{group}/invitations/{user}"): {"role": "viewer"},
         ("POST", "/tokens"): {"name": "mine"},
+        ("POST", "/views"): {"name": "mine", "query": "state=queued"},
         ("POST", "/ssh-keys"): {"key": public_key(f"key {number}")},
         ("POST", "/blobs/missing"): {"digests": []},
         ("POST", "/runs/{job}/{attempt}/{task}/contents"): {"digests": []},
@@ -247,6 +255,10 @@ def ask(
     if "{key}" in path:
         key = PublicKey.parse(public_key(f"key of max {number}"))
         objects["key"] = world.security.keys.add("max", key, SECRET).id
+    if "{view}" in path:
+        view = SavedViewRow(f"view{number}", "max", "", SECRET, f"name={SECRET}", "max", 0.0)
+        world.store.saved_views.save(view)
+        objects["view"] = view.id
     if absent:
         objects = dict.fromkeys(objects, "never-was") | dict.fromkeys(("version", "attempt", "task"), "9")
         objects["digest"] = "0" * 64

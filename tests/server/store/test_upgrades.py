@@ -42,7 +42,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "labels"
-down_revision = "reports"
+down_revision = "saved_views"
 
 
 def upgrade():

@@ -37,6 +37,7 @@ from millpond.server.api.routes import (
     reports,
     reservations,
     run_files,
+    saved_views,
     time_series,
     users,
 )
@@ -137,7 +138,9 @@ def _declared() -> list[BaseRoute]:
         curves.router,
         reports.router,
         queues.router,
+        queues.cells,
         reservations.router,
+        saved_views.router,
         images.router,
         *accounts,
         machines.audit,

@@ -116,9 +116,12 @@ Myself = Annotated[Access, may(Verb.READ_SELF)]
 
 
 async def job_in_path(request: HTTPConnection) -> AccessTarget:
-    """The job that the path names; without an owner when there is none."""
-    service: Service = request.app.state.service
-    name = request.path_params["job"]
+    """The job that the path names."""
+    return await job_named(request.app.state.service, request.path_params["job"])
+
+
+async def job_named(service: Service, name: str) -> AccessTarget:
+    """A job as what a verb is applied to; without an owner when there is none."""
     try:
         info = service.lookup.live(name)
         if info is None:

@@ -20,6 +20,7 @@ from millpond.server.jobs.plans import Plans
 from millpond.server.jobs.reasons import Reasons
 from millpond.server.jobs.requirements import Requirements
 from millpond.server.jobs.reservations import Reservations
+from millpond.server.jobs.saved_views import SavedViews
 from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
@@ -36,6 +37,7 @@ from millpond.server.sessions.activity import Activity
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.views.about import About, ServerFacts, ServerHealth
+from millpond.server.views.cells import Cells
 from millpond.server.views.events import EventLog
 from millpond.server.views.history_export import HistoryExport
 from millpond.server.views.logs import Logs
@@ -87,6 +89,7 @@ class Service:
         self.about = About(identity, loop, store.jobs, self.isolation, self.machines)
         self.disk = DiskBooks(store.jobs, Datasets(store.database), state_dir, components.accounts)
         self.reservations = Reservations(loop, queries, components.accounts)
+        self.saved_views = SavedViews(store.saved_views)
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, prices)
         self.wait_reports = WaitReports(store.start_waits, loop.job_cache, components.accounts, time.time)
@@ -108,6 +111,7 @@ class Service:
         reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
         self.queue_settings = components.queue_settings
         self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
+        self.cells = Cells(queries, components.accounts)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
         self.overview = Overview(loop.job_cache, queries, reasons, lambda: self.machines.telemetry, time.time)
         self.waits = Waits(store.histories)

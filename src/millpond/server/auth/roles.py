@@ -26,6 +26,7 @@ _LISTED_BY: Final = {
     "image": "list them with `pond image ls`",
     "queue": "list them with `pond queue show`",
     "reservation": "list them with `pond reservations`",
+    "view": "the page of jobs lists them",
 }
 
 
@@ -67,6 +68,9 @@ class Verb(StrEnum):
     READ_SECRETS = "read-secrets"
     """To see which secrets there are, never their values."""
     CHANGE_SECRETS = "change-secrets"
+    READ_VIEWS = "read-views"
+    """To see the lists of jobs that were saved under names."""
+    CHANGE_VIEWS = "change-views"
     READ_USAGE = "read-usage"
     ASK_WHAT_IF = "ask-what-if"
     """To ask what a change of queues or jobs would do to all who wait; an admin also of nodes and policies."""
@@ -118,6 +122,8 @@ RIGHTS: dict[Verb, dict[UserRole, Scope]] = {
         Verb.CHANGE_TOKENS: (_ALL, _OWN, _OWN, _OWN),
         Verb.READ_SECRETS: (_ALL, _GROUP, _GROUP, _NONE),
         Verb.CHANGE_SECRETS: (_ALL, _GROUP, _OWN, _NONE),
+        Verb.READ_VIEWS: (_ALL, _GROUP, _GROUP, _GROUP),
+        Verb.CHANGE_VIEWS: (_ALL, _GROUP, _OWN, _OWN),
         Verb.READ_USAGE: (_ALL, _GROUP, _OWN, _OWN),
         Verb.ASK_WHAT_IF: (_ALL, _GROUP, _NONE, _NONE),
         Verb.READ_METRICS: (_ALL, _NONE, _NONE, _NONE),
@@ -226,6 +232,7 @@ _SEEN_BY = {
     "key": Verb.READ_TOKENS,
     "secret": Verb.READ_SECRETS,
     "queue": Verb.READ_JOBS,
+    "view": Verb.READ_VIEWS,
 }
 """The verb by which a user sees that an object exists."""
 

@@ -342,6 +342,20 @@ queue_settings = Table(
 """What queues say, and what the configuration file said of them last, as JSON. See
 ``server.runtime.queue_settings``."""
 
+saved_views = Table(
+    "saved_views",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("user", _NAME, nullable=False),
+    Column("group", _NAME, nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("query", Text, nullable=False),
+    Column("by", _NAME, nullable=False),
+    Column("at", Float, nullable=False),
+)
+"""Lists of jobs that people have named: of a user, or of a group; the other of the two is empty. ``query`` is that of
+their addresses."""
+
 members = Table(
     "members",
     metadata,

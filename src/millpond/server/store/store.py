@@ -32,6 +32,7 @@ from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, job_row, 
 from millpond.server.store.leadership import Leadership, Seat
 from millpond.server.store.queue_settings import QueueSettingsStore
 from millpond.server.store.reserve import Reserve
+from millpond.server.store.saved_views import SavedViewStore
 from millpond.server.store.secrets import SecretStore
 from millpond.server.store.start_waits import StartWaitStore, write_waits
 from millpond.server.store.tables import TableStore
@@ -99,6 +100,7 @@ class Store(TableStore):
         self.trials = TrialStore(self._engine)
         self.time_series = TimeSeriesStore(self._engine)
         self.queue_settings = QueueSettingsStore(self._engine)
+        self.saved_views = SavedViewStore(self._engine)
         self.deletion = JobDeletion(self._engine)
 
     def close(self) -> None:

@@ -11,14 +11,16 @@ from urllib.parse import parse_qsl, urlencode
 
 import yaml
 from fastapi import APIRouter, Query, Request, Response
-from starlette.responses import StreamingResponse
+from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import BaseRoute
 
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.permits import Access, ClusterReader, SecurityOf, ServiceOf, Word, job_in_path, may
-from millpond.server.auth.roles import Verb, job_target
+from millpond.server.api.service import Service
+from millpond.server.auth.roles import Caller, Verb, job_target
 from millpond.server.jobs.listing import ListRequest
+from millpond.server.jobs.saved_views import filters_in
 from millpond.server.monitoring.telemetry.job_cards import cards_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.store.jobs import JobFilter
@@ -30,8 +32,11 @@ from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.pool_map import Colouring, map_of
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.saved_views import SavedViewInfo
 
 JOBS_ON_A_PAGE: Final = 100
+MOST_MATCHING: Final = 100_000
+"""So many jobs of a view can be acted on together."""
 NODES_ON_A_PAGE: Final = 100
 EVENTS_SHOWN: Final = 200
 
@@ -105,15 +110,21 @@ async def jobs(
     most = JOBS_ON_A_PAGE * (10 if members else 1)
     asked = ListRequest(wanted, everything or bool(members), most, members, behind)
     found = await service.jobs.listed(asked, reader_of(access.caller))
-    pairs = parse_qsl(request.url.query)
-    following = [
-        *((key, value) for key, value in pairs if key != "behind"),
-        ("behind", found.jobs[-1].id if found.jobs else ""),
-    ]
+    views, keepers = await _views_for(service, access.caller)
+    pairs = [(key, value) for key, value in parse_qsl(request.url.query) if key != "behind"]
+    following = [*pairs, ("behind", found.jobs[-1].id if found.jobs else "")]
+    changeable = {
+        job.id
+        for job in found.jobs
+        if job.ended_at is None and may_do(access.caller, Verb.CHANGE_JOBS, job_target(job))
+    }
     return show(
         "jobs.html",
         visit,
         jobs=found.jobs,
+        changeable=changeable,
+        may_change=may_do(access.caller, Verb.CHANGE_JOBS),
+        matching=f"/api/v1/jobs?{urlencode([*pairs, ('limit', MOST_MATCHING)])}",
         more=f"?{urlencode(following)}" if found.truncated and not members else "",
         truncated=found.truncated,
         wanted=wanted,
@@ -122,8 +133,31 @@ async def jobs(
         behind=behind,
         queues=[each.name for each in await service.queues.seen_by(access.caller) if each.takes_jobs],
         states=list(JobState),
+        views=views,
+        here=filters_in(request.url.query),
+        keepers=keepers,
         me=access.caller.user,
     )
+
+
+async def _views_for(service: Service, caller: Caller) -> tuple[list[tuple[SavedViewInfo, bool]], list[str]]:
+    """Saved views with whether they may be forgotten, and for which groups more can be saved; empty: for oneself."""
+    if not may_do(caller, Verb.READ_VIEWS):
+        return [], []
+    found = await asyncio.to_thread(service.saved_views.seen_by, caller)
+    may_change = may_do(caller, Verb.CHANGE_VIEWS)
+    owners = ["", *(group for group in sorted(caller.groups) if service.saved_views.may_change_of(caller, group))]
+    changeable = [(each, may_change and service.saved_views.may_change(caller, each)) for each in found]
+    return changeable, owners if may_change else []
+
+
+@router.get("/views/{view}")
+async def saved_view(
+    view: str, service: ServiceOf, access: Annotated[Access, may(Verb.READ_VIEWS)]
+) -> RedirectResponse:
+    """Lead to the list of jobs that a saved view is now."""
+    info = await asyncio.to_thread(service.saved_views.one, view, access.caller)
+    return RedirectResponse(f"/portal/jobs?{info.query}", 303, {"Cache-Control": "no-store"})
 
 
 @router.get("/jobs/{job}")

@@ -22,8 +22,10 @@ from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.runtime.queue_settings.service import QueueEdit, QueueEdited
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
+from millpond.server.web.cell_drawing import colours_of, groups_of, main_part
 from millpond.server.web.history_pages import charts_of, series_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
+from millpond.server.web.pool_map import MOST_IN_DETAIL
 from millpond.server.web.queue_form import FIELDS, changed_fields, shown, typed
 from millpond.server.web.rendering import PageReader, show
 from millpond.specs.api.base import ErrorBody
@@ -49,6 +51,19 @@ async def queues(service: ServiceOf, access: ClusterReader, visit: VisitOf) -> R
         depths[each.name] = depths.get(each.parent, -1) + 1
     may_change = may_do(access.caller, Verb.CHANGE_CLUSTER)
     return show("queues.html", visit, queues=found, depths=depths, most=_widest(found), may_change=may_change)
+
+
+@router.get("/cells")
+async def cells(service: ServiceOf, access: ClusterReader, visit: VisitOf) -> Response:
+    """Cells drawn on the hardware."""
+    found = await service.cells.seen_by(access.caller)
+    return show(
+        "cells.html",
+        visit,
+        chains=[(chain, groups_of(chain), len(chain.nodes) <= MOST_IN_DETAIL) for chain in found.chains],
+        colours=colours_of(found),
+        main_part=main_part,
+    )
 
 
 @router.get("/queues/{queue}")

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.model.states import JobState, TaskState
+from millpond.specs.api.base import ErrorBody
 
 MOST_TOGETHER: Final = 1_000
-"""Jobs of one submission."""
+"""Jobs of one submission, or of one request that does the same to several."""
 
 _FINAL: Final = frozenset(state.value for state in JobState if state.ended)
 
@@ -257,3 +258,24 @@ class LinkInfo:
     path: str
     good_for_s: float
     open_url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobActed:
+    """What came of it for one of several jobs.
+
+    Attributes:
+        state: of the job, if it was done; else empty.
+        error: why it was not.
+    """
+
+    job: str
+    state: str = ""
+    error: ErrorBody | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsActed:
+    """What came of it for each of several jobs, in their order."""
+
+    jobs: list[JobActed] = field(default_factory=list)

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.specs.api.base import LATEST, LONGEST_REASON, ONE_LINE
+from millpond.specs.api.jobs import MOST_TOGETHER
 from millpond.specs.api.models import Body, CanaryPercent
 from millpond.specs.job.fields import MOST_TASKS
 
@@ -21,6 +23,22 @@ class ResizeRequest(Body):
 
     tasks: Annotated[int, Field(ge=0, le=MOST_TASKS, strict=True)]
     role: str = ""
+
+
+class JobsActRequest(Body):
+    """The same for several jobs.
+
+    Attributes:
+        jobs: their ids.
+        swap: of a suspension: their device memory moves to host memory.
+    """
+
+    act: Literal["stop", "suspend", "resume"]
+    jobs: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_JOB_ID)], ...],
+        Field(min_length=1, max_length=MOST_TOGETHER),
+    ]
+    swap: bool = False
 
 
 class MigrateRequest(Body):

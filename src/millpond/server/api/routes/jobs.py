@@ -13,19 +13,20 @@ from fastapi.responses import StreamingResponse
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
-from millpond.server.api.permits import Access, ServiceOf, Word, job_in_path, may
-from millpond.server.auth.roles import Verb, job_target
+from millpond.server.api.permits import Access, ServiceOf, Word, job_in_path, job_named, may
+from millpond.server.auth.roles import Verb, demand, job_target
+from millpond.server.jobs.bulk_changes import act_on_each
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.logs import LogRequest
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
 from millpond.specs.api.events import EventList
-from millpond.specs.api.jobs import MOST_TOGETHER, JobInfo, JobList
+from millpond.specs.api.jobs import MOST_TOGETHER, JobInfo, JobList, JobsActed
 from millpond.specs.api.logs import LogChunk
 from millpond.specs.api.models import adapter_of
 from millpond.specs.api.reasons import PlanInfo, ReasonInfo
-from millpond.specs.api.requests import ExtendRequest, MigrateRequest, ResizeRequest
+from millpond.specs.api.requests import ExtendRequest, JobsActRequest, MigrateRequest, ResizeRequest
 from millpond.specs.api.trials import TrialList
 from millpond.specs.errors import Problem, SpecError
 
@@ -71,6 +72,30 @@ async def submit_together(request: Request, service: ServiceOf, access: Submitte
 async def plan(request: Request, service: ServiceOf, access: Submitter) -> PlanInfo:
     """What would become of a job if it were submitted now: where, when, at whose cost. Nothing is submitted."""
     return await service.plans.make(await _document(request), access.caller)
+
+
+@router.post("/act")
+async def act_on_jobs(
+    body: JobsActRequest, service: ServiceOf, access: Annotated[Access, may(Verb.CHANGE_JOBS)]
+) -> JobsActed:
+    """Stop, suspend or resume several jobs, each as by its own route; what is refused of one says why."""
+    by, changes = access.caller.user, service.changes
+
+    async def act(job: str) -> JobInfo:
+        demand(access.caller, access.verb, await job_named(service, job))
+        match body.act:
+            case "stop":
+                return await changes.stop(job, by)
+            case "suspend":
+                return await changes.suspend(job, by, swap=body.swap)
+            case "resume":
+                return await changes.resume(job, by)
+
+    acted = await act_on_each(body.jobs, act)
+    done = [each.job for each in acted if each.error is None]
+    shown = ", ".join(done[:_AUDITED]) + (", ..." if len(done) > _AUDITED else "")
+    access.note(f"{body.act}: {len(done)} of {len(acted)} jobs{': ' if done else ''}{shown}")
+    return JobsActed(jobs=acted)
 
 
 async def _wanted(

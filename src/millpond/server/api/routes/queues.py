@@ -13,11 +13,13 @@ from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, Se
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.runtime.queue_settings.book import changed_fields
 from millpond.server.runtime.queue_settings.service import QueueEdit, QueueEdited
+from millpond.specs.api.cells import CellMapInfo
 from millpond.specs.api.queues import QueueDetailInfo, QueueEditInfo, QueueList
 from millpond.specs.api.requests import NewQueueRequest, QueueChangeRequest
 from millpond.specs.flow_text import flow_text
 
 router = api_router(prefix="/queues", tags=["cluster"])
+cells = api_router(tags=["cluster"])
 
 QueueChanger = Annotated[Access, may(Verb.CHANGE_CLUSTER, queue_in_path)]
 SeenVersion = Annotated[int | None, Query(description="The version that was seen; refused if it is another by now.")]
@@ -28,6 +30,12 @@ DryRun = Annotated[bool, Query(description="Only say what would come of it.")]
 async def list_queues(service: ServiceOf, access: ClusterReader) -> QueueList:
     """The queues of one's groups, for admins all: what each is guaranteed, may not exceed, holds and has lent."""
     return QueueList(queues=await service.queues.seen_by(access.caller))
+
+
+@cells.get("/cells")
+async def list_cells(service: ServiceOf, access: ClusterReader) -> CellMapInfo:
+    """Which cards are bound to whose cells, machine by machine; queues of other groups are not named."""
+    return await service.cells.seen_by(access.caller)
 
 
 @router.get("/{queue}")

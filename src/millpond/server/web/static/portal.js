@@ -102,8 +102,9 @@ function takeChildren(from, to) {
 }
 
 // While somebody points at a list, or has gone into it with the keyboard, its rows stay where they are: what is in them
-// follows, new rows wait behind a button, and rows that are gone stay, paler.
-const isUsed = (region) => region.dataset.steady !== undefined && (region.matches(":hover") || region.contains(document.activeElement));
+// follows, new rows wait behind a button, and rows that are gone stay, paler. So it is while rows are selected.
+const isUsed = (region) => region.dataset.steady !== undefined
+  && (region.matches(":hover") || region.contains(document.activeElement) || region.querySelector("tr :checked") !== null);
 const waiting = new Map();
 
 function takeSteadily(region, fresh) {

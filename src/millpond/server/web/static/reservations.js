@@ -59,6 +59,7 @@ new MutationObserver(draw).observe(list, { childList: true, subtree: true, attri
 // ---- making and changing one ----------------------------------------------------------------------------------------
 
 const form = document.getElementById("reserve");
+const exact = {}; // the instants of one that is changed, as an input has no seconds
 
 function local(seconds) { // as an input of date and time has it
   const moment = new Date(1000 * seconds);
@@ -73,7 +74,10 @@ document.addEventListener("click", (click) => {
   if (![...form.elements.queue.options].some((option) => option.value === known.queue)) form.elements.queue.add(new Option(known.queue));
   form.elements.queue.value = known.queue;
   form.elements.models.value = known.models.join(", ");
-  for (const name of ["begin", "until"]) form.elements[name].value = local(known[name]);
+  for (const name of ["begin", "until"]) {
+    form.elements[name].value = local(known[name]);
+    exact[name] = { text: form.elements[name].value, seconds: known[name] };
+  }
   for (const name of ["whole_nodes", "beyond_guarantee"]) if (form.elements[name]) form.elements[name].checked = known[name];
   form.elements.cards.focus();
 });
@@ -88,7 +92,7 @@ function unusedName(queue) {
 form?.addEventListener("submit", async (submit) => {
   submit.preventDefault();
   const trouble = form.querySelector("[data-trouble]"), button = form.querySelector("button.main"), given = form.elements;
-  const seconds = (name) => Math.round(new Date(given[name].value).getTime() / 1000);
+  const seconds = (name) => (exact[name]?.text === given[name].value ? exact[name].seconds : Math.round(new Date(given[name].value).getTime() / 1000));
   const body = {
     queue: given.queue.value, cards: Number(given.cards.value), until: seconds("until"), pool: given.pool.value || "default",
     models: given.models.value.split(",").map((model) => model.trim()).filter(Boolean), whole_nodes: given.whole_nodes.checked,

@@ -1,0 +1,39 @@
+"""One thing done to several jobs: what fails for one is said of it, and the others get their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from millpond.model.errors import MillpondError
+from millpond.server.http.error_responses import refusal_of
+from millpond.specs.api.jobs import JobActed, JobInfo
+
+_AT_ONCE: Final = 100
+"""So many stand before the scheduler together, which answers them in one turn."""
+
+
+async def act_on_each(jobs: Sequence[str], act: Callable[[str], Awaitable[JobInfo]]) -> list[JobActed]:
+    """Do something to each job.
+
+    Args:
+        jobs: ids; one that is there twice counts once.
+
+    Returns:
+        what came of it for each, in their order.
+    """
+
+    async def answer(job: str) -> JobActed:
+        try:
+            return JobActed(job=job, state=(await act(job)).state)
+        except MillpondError as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+            return JobActed(job=job, error=refusal[1])
+
+    each_once, found = list(dict.fromkeys(jobs)), list[JobActed]()
+    for begin in range(0, len(each_once), _AT_ONCE):
+        found += await asyncio.gather(*map(answer, each_once[begin : begin + _AT_ONCE]))
+    return found

@@ -1,0 +1,115 @@
+"""Lists of jobs that people have named, each for its user or for a group: who sees, keeps and forgets which.
+
+One's own are nobody else's. Those of a group are seen by all its members, and kept by its leads.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import asdict
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, absent, allows, demand
+from millpond.server.store.saved_views import SavedViewRow, SavedViewStore
+from millpond.specs.api.saved_views import SavedViewInfo, SavedViewRequest
+
+FILTERS: Final = ("state", "user", "queue", "name", "all")
+"""What lists of jobs are narrowed by."""
+MOST_VIEWS: Final = 50
+"""Of one owner."""
+
+
+def filters_in(query: str) -> str:
+    """A query with the filters of a list of jobs alone, in their usual order, so that equal lists read the same.
+
+    Raises:
+        InvalidInputError: it has too many parts.
+    """
+    try:
+        pairs = parse_qsl(query, max_num_fields=100)
+    except ValueError as error:
+        raise InvalidInputError("a view of more than 100 filters", "keep fewer of them") from error
+    return urlencode([(key, value) for name in FILTERS for key, value in pairs if key == name])
+
+
+class SavedViews:
+    """Keeps them. Blocks: not for the thread of requests."""
+
+    def __init__(self, store: SavedViewStore) -> None:
+        self._store = store
+
+    def seen_by(self, caller: Caller) -> list[SavedViewInfo]:
+        """The caller's own, then those of their groups; by name."""
+        own = [row for row in self._store.all() if row.user == caller.user or row.group in caller.groups]
+        return [_info(row) for row in sorted(own, key=lambda row: bool(row.group))]
+
+    def one(self, view: str, caller: Caller) -> SavedViewInfo:
+        """One of those that the caller may see.
+
+        Raises:
+            NotFoundError: there is none of this id for them.
+        """
+        row = self._store.find(view)
+        if row is None or not allows(caller, Verb.READ_VIEWS, _target(row)):
+            raise absent("view", view)
+        return _info(row)
+
+    def may_change(self, caller: Caller, info: SavedViewInfo) -> bool:
+        """Whether the caller may replace and forget it."""
+        return allows(caller, Verb.CHANGE_VIEWS, _target(info))
+
+    def may_change_of(self, caller: Caller, group: str) -> bool:
+        """Whether the caller may keep views for a group."""
+        return allows(caller, Verb.CHANGE_VIEWS, AccessTarget("view", "", groups=frozenset({group})))
+
+    def save(self, request: SavedViewRequest, caller: Caller) -> SavedViewInfo:
+        """Keep a list under a name; that of the same owner and name is replaced.
+
+        Raises:
+            NotAllowedError, NotFoundError: it is for a group for which the caller may not do this.
+            ConflictError: the owner has too many.
+            InvalidInputError: its name is blank.
+        """
+        name = request.name.strip()
+        if not name:
+            raise InvalidInputError("a view without a name", "give it one")
+        row = SavedViewRow(
+            secrets.token_hex(4),
+            "" if request.group else caller.user,
+            request.group,
+            name,
+            filters_in(request.query),
+            caller.user,
+            time.time(),
+        )
+        demand(caller, Verb.CHANGE_VIEWS, _target(row))
+        others = [each for each in self._store.all() if (each.user, each.group) == (row.user, row.group)]
+        known = next((each.id for each in others if each.name == name), None)
+        if known is None and len(others) >= MOST_VIEWS:
+            raise ConflictError(f"there are {MOST_VIEWS} saved views already", "delete one of them first")
+        saved = SavedViewRow(**{**asdict(row), "id": known or row.id})
+        self._store.save(saved)
+        return _info(saved)
+
+    def delete(self, view: str, caller: Caller) -> SavedViewInfo:
+        """Forget one.
+
+        Raises:
+            NotFoundError: there is none of this id for them.
+            NotAllowedError: it is not for them to do.
+        """
+        info = self.one(view, caller)
+        demand(caller, Verb.CHANGE_VIEWS, _target(info))
+        self._store.drop(view)
+        return info
+
+
+def _target(view: SavedViewRow | SavedViewInfo) -> AccessTarget:
+    return AccessTarget("view", view.name, view.user, frozenset({view.group} - {""}))
+
+
+def _info(row: SavedViewRow) -> SavedViewInfo:
+    return SavedViewInfo(**asdict(row))

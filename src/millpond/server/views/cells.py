@@ -1,0 +1,62 @@
+"""Cells as the API shows them: hardware by its kinds, with the queues of others without their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millpond.scheduling.tenancy.cells.cell_map import CellChain
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.roles import Caller, Verb
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.views.queues import VEILED_QUEUES
+from millpond.specs.api.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo, CellOwedInfo
+
+
+class Cells:
+    """Shows cells."""
+
+    def __init__(self, queries: CoreQueries, accounts: Accounts) -> None:
+        self._queries = queries
+        self._accounts = accounts
+
+    async def seen_by(self, caller: Caller) -> CellMapInfo:
+        """All hardware; queues that are not for the caller stand together under one word."""
+        chains = await self._queries.query(lambda core: core.scheduler.cell_map())
+        own = self._accounts.queues_for(caller, Verb.READ_JOBS)
+
+        def named(queue: str) -> str:
+            return queue if not queue or caller.admin or queue in own else VEILED_QUEUES
+
+        return CellMapInfo(chains=[_chain(chain, named) for chain in chains])
+
+
+def _chain(chain: CellChain, named: Callable[[str], str]) -> CellChainInfo:
+    return CellChainInfo(
+        name=chain.name,
+        model=chain.model,
+        levels=list(chain.levels),
+        sizes=list(chain.sizes),
+        node_level=chain.node_level,
+        nodes=[
+            CellNodeInfo(
+                name=node.name,
+                parts=[
+                    CellCardsInfo(
+                        cards=part.cards,
+                        state=part.state.value,
+                        queue=named(part.queue),
+                        level=part.level,
+                        pinned=part.pinned,
+                    )
+                    for part in node.parts
+                ],
+            )
+            for node in chain.nodes
+        ],
+        owed=[
+            CellOwedInfo(
+                queue=named(owed.queue), level=owed.level, pinned=owed.pinned, owed=owed.owed, bound=owed.bound
+            )
+            for owed in chain.owed
+        ],
+    )

@@ -1,0 +1,57 @@
+"""One request that does the same to several jobs: each by the rights and the rules of its own route."""
+
+from __future__ import annotations
+
+from auth_world import API, AuthWorld
+from test_audit import audit
+
+
+def act(world: AuthWorld, user: str, what: str, *jobs: str) -> dict[str, str]:
+    """What came of it for each job: its state, or why it was refused."""
+    answer = world.client(user).post(f"{API}/jobs/act", json={"act": what, "jobs": jobs})
+    assert answer.status_code == 200, answer.text
+    return {each["job"]: each["state"] or each["error"]["code"] for each in answer.json()["jobs"]}
+
+
+def test_each_job_is_stopped_that_may_be_and_of_the_others_it_is_said_why_not(world: AuthWorld) -> None:
+    mine, waits, theirs = world.submit("max", gpus=2), world.submit("max", gpus=4), world.submit("mia")
+    hidden = world.submit("sam")
+    world.settled()
+    acted = act(world, "max", "stop", mine, theirs, waits, hidden, "nobody-knows", mine)
+    assert list(acted) == [mine, theirs, waits, hidden, "nobody-knows"], "each once, in their order"
+    assert acted[mine] in ("stopping", "cancelled")
+    assert acted[waits] == "cancelled"
+    assert (acted[theirs], acted[hidden], acted["nobody-knows"]) == ("forbidden", "not-found", "not-found")
+    world.settled()
+    assert act(world, "lea", "stop", mine, theirs)[mine] == "conflict", "it has ended"
+    for job, state in ((theirs, ("stopping", "cancelled")), (hidden, ("queued", "starting", "running"))):
+        assert world.client("olga").get(f"{API}/jobs/{job}").json()["state"] in state
+
+
+def test_hundreds_of_jobs_are_stopped_by_one_request(world: AuthWorld) -> None:
+    jobs = [world.submit("max", gpus=4) for _ in range(130)]
+    assert set(act(world, "max", "stop", *jobs).values()) <= {"stopping", "cancelled"}
+
+
+def test_jobs_that_do_not_run_are_not_suspended(world: AuthWorld) -> None:
+    runs = world.submit("max", gpus=4)
+    world.settled()
+    waits = world.submit("max", gpus=4)
+    acted = act(world, "max", "suspend", runs, waits)
+    assert acted[waits] == "conflict"
+    assert acted[runs] in ("suspended", "running")
+    assert act(world, "max", "resume", waits)[waits] == "conflict"
+
+
+def test_what_was_done_to_which_is_in_the_audit_log_once(world: AuthWorld) -> None:
+    jobs = [world.submit("max", gpus=4) for _ in range(12)]
+    act(world, "max", "stop", *jobs)
+    (entry, *_) = audit(world)
+    assert entry["after"] == f"stop: 12 of 12 jobs: {', '.join(jobs[:10])}, ..."
+
+
+def test_a_viewer_and_wrong_bodies_are_refused(shared: AuthWorld) -> None:
+    body = {"act": "stop", "jobs": ["a"]}
+    assert shared.client("vic").post(f"{API}/jobs/act", json=body).status_code == 403
+    for wrong in ({"act": "delete"}, {"jobs": []}, {"jobs": ["x"] * 1001}, {"jobs": ["x" * 1000]}):
+        assert shared.client("max").post(f"{API}/jobs/act", json=body | wrong).status_code == 422, wrong

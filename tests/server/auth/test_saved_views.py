@@ -1,0 +1,77 @@
+"""Lists of jobs that people name: for themselves, which nobody else sees, and by a lead for a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from auth_world import API, AuthWorld, error_of
+from test_portal import browser_of
+
+from millpond.server.jobs.saved_views import MOST_VIEWS
+
+HOSTILE = "<script>alert(1)</script>\"'"
+
+
+def save(world: AuthWorld, user: str, name: str = "waits", query: str = "state=queued", **fields: Any) -> Any:
+    return world.client(user).post(f"{API}/views", json={"name": name, "query": query, **fields})
+
+
+def seen(world: AuthWorld, user: str) -> list[str]:
+    return [each["name"] for each in world.client(user).get(f"{API}/views").json()["views"]]
+
+
+def test_ones_own_are_nobody_elses_and_those_of_a_group_are_its_members(world: AuthWorld) -> None:
+    assert save(world, "max").status_code == 201
+    assert save(world, "lea", "ours", "queue=vision", group="vision").json()["by"] == "lea"
+    assert {user: seen(world, user) for user in ("max", "lea", "vic", "sam", "nob")} == {
+        "max": ["waits", "ours"],
+        "lea": ["ours"],
+        "vic": ["ours"],
+        "sam": [],
+        "nob": [],
+    }
+    assert save(world, "max", "more", group="vision").status_code == 403
+    assert save(world, "sam", "more", group="vision").status_code == 404
+
+
+def test_a_view_is_an_address_that_leads_to_its_filters(world: AuthWorld) -> None:
+    view = save(world, "lea", "ours", "all=true&behind=x&queue=vision&evil=%2F%2Fx&state=failed", group="vision").json()
+    assert view["query"] == "state=failed&queue=vision&all=true"
+    answer = browser_of(world, "vic").get(f"/portal/views/{view['id']}")
+    assert (answer.status_code, answer.url.path, answer.url.query) == (200, "/portal/jobs", view["query"].encode())
+    assert f'href="/portal/views/{view["id"]}" aria-current="true"' in answer.text
+    assert browser_of(world, "sam").get(f"/portal/views/{view['id']}").status_code == 404
+    again = save(world, "lea", "ours", "state=queued", group="vision").json()
+    assert again["id"] == view["id"], "the address stays when the view is saved anew"
+
+
+def test_a_view_is_forgotten_by_those_who_may_keep_it(world: AuthWorld) -> None:
+    mine = save(world, "max").json()["id"]
+    ours = save(world, "lea", "ours", group="vision").json()["id"]
+    assert world.client("vic").delete(f"{API}/views/{ours}").status_code == 403
+    assert world.client("lea").delete(f"{API}/views/{mine}").status_code == 404
+    assert world.client("lea").delete(f"{API}/views/{ours}").status_code == 204
+    assert world.client("max").delete(f"{API}/views/{mine}").status_code == 204
+    assert seen(world, "max") == []
+
+
+def test_hostile_names_are_text(world: AuthWorld) -> None:
+    assert save(world, "max", HOSTILE, f"name={HOSTILE}").status_code == 201
+    assert save(world, "max", "n" * 100).status_code == 201
+    page = browser_of(world, "max").get("/portal/jobs").text
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 101, "a\nb", "a\u202eb"])
+def test_names_that_cannot_stand_in_a_line_are_refused(shared: AuthWorld, name: str) -> None:
+    assert save(shared, "max", name).status_code == 422
+
+
+def test_too_many_views_and_too_many_filters_are_refused(world: AuthWorld) -> None:
+    for number in range(MOST_VIEWS):
+        assert save(world, "max", f"v{number}").status_code == 201
+    assert error_of(save(world, "max", "more")).cause == f"there are {MOST_VIEWS} saved views already"
+    assert save(world, "max", "v1", "user=max").status_code == 201, "one that is there is replaced"
+    assert save(world, "mia", "many", "&".join(["user=a"] * 101)).status_code == 422
