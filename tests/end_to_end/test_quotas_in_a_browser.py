@@ -1,0 +1,162 @@
+"""Quotas, reservations and lists of jobs in a real Chromium: what is changed there is seen before."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from real_pond import Pond
+from test_portal_in_a_browser import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
+
+pytestmark = pytest.mark.end_to_end
+
+__all__ = ["chromium", "pond", "visit"]
+"""Fixtures."""
+
+HOSTILE = "<b>mine</b> & 'yours'"
+
+
+def at(visit: Visit, pond: Pond, path: str) -> Any:
+    """A page of the portal, after a login."""
+    page = visit.enter(pond)
+    page.goto(path_of(page, path))
+    return page
+
+
+def path_of(page: Any, path: str) -> str:
+    parts = urlsplit(page.url)
+    return f"{parts.scheme}://{parts.netloc}/portal/{path}"
+
+
+def test_a_quota_is_previewed_then_changed_in_either_language(pond: Pond, visit: Visit) -> None:
+    assert pond("queue", "set", "default", "guarantee=4").returncode == 0
+    job = submit(pond, "sleep 600", "--gpus", "4")
+    page = at(visit, pond, "queues")
+    page.get_by_role("link", name="default").click()
+    page.locator(f"#held-{job}").wait_for()
+    page.get_by_role("link", name="Edit").click()
+    page.fill("[name='guarantee.gpus']", "1")
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_text("3 of 4 cards that default holds are borrowed now").wait_for()
+    assert page.locator("#room-2 .down").first.inner_text() == "1"
+    page.locator("#play h3").wait_for()
+    page.get_by_role("link", name="简体中文").click()
+    page.get_by_role("heading", name="修改的结果").wait_for()
+    page.get_by_role("button", name="确认修改").click()
+    page.wait_for_url("**/portal/queues/default")
+    shown = json.loads(pond("queue", "show", "default", "-o", "json").stdout)
+    assert shown["settings"]["guarantee"] == {"gpus": 1}
+    page.get_by_role("link", name="English").click()
+    page.goto(path_of(page, "queues/default/edit"))
+    page.fill("[name='limit.gpus']", "0.5")
+    page.fill("[name=weight]", "<i>")
+    page.get_by_role("button", name="Preview").click()
+    page.locator(".preview.refused").wait_for()
+    assert page.locator("#apply").count() == 0
+    assert page.locator(".preview i").count() == 0
+    pond("stop", job)
+
+
+def test_a_queue_is_added_and_deleted_by_buttons(pond: Pond, visit: Visit) -> None:
+    page = at(visit, pond, "queues")
+    page.get_by_role("link", name="Add a queue").click()
+    page.fill("[name=name]", "lab")
+    page.fill("[name='guarantee.gpus']", "1")
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Add it").click()
+    page.wait_for_url("**/portal/queues/lab")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete").click()
+    page.wait_for_url("**/portal/queues")
+    assert page.get_by_role("link", name="lab").count() == 0
+
+
+def test_cards_are_reserved_changed_and_given_back_on_the_calendar(pond: Pond, visit: Visit) -> None:
+    assert pond("queue", "set", "default", "guarantee=4").returncode == 0
+    page = at(visit, pond, "reservations")
+    page.fill("#reserve [name=cards]", "99")
+    page.fill("#reserve [name=until]", "2099-01-01T00:00")
+    page.get_by_role("button", name="Reserve").click()
+    trouble = page.locator("#reserve [data-trouble]")
+    trouble.wait_for()
+    assert "99 cards of 8 in pool 'default'" in trouble.inner_text()
+    page.fill("#reserve [name=cards]", "2")
+    page.evaluate(
+        """() => { const until = document.querySelector("#reserve [name=until]");
+        const moment = new Date(Date.now() + 36 * 3600e3 - 60e3 * new Date().getTimezoneOffset());
+        until.value = moment.toISOString().slice(0, 16); }"""
+    )
+    page.get_by_role("button", name="Reserve").click()
+    page.locator("#calendar .span", has_text="default-1 · default · 2").wait_for()
+    row = page.locator("#reservation-default-1")
+    row.get_by_role("button", name="Change").click()
+    assert page.input_value("#reserve [name=name]") == "default-1"
+    page.fill("#reserve [name=cards]", "3")
+    page.get_by_role("button", name="Reserve").click()
+    page.mouse.move(5, 5)
+    page.locator("#calendar .span", has_text="default-1 · default · 3").wait_for()
+    page.on("dialog", lambda dialog: dialog.accept())
+    row.get_by_role("button", name="Cancel").click()
+    page.mouse.move(5, 5)
+    row.wait_for(state="detached")
+    visit.wrong.clear()  # the browser notes the refused request
+
+
+def test_selected_jobs_are_stopped_together_and_what_was_refused_is_named(pond: Pond, visit: Visit) -> None:
+    jobs = [submit(pond, "sleep 600", "--gpus", "1", "--name", f"many-{number}") for number in range(3)]
+    page = at(visit, pond, "jobs")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.check(f"#job-{jobs[0]} input")
+    page.check(f"#job-{jobs[1]} input")
+    page.mouse.move(5, 5)
+    late = submit(pond, "sleep 600", "--gpus", "1")
+    page.locator("button.waiting").wait_for()
+    assert page.locator(f"#job-{late}").count() == 0, "rows stay where they are while some are selected"
+    assert page.locator("#bulk-count").inner_text() == "2 selected"
+    assert pond("stop", jobs[0]).returncode == 0
+    page.locator("#bulk [data-act=stop]").click()
+    page.get_by_text("1 done, 1 refused").wait_for()
+    assert f"'{jobs[0]}' has ended already" in page.locator("#bulk-result").inner_text()
+    page.locator(f"#job-{late}").wait_for()
+    page.goto(path_of(page, "jobs"))
+    page.check("#pick-page")
+    page.locator("#bulk-all").click()
+    page.get_by_text(re.compile("^2 selected$")).wait_for()
+    page.locator("#bulk [data-act=stop]").click()
+    page.get_by_text("2 done").wait_for()
+    for job in (jobs[2], late):
+        page.locator(f"#job-{job}").wait_for(state="detached")
+
+
+def test_a_list_is_saved_under_a_hostile_name_and_opened_by_its_address(pond: Pond, visit: Visit) -> None:
+    page = at(visit, pond, "jobs?state=failed&queue=default")
+    page.get_by_text("Saved views").click()
+    page.fill("#keep [name=name]", HOSTILE)
+    page.get_by_role("button", name="Save these filters").click()
+    page.wait_for_url("**/portal/jobs?state=failed&queue=default")
+    tab = page.locator(".tabs [aria-current]", has_text=HOSTILE)
+    tab.wait_for()
+    address = tab.get_attribute("href")
+    page.goto(path_of(page, address.removeprefix("/portal/")))
+    page.wait_for_url("**/portal/jobs?state=failed&queue=default")
+    page.get_by_text("Saved views").click()
+    page.get_by_role("button", name="Delete").click()
+    tab.wait_for(state="detached")
+
+
+def test_the_pages_fit_a_phone_and_a_desk(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, "sleep 600", "--gpus", "2", "--name", "n" * 60)
+    page = visit.enter(pond)
+    preview = "queues/default/edit?preview=1&guarantee.models=" + "V" * 90 + ":+2"
+    paths = ("jobs", "queues", "queues/default", "queues/default/edit", preview, "new-queue", "cells", "reservations")
+    for size in (DESKTOP, PHONE):
+        page.set_viewport_size(size)
+        for path in (*paths, "reservations?days=1", "reservations?days=28", "nothing-there"):
+            page.goto(path_of(page, path))
+            assert page.locator("h1").first.is_visible()
+            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], path
+    visit.wrong.clear()  # the browser notes the page that is not there
+    pond("stop", job)
