@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from millpond.client.cli.commands.server import background, down
-from millpond.specs.api.jobs import JobList
+from millpond.model.errors import MillpondError
+from millpond.specs.api.jobs import JobInfo, JobList, TaskInfo
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 
 
@@ -68,3 +70,57 @@ def test_what_is_left_of_one_that_was_killed_keeps_nobody_waiting(
     monkeypatch.setattr(background, "health_of", lambda _: answers.pop(0))
     down._end_standby(tmp_path)
     assert answers == []
+
+
+class Unending:
+    """A server of which a job does not end, and time passes by itself."""
+
+    def __init__(self, job: JobInfo, monkeypatch: pytest.MonkeyPatch, interrupted_after_s: float = math.inf) -> None:
+        self.now, self._job, self._interrupted_at = 0.0, job, interrupted_after_s
+        monkeypatch.setattr(down.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(down.time, "sleep", self.pass_time)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= self._interrupted_at:
+            self._interrupted_at = math.inf
+            raise KeyboardInterrupt
+
+    def jobs(self, limit: int) -> JobList:
+        return JobList(jobs=[self._job] * min(limit, 7))
+
+    def stop(self, job: str) -> None:
+        pass
+
+
+@pytest.fixture
+def stuck(make_job) -> JobInfo:
+    return make_job("stuck-abcde", tasks=[TaskInfo(task=task, role="", state="stopping", node="n1") for task in (0, 1)])
+
+
+def test_jobs_that_do_not_end_are_named_while_they_are_waited_for_and_at_the_end(
+    stuck: JobInfo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Unending(stuck, monkeypatch)
+    with pytest.raises(
+        MillpondError, match=r"7 jobs \(stuck-abcde on n1, .*, 2 more\) did not end within 90 s"
+    ) as told:
+        down._stop_jobs(server, within_s=90.0)
+    assert "--keep-jobs" in told.value.remedy
+    assert server.now == pytest.approx(90.0, abs=1.0)
+    said = capsys.readouterr().out
+    assert "waiting for 7 jobs (stuck-abcde on n1" in said
+    assert "up to 90 s; Ctrl-C stops waiting" in said
+
+
+def test_ctrl_c_stops_the_wait_for_jobs_and_says_what_goes_on(
+    stuck: JobInfo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Unending(stuck, monkeypatch, interrupted_after_s=10.0)
+    with pytest.raises(KeyboardInterrupt):
+        down._stop_jobs(server, within_s=90.0)
+    assert server.now == pytest.approx(10.0, abs=1.0)
+    said = capsys.readouterr().err
+    assert "7 jobs (stuck-abcde on n1" in said
+    assert "the server goes on" in said
+    assert "`pond down --keep-jobs` leaves them running" in said

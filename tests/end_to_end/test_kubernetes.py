@@ -75,6 +75,16 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     assert f"task 0 of job {job} is succeeded" in over.stderr
 
 
+def test_a_server_whose_lease_another_one_has_ends_and_says_why(pond: Pond, cluster: StandinCluster) -> None:
+    (lease,) = cluster.names("leases.coordination.k8s.io")
+    cluster.put("leases.coordination.k8s.io", lease, {"spec": {"holderIdentity": "another"}}, "team")
+    until(lambda: not (pond.state_dir / "server.json").exists())
+    said = (pond.state_dir / "server.log").read_text()
+    assert f"another server has the lease {lease} of namespace team (another)" in said
+    assert "start it again" in said
+    assert "defect" not in said
+
+
 def test_a_service_is_reached_in_its_pods_and_another_revision_takes_its_place(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:

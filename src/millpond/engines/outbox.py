@@ -11,7 +11,7 @@ from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device
-from millpond.model.errors import InconsistentStateError
+from millpond.model.errors import InconsistentStateError, LeadershipLostError
 from millpond.model.events import (
     Confirmed,
     DeviceHealthChanged,
@@ -99,7 +99,10 @@ class Outbox:
 
     def fail(self, defect: BaseException) -> None:
         """The engine cannot go on; the next request for events raises."""
-        _log.error("the %s engine failed", self._name, exc_info=defect)
+        if isinstance(defect, LeadershipLostError):
+            _log.error("the %s engine ends: %s", self._name, defect)
+        else:
+            _log.error("the %s engine failed", self._name, exc_info=defect)
         self._defect = self._defect or defect
         self._wake()
 
@@ -108,7 +111,10 @@ class Outbox:
 
         Raises:
             InconsistentStateError: the engine failed.
+            LeadershipLostError: another server has taken over.
         """
+        if isinstance(self._defect, LeadershipLostError):
+            raise self._defect
         if self._defect is not None:
             raise InconsistentStateError(
                 f"the {self._name} engine failed: {self._defect}", "restart the server; tasks go on and are found again"

@@ -61,6 +61,10 @@ class UnavailableError(MillpondError):
     exit_code = 2
 
 
+class LeadershipLostError(MillpondError):
+    """Another server does this one's work. Not a fault of this one: a service manager may start it again."""
+
+
 class InconsistentStateError(MillpondError):
     """An internal promise is broken (a ledger below zero, an illegal transition). Always a defect of Millpond."""
 

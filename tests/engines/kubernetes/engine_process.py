@@ -14,7 +14,7 @@ from standin_cluster import StandinCluster
 
 from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
 from millpond.engines.kubernetes.engine import KubernetesOptions
-from millpond.model.errors import InconsistentStateError
+from millpond.model.errors import LeadershipLostError
 
 
 def main(port: int, folder: Path, lasts_s: float, holds_s: float) -> None:
@@ -34,7 +34,7 @@ def report(bench: PodBench) -> None:
         try:
             for event in bench.engine.events():
                 print(type(event).__name__, flush=True)
-        except InconsistentStateError as error:
+        except LeadershipLostError as error:
             print(f"failed: {error}", flush=True)
             return
 

@@ -15,7 +15,7 @@ from pod_bench import PodBench, eventually, start
 from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
 
 from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
-from millpond.model.errors import InconsistentStateError, UnavailableError
+from millpond.model.errors import LeadershipLostError, UnavailableError
 
 LEASES = "leases.coordination.k8s.io"
 LEASE = "millpond-this-server"
@@ -92,8 +92,9 @@ def test_one_that_is_cut_off_stops_before_the_next_begins_and_ends_when_it_sees_
         with another(cluster, tmp_path / "next", QUICK) as later:
             later.started(2, job="later-abcde")
             first.engine.apply([start(3, "never-abcde")])
-            with pytest.raises(InconsistentStateError, match="another server has the lease"):
+            with pytest.raises(LeadershipLostError, match=r"another server has the lease.*\(process \d+ on ") as told:
                 eventually(lambda: first.engine.events() and None)
+            assert "start it again" in told.value.remedy
     assert cluster.get("pods", "never-abcde-1-0") is None
 
 

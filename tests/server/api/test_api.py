@@ -16,7 +16,7 @@ from api_world import JOBS, TOKEN, Api, error_of
 from sqlalchemy.exc import OperationalError
 from starlette.types import Message
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import LeadershipLostError, UnavailableError
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.api import body_limits
 from millpond.server.jobs.reasons import last_word
@@ -359,6 +359,19 @@ def test_who_waits_for_a_scheduler_that_dies_is_told_and_so_is_everybody_after(
     assert error_of(api.client.post(JOBS, json={"command": "x"})).code == "unavailable"
     with pytest.raises(UnavailableError, match="defect"):
         api.loop.stop_job("j", "ada").result(60)  # it came too late for the check at the door
+
+
+def test_a_server_whose_work_another_one_does_says_so_and_speaks_of_no_defect(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaced(*_: Any) -> None:
+        raise LeadershipLostError("another server has the lease", "start this one again")
+
+    monkeypatch.setattr(api.core, "handle", replaced)
+    for _ in range(2):  # the request under way, and the one after
+        error = error_of(api.client.post(JOBS, json={"command": "x"}))
+        assert (error.cause, error.remedy) == ("another server has the lease", "start this one again")
+    assert api.client.get("/healthz").json()["status"] == "another server has the lease"
 
 
 def test_a_job_and_its_reason_are_of_one_instant(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,6 +228,7 @@ class KubernetesEngine:
 
         Raises:
             InconsistentStateError: the engine failed by a defect of its own.
+            LeadershipLostError: another server has the lease and goes on with the jobs.
         """
         return self._outbox.drain()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.forecasting.durations import Forecast
-from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.errors import LeadershipLostError, MillpondError, UnavailableError
 from millpond.model.events import Event
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord
@@ -171,10 +171,15 @@ def turn_away(messages: Sequence[Message], trouble: MillpondError) -> None:
             message.answer.set_exception(trouble)
 
 
-def abandon(messages: Sequence[Message]) -> None:
+def abandon(messages: Sequence[Message], failure: Exception) -> None:
     """Answer with an error, as the thread has ended; what was stored of these is found by the next server."""
     for message in messages:
         if isinstance(message, Request) and not message.answer.done():
-            message.answer.set_exception(
-                UnavailableError("the scheduler stopped by a defect", "see the server's log, then start it again")
-            )
+            message.answer.set_exception(answer_after(failure))
+
+
+def answer_after(failure: Exception) -> UnavailableError:
+    """What requests are answered with when the thread has ended by an error."""
+    if isinstance(failure, LeadershipLostError):
+        return UnavailableError(failure.cause, failure.remedy)
+    return UnavailableError("the scheduler stopped by a defect", "see the server's log, then start it again")

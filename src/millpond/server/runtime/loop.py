@@ -94,24 +94,24 @@ class Loop:
         """The engine has events, or a job that waited has all that it needs."""
         self.inbox.put(Wake())
 
-    # ---- the end of the scheduler's thread by a defect --------------------------------------------------------------
+    # ---- the end of the scheduler's thread by itself --------------------------------------------------------------
 
     @property
     def failure(self) -> Exception | None:
-        """What ended the thread when it ended by itself: always a defect."""
+        """What ended the thread when it ended by itself: a defect, or that another server has taken over."""
         return self._failure.result() if self._failure.done() else None
 
     def when_failed(self, callback: Callable[[], None]) -> None:
-        """Call back once the thread has ended by a defect; at once if it has already."""
+        """Call back once the thread has ended by itself; at once if it has already."""
         self._failure.add_done_callback(lambda _: callback())
 
     def fail(self, error: Exception) -> None:
-        """The thread has ended by a defect; what is in the inbox is answered with an error, from now on too."""
+        """The thread has ended by itself; what is in the inbox is answered with an error, from now on too."""
         self._failure.set_result(error)
-        abandon(self.inbox.drain(0.0))
+        abandon(self.inbox.drain(0.0), error)
 
     def _put(self, message: Message) -> None:
         """Send a message; when the thread has failed, the latest sender answers all that wait."""
         self.inbox.put(message)
         if self.failure is not None:
-            abandon(self.inbox.drain(0.0))
+            abandon(self.inbox.drain(0.0), self.failure)

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from millpond.model.errors import UnavailableError
 from millpond.server.runtime.core import Core
+from millpond.server.runtime.inbox import answer_after
 from millpond.server.runtime.loop import Loop
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ class CoreQueries:
     def dead(self) -> str:
         """Why this process will never take work on again; empty while it may."""
         if self._loop.failure is not None:
-            return "the scheduler stopped by a defect"
+            return answer_after(self._loop.failure).cause
         return "" if self._loop.alive else "the scheduler is not running"
 
     async def query(self, question: Callable[[Core], T], *, is_long: bool = False) -> T:
@@ -38,6 +39,8 @@ class CoreQueries:
         Raises:
             UnavailableError: the scheduler is not running, or takes too long.
         """
+        if self._loop.failure is not None:
+            raise answer_after(self._loop.failure)
         if dead := self.dead():
             raise UnavailableError(dead, "see the server's log, then start it again")
         try:

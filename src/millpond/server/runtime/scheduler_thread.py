@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from millpond.model import events
-from millpond.model.errors import MillpondError
+from millpond.model.errors import LeadershipLostError, MillpondError
 from millpond.server.runtime.inbox import Message, abandon, is_wanted
 from millpond.server.runtime.long_questions import LongQuestions
 from millpond.server.runtime.loop import Loop
@@ -67,10 +67,16 @@ class SchedulerThread:
                 self.turn(self._processor.sleep_s())
             self.turn(0.0)
             self._processor.keep_snapshot()
+        except LeadershipLostError as error:
+            log.critical("%s", error)
+            self._fail(error)
         except Exception as error:
             log.critical("the scheduler stopped by a defect", exc_info=error)
-            self._loop.fail(error)
-            abandon(self._taken)
+            self._fail(error)
         finally:
             self._loop.alive = False
             self._questions.turn_away()
+
+    def _fail(self, error: Exception) -> None:
+        self._loop.fail(error)
+        abandon(self._taken, error)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from millpond.model.errors import InconsistentStateError, MillpondError
+from millpond.model.errors import InconsistentStateError, LeadershipLostError, MillpondError
 from millpond.node.host import open_files
 from millpond.server.auth.oidc.id_tokens import jose
 from millpond.server.auth.owner import owner_name
@@ -32,10 +32,6 @@ YOUNG_OBJECTS: Final = 10_000
 of jobs makes counts as old while it is in use, and leads to looks at all objects: half a second each for 10,000 jobs
 that wait on 5,000 nodes. After 10,000 such a look is rare, and one at the new ones takes some milliseconds."""
 _INTERRUPTED: Final = 130
-
-
-class LeadershipLostError(MillpondError):
-    """Another server leads. Not a fault of the start: a service manager may start it again."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -89,6 +85,8 @@ def serve(options: ServerOptions) -> None:
                 _stop_jobs(loop)
     if lead.is_lost:
         raise LeadershipLostError("another server has taken over", "start this one again with --standby")
+    if isinstance(loop.failure, LeadershipLostError):
+        raise loop.failure
     if loop.failure is not None:
         raise InconsistentStateError(
             f"the scheduler stopped by a defect ({loop.failure})",

@@ -30,7 +30,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import LeadershipLostError, UnavailableError
 from millpond.node.host import procfs
 
 log = logging.getLogger(__name__)
@@ -54,10 +54,6 @@ class LeaseTimes:
     lasts_s: float = 10.0 + REQUEST_WITHIN_S
     holds_s: float = 10.0
     renewed_every_s: float = 2.0
-
-
-class DeposedError(Exception):
-    """Another process has the lease."""
 
 
 class ClusterLease:
@@ -103,7 +99,7 @@ class ClusterLease:
         """Get it, and renew it for ever.
 
         Raises:
-            DeposedError: another process has taken it.
+            LeadershipLostError: another process has taken it.
         """
         while True:
             asked_at = time.monotonic()
@@ -139,7 +135,7 @@ class ClusterLease:
         """Take it if nobody has it any more.
 
         Raises:
-            DeposedError: it was this process's, and is another's.
+            LeadershipLostError: it was this process's, and is another's.
         """
         answer = await self._ask("GET", self._name)
         if answer.status_code == _NOT_FOUND:
@@ -149,7 +145,12 @@ class ClusterLease:
         found = msgspec.json.decode(answer.content, type=_LeaseObject)
         other, version = found.spec.holder_identity or "", found.metadata.resource_version
         if self._was_held and other != self.holder:
-            raise DeposedError(f"another server has the lease {self._name}, or had it ({other or 'it was given back'})")
+            lease = f"the lease {self._name} of namespace {self._namespace}"
+            raise LeadershipLostError(
+                f"another server has {lease} ({_who(other)})" if other else f"another server had {lease} meanwhile",
+                "this one was paused, or cut off from the cluster, for too long; see that each state directory or "
+                "database has one server, then start it again: it waits until the other has ended",
+            )
         return self._is_over(other, version) and (await self._write(self.holder, version)).is_success
 
     def _is_over(self, other: str, version: str) -> bool:
@@ -199,6 +200,12 @@ class _LeaseObject(msgspec.Struct):
 def _place() -> str:
     """This machine as it runs now, and what in it can see this process: others cannot say whether it lives."""
     return f"{socket.gethostname()}/{procfs.boot_id()}/{Path('/proc/self/ns/pid').stat().st_ino}"
+
+
+def _who(holder: str) -> str:
+    """A holder, for people."""
+    place, *process = holder.rsplit("/", 3)
+    return f"process {process[0]} on {place.partition('/')[0]}" if len(process) == 3 else holder
 
 
 def _own_name() -> str:

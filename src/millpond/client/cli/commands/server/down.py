@@ -18,6 +18,7 @@ import click
 
 from millpond.client.cli.commands.server import background
 from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
 from millpond.client.sdk.resources.jobs import MOST_JOBS
@@ -29,6 +30,10 @@ from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 _LOOK_EVERY_S = 0.1
 _STOPS_AT_ONCE = 16
 """The server stores in one go what it is asked together; each by itself takes it three commits."""
+_SILENT_S = 2.0
+"""Most jobs end within so long; of others it is said which they are."""
+_MOST_NAMED = 5
+_GO_ON = "`pond down` waits for them again, `pond down --keep-jobs` leaves them running"
 _SERVER_ENDS_WITHIN_S = 30.0
 _STANDBY_ANSWERS_WITHIN_S = 10.0
 
@@ -104,12 +109,31 @@ def _stop_jobs(client: Client, within_s: float) -> None:
     with ThreadPoolExecutor(_STOPS_AT_ONCE) as threads:
         for these in (_waits, _runs):
             list(threads.map(partial(_stop, client), filter(these, jobs)))
-    if not _within(within_s, lambda: not client.jobs(limit=1).jobs):
-        stay = formats.count(len(client.jobs(limit=MOST_JOBS).jobs), "job")
-        raise MillpondError(
-            f"{stay} did not end within {within_s:.0f} s; the server goes on",
-            "run `pond down` again, or `pond down --keep-jobs`",
-        )
+    try:
+        if _within(min(_SILENT_S, within_s), lambda: not client.jobs(limit=1).jobs):
+            return
+        if within_s > _SILENT_S:
+            click.echo(f"waiting for {_those_left(client)}, up to {within_s:g} s; Ctrl-C stops waiting")
+            if _within(within_s - _SILENT_S, lambda: not client.jobs(limit=1).jobs):
+                return
+    except KeyboardInterrupt:
+        say(f"{_those_left(client)} have not ended yet; the server goes on\n{_GO_ON}")
+        raise
+    raise MillpondError(f"{_those_left(client)} did not end within {within_s:g} s; the server goes on", _GO_ON)
+
+
+def _those_left(client: Client) -> str:
+    """The jobs that have not ended, and on which nodes the first of them still run."""
+    left = client.jobs(limit=MOST_JOBS).jobs
+    named = [f"{job.id}{_place_of(job)}" for job in left[:_MOST_NAMED]]
+    further = [f"{len(left) - len(named)} more"] if len(left) > len(named) else []
+    return f"{formats.count(len(left), 'job')} ({', '.join([*named, *further])})"
+
+
+def _place_of(job: JobInfo) -> str:
+    nodes = list(dict.fromkeys(task.node for task in job.tasks if task.node))
+    others = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return f" on {nodes[0]}{others}" if nodes else ""
 
 
 def _stop(client: Client, job: JobInfo) -> None:
