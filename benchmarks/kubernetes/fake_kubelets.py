@@ -25,7 +25,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kubernetes.api_client import Ask, Connection
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, http_client
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
 from millpond.engines.kubernetes.cluster.cluster_view import PODS
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import Reflector
@@ -147,8 +147,8 @@ async def main(url: str, token: str, kubeconfig: str, log_port: int, every_s: fl
     """Be all kubelets until standard input ends."""
     kubelets = FakeKubelets(url, token)
     server = await asyncio.start_server(kubelets.serve_log, "127.0.0.1", log_port, ssl=_own_certificate(), backlog=4096)
-    client = http_client(find_config(ClusterAccess(kubeconfig)))
-    follow = Reflector(client, PODS, kubelets.changed, kubelets.deleted).run()
+    channel = api_channel(find_config(ClusterAccess(kubeconfig)), 0)
+    follow = Reflector(channel, PODS, kubelets.changed, kubelets.deleted).run()
     tasks = [asyncio.create_task(each) for each in (*kubelets.run(), follow, kubelets.beat(nodes, every_s))]
     async for line in _lines():
         word, _, prefix = line.partition(" ")

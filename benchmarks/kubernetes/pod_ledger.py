@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, http_client
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
 from millpond.engines.kubernetes.cluster.cluster_view import PODS
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import Reflector
@@ -85,8 +85,8 @@ class PodLedger:
         return True
 
     async def _follow(self) -> None:
-        async with http_client(self._config) as client:
-            await Reflector(client, PODS, self._changed, self._deleted).run()
+        channel = api_channel(self._config, 0)
+        await Reflector(channel, PODS, self._changed, self._deleted).run()
 
     def _changed(self, pod: PodObject) -> None:
         meta, node = pod.metadata, pod.spec.node_name

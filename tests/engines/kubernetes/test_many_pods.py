@@ -10,7 +10,7 @@ from lightkube.config.models import User
 from pod_bench import PodBench, eventually
 from standin_cluster import StandinCluster
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, write_channel
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
 from millpond.engines.kubernetes.pods import log_copies
 from millpond.model.events import Ended
 from millpond.node.task.records import TaskFiles, TaskId
@@ -58,7 +58,7 @@ def test_credentials_that_the_cluster_no_longer_takes_are_renewed(cluster: Stand
     config = config._replace(user=User(token_file=str(token)))
 
     async def answers() -> list[int]:
-        channel, seen = write_channel(config, 2), []
+        channel, seen = api_channel(config, 2), []
 
         async def ask() -> None:
             answer = await channel.request("GET", "/version", content=b"", params={}, headers={})

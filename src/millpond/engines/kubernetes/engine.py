@@ -16,7 +16,8 @@ import uvloop
 from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, ForeignPods
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, http_client, write_channel
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config, http_client
+from millpond.engines.kubernetes.cluster.api_channel import ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_api import MOST_AT_ONCE, ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease, LeaseTimes
 from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules, is_of_agent
@@ -114,13 +115,14 @@ class KubernetesEngine:
             raise
 
     async def _begin(self) -> None:
-        self._http = await self._hanging_up.enter_async_context(http_client(self._config))
+        self._following = api_channel(self._config, 0)
+        self._hanging_up.push_async_callback(self._following.close)
         rules = PodRules(
             self.namespace, self._options.servers[0], self._options.service_account, self._options.pull_secrets
         )
         # Of the client for logs all connections may be busy for as long as pods run.
         log_http = await self._hanging_up.enter_async_context(http_client(self._config))
-        channel = write_channel(self._config, MOST_AT_ONCE)
+        channel = api_channel(self._config, MOST_AT_ONCE)
         self._hanging_up.push_async_callback(channel.close)
         self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
         api, logs = ClusterApi(channel, self.namespace, self._lease.held), LogCopies(log_http, self.namespace)
@@ -137,7 +139,7 @@ class KubernetesEngine:
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._foreign = self._foreign_pods(api)
         self._view = ClusterView(
-            self._http,
+            self._following,
             replace(self._options.nodes, tell_labels=self._foreign is not None),
             OurPods(self._executor, None if self._foreign is None else self._foreign.adopted),
             self._outbox,
@@ -147,7 +149,7 @@ class KubernetesEngine:
             async with asyncio.timeout(CONNECT_WITHIN_S):
                 await self._lease.require_right()
                 await self._list_all()
-        except (httpx2.HTTPError, OSError, TimeoutError) as error:
+        except (httpx2.HTTPError, ErrorAnswerError, OSError, TimeoutError) as error:
             raise _unreachable(self.address, error) from error
 
     async def _list_all(self) -> None:
@@ -158,8 +160,8 @@ class KubernetesEngine:
                     await self._foreign.list_all()
                 await self._view.list_all()
                 return
-            except httpx2.HTTPStatusError as error:
-                if error.response.status_code < _SERVER_ERRORS and error.response.status_code != _TOO_MANY:
+            except ErrorAnswerError as error:
+                if error.status_code < _SERVER_ERRORS and error.status_code != _TOO_MANY:
                     raise
             await asyncio.sleep(LIST_AGAIN_S)
 
@@ -171,7 +173,7 @@ class KubernetesEngine:
         if self._options.adopts is None:
             return None
         around = ClusterParts(
-            self._http,
+            self._following,
             api,
             self._outbox,
             self._state_dir,

@@ -30,6 +30,10 @@ class LoopWork:
 
 async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Do all of it to its end, and only then say what went wrong first."""
-    for result in await asyncio.gather(*work, return_exceptions=True):
+    parts = tuple(work)
+    if len(parts) == 1:
+        await parts[0]
+        return
+    for result in await asyncio.gather(*parts, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

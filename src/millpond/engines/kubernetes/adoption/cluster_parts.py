@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
-
+from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.outbox import Outbox
@@ -18,6 +17,7 @@ class ClusterParts:
     """What else there is of a cluster.
 
     Attributes:
+        channel: by which the cluster is followed.
         state_dir: where people look for the output of tasks.
         has_node: whether there is a node of that name.
         marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
@@ -25,7 +25,7 @@ class ClusterParts:
         turns: of pods with cards of an agent.
     """
 
-    client: httpx2.AsyncClient
+    channel: ApiChannel
     api: ClusterApi
     outbox: Outbox
     state_dir: Path

@@ -60,7 +60,7 @@ class ForeignPods:
         adopted.attach(self._book, self._answers, evictions)
         self._lost = LostGangs(adopted, self._book, evictions, around.outbox)
         adopted.entrust(rules.stands_for)
-        self._pods = Reflector(around.client, SCHEDULED_PODS, self._changed, self._deleted)
+        self._pods = Reflector(around.channel, SCHEDULED_PODS, self._changed, self._deleted)
 
     def when_found(self, call: Callable[[], None]) -> None:
         """Have a function called when there is a gang to be lined up; it must return at once."""
@@ -83,7 +83,8 @@ class ForeignPods:
         """Look at everything once.
 
         Raises:
-            httpx2.HTTPError: the cluster does not answer, or refuses.
+            ErrorAnswerError: the cluster refuses.
+            httpx2.HTTPError: it does not answer.
         """
         await self._pods.list_once()
 

@@ -15,7 +15,7 @@ from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claim
 from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
 from millpond.engines.kubernetes.adoption.grouping import gang_of, place_of, role_of
-from millpond.engines.kubernetes.adoption.pod_demand import demand_of, terms_of
+from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
 from millpond.engines.kubernetes.adoption.pod_nodes import within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
@@ -96,8 +96,11 @@ class GangBook:
 
     def waiting_by_role(self, key: GangKey) -> Mapping[str, list[ScheduledPod]]:
         """The same, by the names of their roles."""
+        waiting = self.waiting(key)
+        if len(waiting) == 1:
+            return {_name_of(waiting[0]): waiting}
         named: defaultdict[str, list[ScheduledPod]] = defaultdict(list)
-        for (name, _), pods in _roles(self.waiting(key)):
+        for (name, _), pods in _roles(waiting, [demand_of(pod) for pod in waiting]):
             named[name] += pods
         return named
 
@@ -160,11 +163,12 @@ class GangBook:
         terms, places = terms_of(waiting[0], marks), self._places.get(key, ClaimPlaces())
         gang = FoundGang(key, replace(terms, selection=within_both(terms.selection, places.selection)))
         pods = self.pods_of(key)
+        demands = [demand_of(pod) for pod in waiting]
         others = sum(1 for pod in pods if self._is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
         trouble = (
             size.trouble
             or places.trouble
-            or next((text for pod in waiting if (text := demand_of(pod).trouble)), "")
+            or next((demand.trouble for demand in demands if demand.trouble), "")
             or _disagreement(waiting, marks)
         )
         if not trouble and others + len(waiting) < size.count:
@@ -174,7 +178,7 @@ class GangBook:
             trouble += "; they start together, when all are"
         if trouble:
             return replace(gang, trouble=trouble)
-        grouped = _roles(waiting)
+        grouped = _roles(waiting, demands)
         least = max(1, size.count - others)
         return replace(
             gang,
@@ -192,17 +196,23 @@ def _counts(pod: ScheduledPod, size: GangSize) -> bool:
     return pod.status.phase != "Failed" and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
 
 
-def _roles(pods: Sequence[ScheduledPod]) -> list[tuple[tuple[str, TaskRequest], list[ScheduledPod]]]:
+def _roles(
+    pods: Sequence[ScheduledPod], demands: Sequence[PodDemand]
+) -> list[tuple[tuple[str, TaskRequest], list[ScheduledPod]]]:
     """Pods by role and by what they ask for; a name that two kinds of pods share gets a number."""
     grouped: defaultdict[tuple[str, TaskRequest], list[ScheduledPod]] = defaultdict(list)
-    for pod in pods:
-        grouped[role_of(pod) or _UNNAMED, demand_of(pod).request].append(pod)
+    for pod, demand in zip(pods, demands, strict=True):
+        grouped[_name_of(pod), demand.request].append(pod)
     seen: Counter[str] = Counter()
     named = []
     for (name, request), members in grouped.items():
         seen[name] += 1
         named.append(((name if seen[name] == 1 else f"{name}-{seen[name]}", request), members))
     return named
+
+
+def _name_of(pod: ScheduledPod) -> str:
+    return role_of(pod) or _UNNAMED
 
 
 def _disagreement(pods: Sequence[ScheduledPod], marks: frozenset[str]) -> str:

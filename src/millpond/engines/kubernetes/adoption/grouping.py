@@ -11,7 +11,7 @@ from typing import Final
 
 from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
 from millpond.engines.kubernetes.adoption.owner_table import MAKERS, ORDER_LABELS, OwnerKind
-from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.adoption.pod_objects import OwnerReference, ScheduledPod
 
 GANG_ANNOTATION: Final = "millpond.io/gang"
 SIZE_ANNOTATION: Final = "millpond.io/gang-size"
@@ -59,8 +59,9 @@ def gang_of(pod: ScheduledPod) -> GangKey:
     for label in GROUP_LABELS:
         if meta.labels.get(label):
             return GangKey(meta.namespace, SIGS.name, meta.labels[label])
+    owner = pod.controller
     for kind in MAKERS:
-        found = _owned(pod, kind)
+        found = _owned(pod, owner, kind)
         if found is not None:
             return found
     if name := meta.annotations.get(GANG_ANNOTATION):
@@ -68,13 +69,12 @@ def gang_of(pod: ScheduledPod) -> GangKey:
     return GangKey(meta.namespace, POD, meta.name, meta.uid)
 
 
-def _owned(pod: ScheduledPod, kind: OwnerKind) -> GangKey | None:
+def _owned(pod: ScheduledPod, owner: OwnerReference | None, kind: OwnerKind) -> GangKey | None:
     meta = pod.metadata
     part = meta.labels.get(kind.part, "") if kind.part else ""
     if kind.label:
         name = meta.labels.get(kind.label, "")
         return GangKey(meta.namespace, kind.kind, name, "", part) if name else None
-    owner = pod.controller
     if owner is None or owner.kind != kind.kind or owner.api_version.partition("/")[0] != kind.api.partition("/")[0]:
         return None
     return GangKey(meta.namespace, kind.kind, owner.name, owner.uid, part)

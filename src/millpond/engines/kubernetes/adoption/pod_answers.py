@@ -20,6 +20,7 @@ from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.grouping import GROUPS, SIGS, GroupKind, gang_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.request_turns import CHANGE, WORDS, RequestTurn
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class PodAnswers:
 
     async def mark_disrupted(self, pod: ScheduledPod, why: str) -> None:
         """Say on a pod that it is to leave, before it is evicted."""
-        await self._condition(pod, "DisruptionTarget", "True", "PreemptionByScheduler", f"Millpond: {why}")
+        await self._condition(pod, "DisruptionTarget", "True", "PreemptionByScheduler", f"Millpond: {why}", CHANGE)
         await self._event(pod, "Preempted", why)
 
     async def nominate(self, pod: ScheduledPod, node: str) -> None:
@@ -124,13 +125,15 @@ class PodAnswers:
             self._told_pods[key] = now
             await self._event(pod, reason, text)
 
-    async def _condition(self, pod: ScheduledPod, kind: str, status: str, reason: str, text: str) -> None:
+    async def _condition(
+        self, pod: ScheduledPod, kind: str, status: str, reason: str, text: str, turn: RequestTurn = WORDS
+    ) -> None:
         condition = {"type": kind, "status": status, "reason": reason, "message": text, "lastTransitionTime": _now()}
-        await self._patch(pod, {"status": {"conditions": [condition]}})
+        await self._patch(pod, {"status": {"conditions": [condition]}}, turn)
 
-    async def _patch(self, pod: ScheduledPod, body: dict[str, Any]) -> None:
+    async def _patch(self, pod: ScheduledPod, body: dict[str, Any], turn: RequestTurn = WORDS) -> None:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
-        await self._quietly("PATCH", path, {**body, "metadata": {"uid": pod.metadata.uid}}, "strategic-merge")
+        await self._quietly("PATCH", path, {**body, "metadata": {"uid": pod.metadata.uid}}, "strategic-merge", turn)
 
     async def _event(self, pod: ScheduledPod, reason: str, text: str) -> None:
         meta, now = pod.metadata, _now()
@@ -179,10 +182,12 @@ class PodAnswers:
         kept = [each for each in others if each["type"] != condition["type"]]
         await self._quietly("PATCH", f"{path}/status", {"status": {"conditions": [*kept, condition]}}, "merge")
 
-    async def _quietly(self, method: str, path: str, body: dict[str, Any], patch: str = "") -> None:
+    async def _quietly(
+        self, method: str, path: str, body: dict[str, Any], patch: str = "", turn: RequestTurn = WORDS
+    ) -> None:
         """Words do no work: where they cannot be written (no right to, the pod is gone), the rest goes on."""
         try:
-            await self._api.ask(method, path, body, patch=patch)
+            await self._api.ask(method, path, body, patch=patch, turn=turn)
         except StatusError as error:
             what = path.rpartition("/")[2]
             if error.code == _FORBIDDEN and what not in self._forbidden:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Final
 
 import msgspec
@@ -13,6 +11,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.request_turns import BINDING
 from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TASK_ANNOTATION, TaskMark
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder, of_agent
 from millpond.model.decisions import Placement
@@ -38,7 +37,7 @@ async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, placed: P
     meta, node = pod.metadata, placed.node
     order = SliceOrder(of_agent(placed.grants))
     annotations = {
-        TASK_ANNOTATION: json.dumps(asdict(mark)),
+        TASK_ANNOTATION: mark.text,
         SERVER_LABEL: server,
         **(order.annotation() if order.grants else {}),
     }
@@ -48,7 +47,7 @@ async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, placed: P
     )
     path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
     try:
-        await api.ask("POST", f"{path}/binding", binding)
+        await api.ask("POST", f"{path}/binding", binding, turn=BINDING)
     except StatusError as error:
         try:
             there = msgspec.json.decode(await api.ask("GET", path), type=ScheduledPod)

@@ -85,8 +85,11 @@ def http_client(config: SingleConfig) -> httpx2.AsyncClient:
         return AsyncClient(config, ConnectionParams())
 
 
-def write_channel(config: SingleConfig, at_once: int) -> ApiChannel:
-    """A channel for the many small requests that change a cluster. To be called on the event loop that it is for.
+def api_channel(config: SingleConfig, at_once: int) -> ApiChannel:
+    """A channel for many small requests, or for following the cluster. To be called on the event loop that it is for.
+
+    Args:
+        at_once: connections at the most; 0: no bound.
 
     Raises:
         UnavailableError: a certificate cannot be read.

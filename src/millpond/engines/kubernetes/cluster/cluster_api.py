@@ -22,6 +22,7 @@ from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiAnswer, ApiChannel
 from millpond.engines.kubernetes.cluster.objects import EventsOfObject, PodObject, StatusObject
+from millpond.engines.kubernetes.cluster.request_turns import BINDING, CHANGE, RequestTurn, RequestTurns, making_for
 from millpond.engines.kubernetes.pods.pod_files import secret_name
 from millpond.engines.kubernetes.pods.pod_template import TaskMark
 from millpond.engines.task_ends import Refusal
@@ -64,7 +65,7 @@ class ClusterApi:
         self._client = client
         self._held = held
         self._namespace = namespace
-        self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns = RequestTurns(MOST_AT_ONCE)
 
     async def make_shared(self, item: Shared) -> None:
         """Make what belongs to all pods of a run; it may exist.
@@ -90,7 +91,7 @@ class ClusterApi:
         """
         while True:
             try:
-                await self._asked("POST", "pods", pod)
+                await self._asked("POST", "pods", pod, turn=making_for(mark.job))
                 return
             except StatusError as error:
                 if error.code != _CONFLICT:
@@ -112,7 +113,7 @@ class ClusterApi:
         target = ObjectReference(apiVersion="v1", kind="Node", name=node)
         binding = Binding(metadata=ObjectMeta(name=pod, namespace=self._namespace), target=target)
         try:
-            await self._asked("POST", f"pods/{pod}/binding", binding)
+            await self._asked("POST", f"pods/{pod}/binding", binding, turn=BINDING)
         except StatusError as error:
             there = await self.find_pod(pod)
             if there is None:
@@ -133,7 +134,7 @@ class ClusterApi:
     async def mount_trouble(self, pod: str) -> str:
         """Why the volumes of a pod do not come, in the cluster's words; empty where it does not say."""
         try:
-            answer = await self._asked("GET", "events", fieldSelector=f"involvedObject.name={pod}")
+            answer = await self._asked("GET", "events", params={"fieldSelector": f"involvedObject.name={pod}"})
         except StatusError:
             return ""
         events = msgspec.json.decode(answer, type=EventsOfObject).items
@@ -141,7 +142,7 @@ class ClusterApi:
 
     async def delete_pod(self, name: str, grace_s: float) -> None:
         """Have a pod end; one that is gone is as good."""
-        await self._delete(f"pods/{name}", gracePeriodSeconds=str(math.ceil(grace_s)))
+        await self._delete(f"pods/{name}", {"gracePeriodSeconds": str(math.ceil(grace_s))})
 
     async def delete_and_wait(self, name: str) -> None:
         """Have a pod end at once, and wait until the cluster has nothing of it any more."""
@@ -157,28 +158,43 @@ class ClusterApi:
         await self._delete(f"secrets/{secret_name(name)}")
         await self._delete(f"services/{name}")
 
-    async def _delete(self, path: str, **params: str) -> None:
+    async def _delete(self, path: str, params: Mapping[str, str] = _NONE) -> None:
         try:
-            await self._asked("DELETE", path, **params)
+            await self._asked("DELETE", path, params=params)
         except StatusError as error:
             if error.code not in (_NOT_FOUND, _FORBIDDEN):
                 raise
 
-    async def _asked(self, method: str, path: str, item: Any = None, **params: str) -> bytes:
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        item: Any = None,
+        params: Mapping[str, str] = _NONE,
+        turn: RequestTurn = CHANGE,
+    ) -> bytes:
         """The answer of the cluster, once there is one.
 
         Raises:
             StatusError: it is a refusal that time does not mend.
         """
-        return await self.ask(method, f"/api/v1/namespaces/{self._namespace}/{path}", item, params=params)
+        return await self.ask(method, f"/api/v1/namespaces/{self._namespace}/{path}", item, params=params, turn=turn)
 
     async def ask(
-        self, method: str, url: str, item: Any = None, *, params: Mapping[str, str] = _NONE, patch: str = ""
+        self,
+        method: str,
+        url: str,
+        item: Any = None,
+        *,
+        params: Mapping[str, str] = _NONE,
+        patch: str = "",
+        turn: RequestTurn = CHANGE,
     ) -> bytes:
         """The answer of the cluster to any request, once there is one.
 
         Args:
             patch: how the item changes what is there: ``merge`` or ``strategic-merge``.
+            turn: where it stands in line with other requests.
 
         Raises:
             StatusError: it is a refusal that time does not mend, or one of an eviction, which somebody wants to know.
@@ -188,10 +204,13 @@ class ClusterApi:
         wait_s = _FIRST_WAIT_S
         while True:
             try:
-                async with self._at_once:
+                await self._turns.take(turn)
+                try:
                     if method != "GET":
                         await self._held()  # with nothing between it and the request
                     answer = await self._client.request(method, url, content=content, params=params, headers=headers)
+                finally:
+                    self._turns.give_back()
                 if answer.is_success:
                     return answer.content
                 if answer.status_code not in PASSING or _is_budget(url, answer):

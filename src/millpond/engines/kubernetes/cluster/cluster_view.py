@@ -9,10 +9,9 @@ from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import httpx2
-
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent
+from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
     POOL_LABEL,
@@ -98,7 +97,7 @@ class ClusterView:
 
     def __init__(
         self,
-        client: httpx2.AsyncClient,
+        channel: ApiChannel,
         rules: NodeRules,
         ours: OurPods,
         outbox: Outbox,
@@ -109,8 +108,8 @@ class ClusterView:
         self.turns = BindTurns()
         self._outbox = outbox
         self._node_timeout_s = node_timeout_s
-        self._nodes = Reflector(client, NODES, self._node_changed, self._node_deleted)
-        self._pods = Reflector(client, PODS, self._pod_changed, self._pod_deleted)
+        self._nodes = Reflector(channel, NODES, self._node_changed, self._node_deleted)
+        self._pods = Reflector(channel, PODS, self._pod_changed, self._pod_deleted)
         self._on_node: defaultdict[str, dict[str, PodObject]] = defaultdict(dict)
         self._reported: dict[str, Node] = {}
         self._agents: dict[str, AgentReport] = {}
@@ -142,7 +141,8 @@ class ClusterView:
         """Look at everything once, before anything is reported.
 
         Raises:
-            httpx2.HTTPError: the cluster does not answer, or refuses.
+            ErrorAnswerError: the cluster refuses.
+            httpx2.HTTPError: it does not answer.
         """
         await self._pods.list_once()
         await self._nodes.list_once()
@@ -258,7 +258,9 @@ class ClusterView:
             key = f"{pod.metadata.namespace}/{pod.metadata.name}"
             before = self._on_node[name].get(key)
             self._on_node[name][key] = pod
-            if (before is None or before.is_over != pod.is_over) and not self._is_listing:
+            is_news = before is None or before.is_over != pod.is_over
+            # Of a pod that the core knows as a task it is the executors that say when it becomes one, or no longer is.
+            if is_news and not self._is_listing and not (self._is_settled and self.ours.has(pod)):
                 self.recount(name)
 
     def _pod_deleted(self, pod: PodObject) -> None:

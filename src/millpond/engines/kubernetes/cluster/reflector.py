@@ -8,15 +8,17 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import httpx2
 import msgspec
 
+from millpond.engines.kubernetes.cluster.api_channel import ApiChannel, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.objects import ListMeta, MetaOnly, ObjectMeta, StatusObject, WatchLine
 
 log = logging.getLogger(__name__)
@@ -84,7 +86,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        client: httpx2.AsyncClient,
+        channel: ApiChannel,
         kind: ObjectKind[T],
         changed: Callable[[T], None],
         deleted: Callable[[T], None],
@@ -92,7 +94,7 @@ class Reflector(Generic[T]):
         self.objects: dict[str, T] = {}
         self.ready = asyncio.Event()
         self.trouble = ""
-        self._client = client
+        self._channel = channel
         self._path, self._selectors = kind.path, kind.selectors
         self._object = msgspec.json.Decoder(kind.model)
         self._page = msgspec.json.Decoder(ListPage[kind.model])  # type: ignore[name-defined]
@@ -111,8 +113,8 @@ class Reflector(Generic[T]):
                 wait_s = _FIRST_WAIT_S
             except HistoryGoneError:
                 self._version = ""
-            except (httpx2.HTTPError, OSError, msgspec.DecodeError, WatchEndedError) as error:
-                if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == _GONE:
+            except (httpx2.HTTPError, ErrorAnswerError, OSError, msgspec.DecodeError, WatchEndedError) as error:
+                if isinstance(error, ErrorAnswerError) and error.status_code == _GONE:
                     self._version = ""
                 else:
                     self._note(error)
@@ -123,7 +125,8 @@ class Reflector(Generic[T]):
         """Everything as it is now; what is gone since is taken for deleted.
 
         Raises:
-            httpx2.HTTPError: the cluster does not answer, or refuses.
+            ErrorAnswerError: the cluster refuses.
+            httpx2.HTTPError: it does not answer.
         """
         await self._list()
 
@@ -132,9 +135,8 @@ class Reflector(Generic[T]):
         go_on, version = "", ""
         while True:
             more = {"continue": go_on} if go_on else {}
-            answer = await self._client.get(self._path, params={"limit": str(PAGE), **self._selectors, **more})
-            answer.raise_for_status()
-            page = self._page.decode(answer.content)
+            answer = await self._channel.get(self._path, {"limit": str(PAGE), **self._selectors, **more})
+            page = self._page.decode(answer)
             found |= {_key(item.metadata): item for item in page.items}
             go_on, version = page.metadata.go_on, page.metadata.resource_version
             if not go_on:
@@ -160,12 +162,15 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(random.randint(*WATCH_S)),
             **self._selectors,
         }
-        timeout = httpx2.Timeout(10.0, read=WATCH_S[1] + 30.0)
-        async with self._client.stream("GET", self._path, params=params, timeout=timeout) as answer:
-            answer.raise_for_status()
-            self._answered()
-            async for line in _lines(answer):
-                self._take(self._line.decode(line))
+        rest = b""
+        async with contextlib.aclosing(self._channel.follow(self._path, params, WATCH_S[1] + 30.0)) as pieces:
+            async for piece in pieces:
+                if not piece:
+                    self._answered()
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    if line:
+                        self._take(self._line.decode(line))
 
     def _take(self, line: WatchLine) -> None:
         if line.type == "ERROR":
@@ -200,13 +205,3 @@ class Reflector(Generic[T]):
 
 def _key(meta: ObjectMeta) -> str:
     return f"{meta.namespace}/{meta.name}"
-
-
-async def _lines(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """The lines of an answer, as they come."""
-    rest = b""
-    async for piece in answer.aiter_bytes():
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            if line:
-                yield line

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
 
+import msgspec
 from lightkube.models.core_v1 import (
     Container,
     EmptyDirVolumeSource,
@@ -99,14 +101,21 @@ class TaskMark:
         """The name of its pod."""
         return pod_name(self.id)
 
+    @property
+    def text(self) -> str:
+        """As the pod carries it."""
+        return msgspec.json.encode(self).decode()
+
     @staticmethod
     def of(annotations: Mapping[str, str]) -> TaskMark | None:
         """The mark of a pod; None of one that has none, or one that was tampered with."""
         try:
-            plain = json.loads(annotations[TASK_ANNOTATION])
-            return TaskMark(**{**plain, "devices": tuple(plain["devices"])})
-        except (KeyError, TypeError, ValueError):
+            return _MARK.decode(annotations[TASK_ANNOTATION])
+        except (KeyError, msgspec.MsgspecError):
             return None
+
+
+_MARK: Final = msgspec.json.Decoder(TaskMark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +184,7 @@ class PodRules:
     pull_secrets: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=10_000)
 def run_name(job: str, attempt: int) -> str:
     """The name of what belongs to all tasks of a run: the job's id where that can be a name."""
     name = f"{job}-{attempt}".lower()
@@ -291,7 +301,7 @@ def _pod(
         name=pod_name(task),
         namespace=rules.namespace,
         labels=labels_of(start.job, start.attempt, rules.server),
-        annotations={TASK_ANNOTATION: json.dumps(asdict(mark)), **(order.annotation() if order.grants else {})},
+        annotations={TASK_ANNOTATION: mark.text, **(order.annotation() if order.grants else {})},
     )
     return Pod(metadata=meta, spec=spec)
 

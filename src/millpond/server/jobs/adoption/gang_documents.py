@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import yaml
 
-from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, FoundGang, GangKey, PodRole
+from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, FoundGang, GangKey, GangTerms, PodRole
 from millpond.model.errors import InvalidInputError
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
 from millpond.model.workloads import Priority
@@ -21,6 +22,7 @@ from millpond.specs.job.job_spec import JobSpec, stored_job
 SYSTEM_PRIORITY: Final = 1_000_000_000
 """Priority classes from here on are the cluster's own."""
 _LONGEST_NAME: Final = 100
+_ANY: Final = GangKey("any", "any", "any")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +63,32 @@ def spec_of(gang: FoundGang, place: GangPlace, rules: AdoptFile) -> JobSpec:
     Raises:
         InvalidInputError: an annotation has a value that its field does not take.
     """
-    key = gang.key
+    name, adopted = slug_of(gang.key.name)[:_LONGEST_NAME] or "pods", adopted_by(gang)
+    like = _spec_like(gang.roles, gang.terms, place.queue, priority_of(gang, rules))
+    return replace(
+        like,
+        document={**like.document, "name": name, "adopted": adopted},
+        file=like.file.model_copy(update={"name": name, "adopted": AdoptedPods.model_validate(adopted)}),
+        job=replace(like.job, name=name),
+    )
+
+
+@lru_cache(maxsize=1_000)
+def _spec_like(roles: tuple[PodRole, ...], terms: GangTerms, queue: str, priority: Priority) -> JobSpec:
+    """The job file of any gang with these: a Deployment has thousands that differ by their names alone.
+
+    Raises:
+        InvalidInputError: an annotation has a value that its field does not take.
+    """
     document: dict[str, Any] = {
-        "name": slug_of(key.name)[:_LONGEST_NAME] or "pods",
-        "queue": place.queue,
-        "priority": priority_of(gang, rules).name.lower(),
-        "roles": [_role(role) for role in gang.roles],
-        "checkpoint": {"mode": "none", "grace": f"{gang.terms.grace_s:g}s"},
+        "name": "pods",
+        "queue": queue,
+        "priority": priority.name.lower(),
+        "roles": [_role(role) for role in roles],
+        "checkpoint": {"mode": "none", "grace": f"{terms.grace_s:g}s"},
         "suspend": "never",
-        **{field: _value(text) for field, text in gang.terms.fields},
-        "adopted": adopted_by(gang),
+        **{field: _value(text) for field, text in terms.fields},
+        "adopted": adopted_by(FoundGang(_ANY, terms, roles)),
     }
     try:
         return stored_job(document)
