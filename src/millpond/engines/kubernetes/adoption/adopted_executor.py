@@ -19,6 +19,8 @@ from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_book import GangBook
 from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.grouping import gang_of
+from millpond.engines.kubernetes.adoption.neighbour_terms import aversions
+from millpond.engines.kubernetes.adoption.neighbours import Neighbours, PlacedPod
 from millpond.engines.kubernetes.adoption.output_notes import note_outputs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, matched
@@ -81,12 +83,16 @@ class AdoptedExecutor:
 
     Args:
         servers: identities of the servers in whose place this one goes on; what it binds carries the first.
+
+    Attributes:
+        neighbours: beside which pods nodes are.
     """
 
     def __init__(self, around: ClusterParts, servers: Sequence[str]) -> None:
         self._api, self._outbox, self._state_dir = around.api, around.outbox, around.state_dir
         self._servers = tuple(servers)
         self._has_node, self._changed, self._turns = around.has_node, around.changed, around.turns
+        self.neighbours = Neighbours(around.changed)
         self._taken = TaskIndex[TakenPod]()
         self._jobs: dict[str, GangKey] = {}
         self._pending: dict[str, GangBinding] = {}
@@ -224,7 +230,14 @@ class AdoptedExecutor:
             return
         if chosen is None:
             pending.failed |= {placed.task: "its pod is gone" for placed in open_}
-        await all_of(self._bind(pending, pod, placed) for pod, placed in chosen or ())
+        apart = {placed.task: text for pod, placed in chosen or () if (text := self._conflict(pod, placed))}
+        if apart and not bound:
+            self._refuse(pending, Refusal(next(iter(apart.values())), True))
+            return
+        pending.failed |= apart
+        # All are taken before the first is waited for: whoever binds next sees what lies beside what.
+        taken = [(self._taken_for(decision, *each), each[1]) for each in chosen or () if each[1].task not in apart]
+        await all_of(self._bind(pending, *each) for each in taken)
         pending.is_binding = False
         if not self._taken.of_run(decision.job, decision.attempt):
             why = next(iter(pending.failed.values()))
@@ -267,18 +280,26 @@ class AdoptedExecutor:
                 return None
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _bind(self, pending: GangBinding, pod: ScheduledPod, placed: Placement) -> None:
-        decision = pending.decision
+    def _conflict(self, pod: ScheduledPod, placed: Placement) -> str:
+        """Why a pod must not be bound where the core has placed it; empty: it may."""
+        return self.neighbours.conflict(pod, placed.node)
+
+    def _taken_for(self, decision: Start, pod: ScheduledPod, placed: Placement) -> TakenPod:
         devices = tuple(grant.device for grant in placed.grants)
         mark = TaskMark(decision.job, decision.attempt, placed.task, decision.id, placed.role, devices)
-        self._take(TakenPod(mark, pod, placed.node))
-        binding = bind_pod(self._api, pod, mark, placed, self._servers[0])
+        taken = TakenPod(mark, pod, placed.node)
+        self._take(taken)
+        return taken
+
+    async def _bind(self, pending: GangBinding, taken: TakenPod, placed: Placement) -> None:
+        pod = taken.pod
+        binding = bind_pod(self._api, pod, taken.mark, placed, self._servers[0])
         if of_agent(placed.grants):
             binding = self._turns().bind(placed.node, pod.key, binding)
         trouble = await binding
         if trouble:
             self._drop(pod.key)
-            pending.failed[placed.task] = trouble
+            pending.failed[taken.mark.task] = trouble
             await self._answers.tell(pod, "FailedBinding", trouble)
 
     def _look_at(self, pending: GangBinding) -> None:
@@ -375,7 +396,10 @@ class AdoptedExecutor:
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _take(self, taken: TakenPod) -> None:
-        self._taken.put(taken.pod.key, taken)
+        pod = taken.pod
+        self._taken.put(pod.key, taken)
+        meta = pod.metadata
+        self.neighbours.pod_placed(pod.key, PlacedPod(meta.namespace, meta.labels, taken.node, aversions(pod)))
         self._book.refresh(gang_of(taken.pod))
         if taken.pod.spec.node_name:
             self._changed(taken.node)
@@ -383,6 +407,7 @@ class AdoptedExecutor:
     def _drop(self, key: str) -> None:
         taken = self._taken.take(key)
         if taken is not None:
+            self.neighbours.pod_gone(key)
             self._book.refresh(gang_of(taken.pod))
             self._changed(taken.node)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
@@ -13,6 +13,7 @@ from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_book import FoundPodRules, GangBook
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
+from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
@@ -54,7 +55,9 @@ class ForeignPods:
     def __init__(self, around: ClusterParts, rules: AdoptionRules, servers: Sequence[str]) -> None:
         self.adopted = adopted = AdoptedExecutor(around, servers)
         self._found: Callable[[], None] = lambda: None
-        self._book = GangBook(around.api, FoundPodRules(rules.includes, adopted.is_taken, around.marks), self._said)
+        found = FoundPodRules(rules.includes, adopted.is_taken, around.marks, adopted.neighbours)
+        self._held_back = False
+        self._book = GangBook(around.api, found, self._said)
         self._answers = PodAnswers(around.api, self._book.waiting)
         evictions = Evictions(around.api, self._answers)
         adopted.attach(self._book, self._answers, evictions)
@@ -67,8 +70,32 @@ class ForeignPods:
         self._found = call
 
     def gangs(self) -> tuple[FoundGang, ...]:
-        """Those with pods that wait, as of this moment."""
-        return self._book.find()
+        """Those with pods that wait, as of this moment.
+
+        Of pods that must lie apart, or together, one is ready at a time: where the next may go follows from where it
+        lies.
+        """
+        found = self._book.find()
+        if not self._book.alike:
+            self._held_back = False
+            return found
+        standing = set(self.adopted.waiting_jobs.values())
+        first: dict[tuple[NeighbourTerm, ...], GangKey] = {}
+        for gang in sorted(found, key=lambda gang: gang.key not in standing):
+            if not gang.trouble and (alike := self._book.alike.get(gang.key)):
+                first.setdefault(alike, gang.key)
+        told = tuple(self._held_behind(gang, first) if gang.key not in standing else gang for gang in found)
+        self._held_back = any(gang.trouble != before.trouble for gang, before in zip(told, found, strict=True))
+        return told
+
+    def _held_behind(self, gang: FoundGang, first: Mapping[tuple[NeighbourTerm, ...], GangKey]) -> FoundGang:
+        """A gang as it is told: in trouble while one of its like is placed."""
+        ahead = gang.key if gang.trouble else first.get(self._book.alike.get(gang.key, ()), gang.key)
+        if ahead == gang.key:
+            return gang
+        words = f"pods that must lie apart, or together, are placed one after another: {ahead.text} is placed first"
+        self._answers.say(gang.key, words)
+        return replace(gang, trouble=words)
 
     @property
     def pods(self) -> Collection[ScheduledPod]:
@@ -107,7 +134,11 @@ class ForeignPods:
         self.adopted.pod_changed(pod)
         self._book.pod_changed(pod)
         self._answers.look_at(pod)
+        if self._held_back and pod.spec.node_name:
+            self._found()
 
     def _deleted(self, pod: ScheduledPod) -> None:
         self._book.pod_deleted(pod)
         self.adopted.pod_deleted(pod)
+        if self._held_back:
+            self._found()

@@ -15,10 +15,13 @@ from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claim
 from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
 from millpond.engines.kubernetes.adoption.grouping import gang_of, place_of, role_of
+from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm, affinities_to
+from millpond.engines.kubernetes.adoption.neighbours import Neighbours
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
 from millpond.engines.kubernetes.adoption.pod_nodes import within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.model.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
 
 LOOK_AGAIN_S: Final = 3.0
@@ -36,11 +39,13 @@ class FoundPodRules:
         is_ours: whether pods of a namespace are adopted.
         is_taken: whether a run of a job has a pod, by its namespace and name.
         marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
+        neighbours: beside which pods nodes are.
     """
 
     is_ours: Callable[[str], bool]
     is_taken: Callable[[str], bool]
     marks: Callable[[], frozenset[str]]
+    neighbours: Neighbours
 
 
 class GangBook:
@@ -48,6 +53,9 @@ class GangBook:
 
     Args:
         said: called with gangs that are in trouble, and with those that no longer are.
+
+    Attributes:
+        alike: of gangs of one pod that must lie apart from pods like itself, or beside them: these affinities.
     """
 
     def __init__(
@@ -58,11 +66,14 @@ class GangBook:
     ) -> None:
         self._api = api
         self._is_ours, self._is_taken, self._marks = rules.is_ours, rules.is_taken, rules.marks
+        self._neighbours = rules.neighbours
         self._said = said
         self._pods: defaultdict[GangKey, dict[str, ScheduledPod]] = defaultdict(dict)
         self._sizes: dict[GangKey, GangSize] = {}
         self._places: dict[GangKey, ClaimPlaces] = {}
         self._found: dict[GangKey, FoundGang] = {}
+        self.alike: dict[GangKey, tuple[NeighbourTerm, ...]] = {}
+        self._described_at = 0
         self._stale: set[GangKey] = set()
         self._asking: set[GangKey] = set()
         self._work: set[asyncio.Task[None]] = set()
@@ -111,6 +122,9 @@ class GangBook:
         self._stale.add(key)
 
     def _refresh_all(self) -> None:
+        if self._neighbours.version != self._described_at:
+            self._described_at = self._neighbours.version
+            self._stale |= self._found.keys()
         stale, self._stale = self._stale, set()
         for key in stale:
             self._refresh(key)
@@ -119,6 +133,7 @@ class GangBook:
         waiting = self.waiting(key)
         if not waiting:
             self._found.pop(key, None)
+            self.alike.pop(key, None)
             if not self.pods_of(key):
                 self._pods.pop(key, None)
                 self._sizes.pop(key, None)
@@ -130,6 +145,8 @@ class GangBook:
             return
         before, gang = self._found.get(key), self._describe(key, waiting, size)
         self._found[key] = gang
+        if len(waiting) == 1 and (alike := affinities_to(waiting, waiting)):
+            self.alike[key] = alike
         if before is None or gang.trouble != before.trouble:
             self._said(gang)
 
@@ -161,7 +178,8 @@ class GangBook:
     def _describe(self, key: GangKey, waiting: Sequence[ScheduledPod], size: GangSize) -> FoundGang:
         marks = self._marks()
         terms, places = terms_of(waiting[0], marks), self._places.get(key, ClaimPlaces())
-        gang = FoundGang(key, replace(terms, selection=within_both(terms.selection, places.selection)))
+        selection = within_both(within_both(terms.selection, places.selection), self._selected_by_neighbours(waiting))
+        gang = FoundGang(key, replace(terms, selection=selection))
         pods = self.pods_of(key)
         demands = [demand_of(pod) for pod in waiting]
         others = sum(1 for pod in pods if self._is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
@@ -170,6 +188,7 @@ class GangBook:
             or places.trouble
             or next((demand.trouble for demand in demands if demand.trouble), "")
             or _disagreement(waiting, marks)
+            or _mutual_affinity(waiting)
         )
         if not trouble and others + len(waiting) < size.count:
             gated = sum(1 for pod in pods if pod.spec.scheduling_gates)
@@ -187,6 +206,10 @@ class GangBook:
                 for (name, request), pods in grouped
             ),
         )
+
+    def _selected_by_neighbours(self, waiting: Sequence[ScheduledPod]) -> NodeSelection:
+        asked = tuple(dict.fromkeys(each for pod in waiting for each in self._neighbours.requirements(pod)))
+        return (asked,) if asked else ()
 
 
 def _counts(pod: ScheduledPod, size: GangSize) -> bool:
@@ -213,6 +236,13 @@ def _roles(
 
 def _name_of(pod: ScheduledPod) -> str:
     return role_of(pod) or _UNNAMED
+
+
+def _mutual_affinity(pods: Sequence[ScheduledPod]) -> str:
+    if len(pods) < 2 or not (terms := affinities_to(pods, pods)):
+        return ""
+    words = f"its pods must lie together, or apart ({terms[0].text}), and start together"
+    return f"{words}: Millpond keeps required affinities of a gang to other pods alone"
 
 
 def _disagreement(pods: Sequence[ScheduledPod], marks: frozenset[str]) -> str:

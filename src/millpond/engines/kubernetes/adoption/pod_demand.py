@@ -11,7 +11,7 @@ from typing import Final
 
 from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, GangTerms
 from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_ANNOTATION
-from millpond.engines.kubernetes.adoption.owner_table import value_at
+from millpond.engines.kubernetes.adoption.neighbour_terms import trouble_with
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS
@@ -153,12 +153,10 @@ def _of_parts(pod: ScheduledPod) -> Iterator[str]:
 
 def _of_places(pod: ScheduledPod) -> Iterator[str]:
     spec = pod.spec
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
     if asks_for_too_much(pod):
         yield "its node affinity has more alternatives than Millpond looks at (50)"
-    for kind, words in (("podAffinity", "pod affinity"), ("podAntiAffinity", "pod anti-affinity")):
-        if value_at(spec.affinity, f"{kind}.{required}"):
-            yield f"its required {words} cannot be kept"
+    if trouble := trouble_with(pod):
+        yield trouble
     hard = [
         each.topology_key for each in spec.topology_spread_constraints if each.when_unsatisfiable == "DoNotSchedule"
     ]

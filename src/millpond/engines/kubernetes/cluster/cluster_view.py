@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
+from millpond.engines.kubernetes.adoption.neighbour_terms import terms_in
+from millpond.engines.kubernetes.adoption.neighbours import Neighbours, PlacedPod
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
@@ -57,6 +59,11 @@ class OurPods:
         if self.made.pods.is_own(pod):
             return TaskMark.of(pod.metadata.annotations) is not None
         return self.adopted is not None and self.adopted.has_bound(pod.metadata.annotations)
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        """Beside which pods nodes are; None where nobody asks for that."""
+        return None if self.adopted is None else self.adopted.neighbours
 
     def devices_on(self, node: str) -> set[str]:
         """UUIDs of what they were given on a node."""
@@ -182,7 +189,9 @@ class ClusterView:
         foreign = total(asked_by(pod.spec) for pod in others)
         described = describe_node(node, pool, foreign, self.ours.devices_on(name), self._agent_cards(name, others))
         if self._rules.tell_labels:
-            described = replace(described, labels=labels_of(node))
+            neighbours = self.ours.neighbours
+            beside = {} if neighbours is None else neighbours.labels_of(node.metadata.labels)
+            described = replace(described, labels=tuple(sorted((*labels_of(node), *beside.items()))))
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
         before = self._reported.get(name)
@@ -240,11 +249,15 @@ class ClusterView:
                 self.recount(name)
 
     def _node_changed(self, node: NodeObject) -> None:
+        if self.ours.neighbours is not None:
+            self.ours.neighbours.node_known(node.metadata.name, node.metadata.labels)
         self.recount(node.metadata.name)
 
     def _node_deleted(self, node: NodeObject) -> None:
         self._silent_since.pop(node.metadata.name, None)
         self._agents.pop(node.metadata.name, None)
+        if self.ours.neighbours is not None:
+            self.ours.neighbours.node_gone(node.metadata.name)
         self._lose(node.metadata.name)
 
     def _pod_changed(self, pod: PodObject) -> None:
@@ -258,6 +271,7 @@ class ClusterView:
             key = f"{pod.metadata.namespace}/{pod.metadata.name}"
             before = self._on_node[name].get(key)
             self._on_node[name][key] = pod
+            self._note_neighbour(key, pod)
             is_news = before is None or before.is_over != pod.is_over
             # Of a pod that the core knows as a task it is the executors that say when it becomes one, or no longer is.
             if is_news and not self._is_listing and not (self._is_settled and self.ours.has(pod)):
@@ -268,5 +282,19 @@ class ClusterView:
         self.turns.seen(pod, is_gone=True)
         if self._executor.pods.is_own(pod):
             self._executor.pod_deleted(pod)
-        if name and self._on_node[name].pop(f"{pod.metadata.namespace}/{pod.metadata.name}", None) is not None:
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if name and self._on_node[name].pop(key, None) is not None:
+            if self.ours.neighbours is not None:
+                self.ours.neighbours.pod_gone(key)
             self.recount(name)
+
+    def _note_neighbour(self, key: str, pod: PodObject) -> None:
+        neighbours, meta = self.ours.neighbours, pod.metadata
+        if neighbours is None:
+            return
+        if pod.is_over:
+            neighbours.pod_gone(key)
+            return
+        apart = None if pod.spec.affinity is None else pod.spec.affinity.pod_anti_affinity
+        averse_to = () if apart is None else terms_in(apart.required, meta.namespace)
+        neighbours.pod_placed(key, PlacedPod(meta.namespace, meta.labels, pod.spec.node_name, averse_to))

@@ -5,6 +5,8 @@ Field names are the API's own. What is written to the cluster is made of lightku
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Raw, Struct, field
 
 
@@ -72,6 +74,18 @@ class ContainerSpec(Struct):
     resources: ResourceNeeds = field(default_factory=ResourceNeeds)
 
 
+class PodAntiAffinity(Struct):
+    """Beside which pods it must not lie; terms as the API has them."""
+
+    required: list[dict[str, Any]] = field(default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodAffinities(Struct, rename="camel"):
+    """What a pod that is there says of those that come."""
+
+    pod_anti_affinity: PodAntiAffinity | None = None
+
+
 class PodSpec(Struct, rename="camel"):
     """What is wanted of a pod."""
 
@@ -79,6 +93,7 @@ class PodSpec(Struct, rename="camel"):
     containers: list[ContainerSpec] = []
     init_containers: list[ContainerSpec] = []
     overhead: dict[str, str] = {}
+    affinity: PodAffinities | None = None
 
 
 class WaitingState(Struct):

@@ -1,0 +1,112 @@
+"""Which pods a pod must lie beside, or must not: its required affinities to pods, by a label of nodes.
+
+Source: the Kubernetes API reference, PodAffinityTerm. What the API server has merged into a term's label selector
+(``matchLabelKeys``) needs no care here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millpond.engines.kubernetes.adoption.owner_table import value_at
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.model.node_selection import NodeOperator, NodeRequirement
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+LONGEST_TEXT: Final = 350
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourTerm:
+    """Pods, and what it means to lie beside them: nodes with the same value of a label are one place.
+
+    Attributes:
+        topology_key: that label.
+        namespaces: of the pods; empty: any.
+        selector: what their labels must be; empty: any.
+    """
+
+    topology_key: str
+    namespaces: tuple[str, ...]
+    selector: tuple[NodeRequirement, ...]
+
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod is one of them."""
+        is_there = not self.namespaces or namespace in self.namespaces
+        return is_there and all(requirement.holds(labels) for requirement in self.selector)
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        pods = " and ".join(each.text for each in self.selector) or "any"
+        return f"{pods} of {', '.join(self.namespaces) or 'any namespace'}, by {self.topology_key}"
+
+    @property
+    def beside_label(self) -> str:
+        """The pseudo-label of nodes where such a pod lies."""
+        return f"pods({self.text})"
+
+    @property
+    def averse_label(self) -> str:
+        """The pseudo-label of nodes where a pod lies that keeps such pods away."""
+        return f"keeps off({self.text})"
+
+
+def affinities(pod: ScheduledPod) -> tuple[NeighbourTerm, ...]:
+    """The pods that it must lie beside."""
+    return terms_in(value_at(pod.spec.affinity, f"podAffinity.{_REQUIRED}"), pod.metadata.namespace)
+
+
+def aversions(pod: ScheduledPod) -> tuple[NeighbourTerm, ...]:
+    """The pods that it must not lie beside."""
+    return terms_in(value_at(pod.spec.affinity, f"podAntiAffinity.{_REQUIRED}"), pod.metadata.namespace)
+
+
+def terms_in(required: Iterable[Any] | None, namespace: str) -> tuple[NeighbourTerm, ...]:
+    """Terms as the API has them; one without a label selector means no pod, and is left out.
+
+    Namespaces that are selected by their labels count as all: what is kept off is never too little.
+
+    Args:
+        namespace: of the pod that has them.
+    """
+    found = []
+    for term in required or ():
+        selector = term.get("labelSelector")
+        if selector is None:
+            continue
+        is_any = term.get("namespaceSelector") is not None
+        named = () if is_any else tuple(sorted(term.get("namespaces") or [namespace]))
+        found.append(NeighbourTerm(term["topologyKey"], named, tuple(_requirements(selector))))
+    return tuple(dict.fromkeys(found))
+
+
+def trouble_with(pod: ScheduledPod) -> str:
+    """Why its affinities to pods cannot be kept; empty when they can."""
+    together = value_at(pod.spec.affinity, f"podAffinity.{_REQUIRED}") or []
+    if len(together) > 1:
+        return "it must lie beside several kinds of pods: Millpond keeps one required pod affinity"
+    if any(term.get("namespaceSelector") for term in together):
+        return "its pod affinity selects namespaces by their labels: name them"
+    if any(term.get("labelSelector") is None for term in together):
+        return "its pod affinity has no label selector, so that it means no pod"
+    if any(len(term.text) > LONGEST_TEXT for term in (*affinities(pod), *aversions(pod))):
+        return f"its required affinities to pods are longer than Millpond looks at ({LONGEST_TEXT} characters each)"
+    return ""
+
+
+def affinities_to(pods: Sequence[ScheduledPod], others: Sequence[ScheduledPod]) -> tuple[NeighbourTerm, ...]:
+    """What pods ask that speaks of any of the others."""
+    asked = dict.fromkeys(term for pod in pods for term in (*affinities(pod), *aversions(pod)))
+    return tuple(
+        term for term in asked if any(term.matches(each.metadata.namespace, each.metadata.labels) for each in others)
+    )
+
+
+def _requirements(selector: Any) -> Iterable[NodeRequirement]:
+    for key, value in sorted((selector.get("matchLabels") or {}).items()):
+        yield NodeRequirement(key, NodeOperator.IN, (value,))
+    for each in selector.get("matchExpressions") or ():
+        yield NodeRequirement(each["key"], NodeOperator(each["operator"]), tuple(sorted(each.get("values") or ())))

@@ -1,0 +1,200 @@
+"""Beside which pods nodes are: what required affinities of pods to pods mean for the choice of a node.
+
+The core chooses nodes by labels. So nodes have pseudo-labels that say which pods lie on them, or on nodes with the same
+value of a topology label, and pods select nodes by these. Labels follow what is bound, and the core may decide about
+several pods before it hears of the first; so it is looked once more when a pod is bound (``conflict``), and nothing is
+bound that would break a rule.
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm, affinities, aversions
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.model.node_selection import NodeOperator, NodeRequirement
+
+MOST_TERMS: Final = 500
+"""So many different affinities are kept up to date."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod that lies on a node, or is being bound to it.
+
+    Attributes:
+        averse_to: the pods that must not lie beside it.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    node: str
+    averse_to: tuple[NeighbourTerm, ...] = ()
+
+
+@dataclass(slots=True)
+class _Places:
+    """Where pods of one kind lie: how many by node, and by the value of the topology label."""
+
+    key: str
+    by_node: Counter[str] = field(default_factory=Counter)
+    by_value: Counter[str] = field(default_factory=Counter)
+
+    def add(self, node: str, labels: Mapping[str, str], count: int) -> str | None:
+        """So many more, or fewer; the value of the label by which that is news, None: it is none."""
+        self.by_node[node] += count
+        if self.by_node[node] <= 0:
+            del self.by_node[node]
+        return self._count(labels.get(self.key), count)
+
+    def relabel(self, node: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+        """A node has other labels; the values of which that is news."""
+        old, new, count = before.get(self.key), after.get(self.key), self.by_node.get(node, 0)
+        if not count or old == new:
+            return []
+        return [value for value in (self._count(old, -count), self._count(new, count)) if value is not None]
+
+    def has(self, labels: Mapping[str, str]) -> bool:
+        """Whether one lies on a node with these labels, or beside it."""
+        value = labels.get(self.key)
+        return value is not None and value in self.by_value
+
+    def _count(self, value: str | None, count: int) -> str | None:
+        if value is None:
+            return None
+        before = self.by_value[value]
+        self.by_value[value] += count
+        if self.by_value[value] <= 0:
+            del self.by_value[value]
+        return value if (before > 0) is not (value in self.by_value) else None
+
+
+class Neighbours:
+    """All pods on all nodes, as far as others ask for them. Lives on the engine's loop.
+
+    Args:
+        changed: called with the name of each node that has other pseudo-labels.
+
+    Attributes:
+        version: rises when the same pod may ask for other nodes than before (``requirements``).
+    """
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self.version = 0
+        self._changed = changed
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._pods: dict[str, PlacedPod] = {}
+        self._beside: dict[NeighbourTerm, _Places] = {}
+        self._averse: dict[NeighbourTerm, _Places] = {}
+
+    def node_known(self, name: str, labels: Mapping[str, str]) -> None:
+        """A node is there, or has other labels."""
+        before = self._labels.get(name, {})
+        if before == labels and name in self._labels:
+            return
+        self._labels[name] = labels
+        for places in (*self._beside.values(), *self._averse.values()):
+            self._tell(places.key, places.relabel(name, before, labels))
+
+    def node_gone(self, name: str) -> None:
+        """A node is no longer there."""
+        self.node_known(name, {})
+        self._labels.pop(name, None)
+
+    def pod_placed(self, key: str, pod: PlacedPod) -> None:
+        """A pod lies on a node, or is being bound to it."""
+        before = self._pods.get(key)
+        if before == pod:
+            return
+        if before is not None:
+            self.pod_gone(key)
+        self._pods[key] = pod
+        self._count(pod, 1)
+
+    def pod_gone(self, key: str) -> None:
+        """A pod lies nowhere any more."""
+        pod = self._pods.pop(key, None)
+        if pod is not None:
+            self._count(pod, -1)
+
+    def labels_of(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """The pseudo-labels of a node.
+
+        Args:
+            labels: that it has of its own.
+        """
+        found = {term.beside_label: "" for term, places in self._beside.items() if places.has(labels)}
+        return found | {term.averse_label: "" for term, places in self._averse.items() if places.has(labels)}
+
+    def requirements(self, pod: ScheduledPod) -> Iterator[NodeRequirement]:
+        """What its affinities, and those of the pods that are there, ask of its node."""
+        meta = pod.metadata
+        for term in aversions(pod):
+            self._watch(term)
+            yield NodeRequirement(term.beside_label, NodeOperator.DOES_NOT_EXIST)
+        for term in affinities(pod):
+            if self._watch(term).by_node or not term.matches(meta.namespace, meta.labels):
+                yield NodeRequirement(term.beside_label, NodeOperator.EXISTS)
+            else:  # the first of those that lie together
+                yield NodeRequirement(term.topology_key, NodeOperator.EXISTS)
+        for term in self._averse:
+            if term.matches(meta.namespace, meta.labels):
+                yield NodeRequirement(term.averse_label, NodeOperator.DOES_NOT_EXIST)
+
+    def conflict(self, pod: ScheduledPod, node: str) -> str:
+        """Why a pod must not be bound to a node, as things are at this moment; empty: it may."""
+        meta, labels = pod.metadata, self._labels.get(node, {})
+        for term in aversions(pod):
+            if self._watch(term).has(labels):
+                return f"pod {meta.name} must not lie beside pods {term.text}, and one came to node {node} meanwhile"
+        for term in affinities(pod):
+            places = self._watch(term)
+            is_first = not places.by_node and term.matches(meta.namespace, meta.labels) and term.topology_key in labels
+            if not is_first and not places.has(labels):
+                return f"pod {meta.name} must lie beside pods {term.text}, and none is at node {node} now"
+        for term, places in self._averse.items():
+            if term.matches(meta.namespace, meta.labels) and places.has(labels):
+                return f"a pod at node {node} keeps off pods {term.text}, such as {meta.name}"
+        return ""
+
+    def _watch(self, term: NeighbourTerm) -> _Places:
+        """Where the pods of a term lie, kept up to date until too many others were asked for."""
+        places = self._beside.pop(term, None)
+        if places is not None:
+            self._beside[term] = places
+            return places
+        while len(self._beside) >= MOST_TERMS:
+            left = self._beside.pop(next(iter(self._beside)))
+            self._tell(left.key, list(left.by_value))
+        places = self._beside[term] = _Places(term.topology_key)
+        for pod in self._pods.values():
+            if term.matches(pod.namespace, pod.labels):
+                places.add(pod.node, self._labels.get(pod.node, {}), 1)
+        self._tell(term.topology_key, list(places.by_value))
+        return places
+
+    def _count(self, pod: PlacedPod, count: int) -> None:
+        labels = self._labels.get(pod.node, {})
+        for term, places in self._beside.items():
+            if term.matches(pod.namespace, pod.labels):
+                self._count_at(places, pod.node, labels, count)
+        for term in pod.averse_to:
+            places = self._averse.setdefault(term, _Places(term.topology_key))
+            self._count_at(places, pod.node, labels, count)
+            if not places.by_node:
+                del self._averse[term]
+
+    def _count_at(self, places: _Places, node: str, labels: Mapping[str, str], count: int) -> None:
+        were_any = bool(places.by_node)
+        self._tell(places.key, [places.add(node, labels, count)])
+        self.version += were_any is not bool(places.by_node)
+
+    def _tell(self, key: str, values: Iterable[str | None]) -> None:
+        news = {value for value in values if value is not None}
+        if news:
+            for name in [name for name, labels in self._labels.items() if labels.get(key) in news]:
+                self._changed(name)
