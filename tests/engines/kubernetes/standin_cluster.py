@@ -31,6 +31,8 @@ from millpond.engines.kubernetes.pods.pod_template import INPUT_FOLDER
 
 Plain = dict[str, Any]
 NAMESPACE = "team"
+KEPT_OPEN_S = 90
+"""Connections that nobody uses; as long as the API server keeps them."""
 _KINDS = {"pods": "Pod", "nodes": "Node", "secrets": "Secret", "services": "Service", "events": "Event"}
 _KINDS |= {"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume"}
 
@@ -119,7 +121,9 @@ class StandinCluster:
             WebSocketRoute("/{path:path}", self._stream),
         ]
         app = Starlette(routes=routes)
-        config = uvicorn.Config(app, host="127.0.0.1", port=self.port, log_level="critical", lifespan="off")
+        config = uvicorn.Config(
+            app, host="127.0.0.1", port=self.port, log_level="critical", lifespan="off", timeout_keep_alive=KEPT_OPEN_S
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
