@@ -124,6 +124,22 @@ class ServedPond:
         """A connection of its own."""
         return Client(state_dir=self.state_dir, timeout_s=timeout_s)
 
+    def metric(self, name: str) -> float:
+        """A figure that the server tells of itself; 0 where it has none of that name.
+
+        Args:
+            name: with its labels, as Prometheus writes it.
+        """
+        left = read_server_file(self.state_dir)
+        assert left is not None, "no server was started"
+        trusted = trust(Address(left.url, "", certificate=left.certificate_path))
+        token = Path(left.token_path).read_text().strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = httpx2.get(f"{left.url}/metrics", headers=headers, timeout=60.0, trust_env=False, verify=trusted)
+        answer.raise_for_status()
+        named = (line.rpartition(" ") for line in answer.text.splitlines())
+        return next((float(value) for key, _, value in named if key == name), 0.0)
+
     def cpu_s(self) -> float:
         """CPU seconds that the server's process has used."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()

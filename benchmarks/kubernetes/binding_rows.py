@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from served import ServedPond
 IDLE_S = 15.0
 """A scheduler that binds nothing for so long is through."""
 LARGEST_ARRAY = 10_000
+DECIDING_S = "millpond_scheduler_cycle_seconds_sum"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -26,11 +27,13 @@ class Drain:
     Attributes:
         rate: pods a second, from the beginning to the last one bound.
         cpu_ms: of the scheduler's process, per pod bound.
+        decided_rate: pods a second while the scheduler decides, and does nothing else; 0 where it does not tell.
     """
 
     bound: int
     rate: float
     cpu_ms: float
+    decided_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,10 @@ def drain_adopted_by_millpond(cluster: BenchCluster, pond: ServedPond, pods: int
         cluster.create("adopted", pods, "millpond")
     finally:
         os.kill(pond.pid, signal.SIGCONT)
-    return drained(cluster, pond.pid, pods, lambda: None)
+    before = pond.metric(DECIDING_S)
+    drain = drained(cluster, pond.pid, pods, lambda: None)
+    deciding_s = pond.metric(DECIDING_S) - before
+    return replace(drain, decided_rate=drain.bound / deciding_s if deciding_s else 0.0)
 
 
 def pond_on(cluster: BenchCluster, folder: Path, **settings: Any) -> ServedPond:

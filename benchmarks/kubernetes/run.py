@@ -162,6 +162,7 @@ def binding(folder: Path, scale: Scale) -> list[Row]:
             Row("  beside kube-scheduler", adopted.rate / peer.rate, "times", 5.0, least=True),
             Row("  never placed", scale.pods - adopted.bound, "pods", 0.0),
             Row("  CPU per bound pod", adopted.cpu_ms, "ms", 2.0),
+            Row("  decided, while it decides", adopted.decided_rate, "1/s", 5000.0, least=True),
             Row("Millpond: jobs made into pods and bound", own.rate, "1/s", 0.5 * both, least=True),
             Row("  beside kube-scheduler, which makes none", own.rate / peer.rate, "times"),
             Row("  never placed", scale.pods - own.bound, "pods", 0.0),
