@@ -210,7 +210,7 @@ def test_a_folder_in_no_volume_is_refused_at_submission(pond: Pond) -> None:
 def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: StandinCluster, tmp_path: Path) -> None:
     done = pond("kube", "check", "--config", str(tmp_path / "pond.yaml"))
     assert done.returncode == 1
-    assert "may not list nodes" in done.stdout, "the stand-in knows no reviews of rights"
+    assert "may not list nodes" in done.stdout, "the stand-in gives no rights to those who ask"
     assert "8 x nvidia.com/gpu" in done.stdout
     assert "there is no claim words in namespace team" in done.stdout
     assert "set kubernetes.server_url" in " ".join(done.stdout.split())

@@ -231,6 +231,8 @@ class StandinCluster:
         told = self.refuses(self.requests[-1], body)
         if told is not None:
             return told
+        if path.endswith("/selfsubjectaccessreviews"):
+            return JSONResponse({"status": {"allowed": False}}, 201)
         if path == "/version":
             return JSONResponse({"gitVersion": "v1.20-standin"})
         words = path.removeprefix("/api/v1/").split("/")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.owner_table import value_at
@@ -16,6 +17,7 @@ from millpond.model.node_selection import NodeOperator, NodeRequirement
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 LONGEST_TEXT: Final = 350
+"""Of a term in a pseudo-label, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,12 @@ class NeighbourTerm:
     @property
     def beside_label(self) -> str:
         """The pseudo-label of nodes where such a pod lies."""
-        return f"pods({self.text})"
+        return f"pods({_shortened(self.text)})"
 
     @property
     def averse_label(self) -> str:
         """The pseudo-label of nodes where a pod lies that keeps such pods away."""
-        return f"keeps off({self.text})"
+        return f"keeps off({_shortened(self.text)})"
 
 
 def affinities(pod: ScheduledPod) -> tuple[NeighbourTerm, ...]:
@@ -92,8 +94,6 @@ def trouble_with(pod: ScheduledPod) -> str:
         return "its pod affinity selects namespaces by their labels: name them"
     if any(term.get("labelSelector") is None for term in together):
         return "its pod affinity has no label selector, so that it means no pod"
-    if any(len(term.text) > LONGEST_TEXT for term in (*affinities(pod), *aversions(pod))):
-        return f"its required affinities to pods are longer than Millpond looks at ({LONGEST_TEXT} characters each)"
     return ""
 
 
@@ -103,6 +103,12 @@ def affinities_to(pods: Sequence[ScheduledPod], others: Sequence[ScheduledPod]) 
     return tuple(
         term for term in asked if any(term.matches(each.metadata.namespace, each.metadata.labels) for each in others)
     )
+
+
+def _shortened(text: str) -> str:
+    """A text that tells terms apart, however long they are."""
+    digest = sha256(text.encode()).hexdigest()[:16]
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - len(digest) - 1]}~{digest}"
 
 
 def _requirements(selector: Any) -> Iterable[NodeRequirement]:

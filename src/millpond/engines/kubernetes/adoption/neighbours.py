@@ -133,7 +133,8 @@ class Neighbours:
     def requirements(self, pod: ScheduledPod) -> Iterator[NodeRequirement]:
         """What its affinities, and those of the pods that are there, ask of its node."""
         meta = pod.metadata
-        for term in aversions(pod):
+        own = aversions(pod)
+        for term in own:
             self._watch(term)
             yield NodeRequirement(term.beside_label, NodeOperator.DOES_NOT_EXIST)
         for term in affinities(pod):
@@ -142,7 +143,7 @@ class Neighbours:
             else:  # the first of those that lie together
                 yield NodeRequirement(term.topology_key, NodeOperator.EXISTS)
         for term in self._averse:
-            if term.matches(meta.namespace, meta.labels):
+            if term not in own and term.matches(meta.namespace, meta.labels):
                 yield NodeRequirement(term.averse_label, NodeOperator.DOES_NOT_EXIST)
 
     def conflict(self, pod: ScheduledPod, node: str) -> str:
