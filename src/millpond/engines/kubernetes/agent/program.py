@@ -15,7 +15,7 @@ from typing import Final
 from millpond.engines.kubernetes.adoption.evictions import POLICIES
 from millpond.engines.kubernetes.agent.allocations import PodKey
 from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSide, NodeAgent
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, http_client, write_channel
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
 from millpond.engines.kubernetes.cluster.agent_report import REPORT_ANNOTATION, AgentReport
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
@@ -31,6 +31,7 @@ NODE, NAMESPACE, POD = "MILLPOND_AGENT_NODE", "MILLPOND_AGENT_NAMESPACE", "MILLP
 _AGAIN_S: Final = 1.0
 _GONE: Final = frozenset({404, 409})
 _REQUESTS_AT_ONCE: Final = 4
+_WATCHES: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,13 @@ def run_agent(folder: Path) -> None:
 
 async def _run(identity: AgentIdentity, places: AgentPlaces) -> None:
     config = find_config(ClusterAccess())
-    channel = write_channel(config, _REQUESTS_AT_ONCE)
-    async with http_client(config) as client, aclosing_channel(channel):
+    channel = api_channel(config, _REQUESTS_AT_ONCE + _WATCHES)
+    async with aclosing_channel(channel):
         requests = AgentRequests(ClusterApi(channel, identity.namespace, _always), identity)
         cluster = ClusterSide(requests.report, requests.evict)
         agent = NodeAgent(places, lambda own: describe_machine(own=own), cluster)
         kind = ObjectKind("/api/v1/pods", PodObject, {"fieldSelector": f"spec.nodeName={identity.node}"})
-        pods = Reflector(client, kind, agent.pod_changed, agent.pod_deleted)
+        pods = Reflector(channel, kind, agent.pod_changed, agent.pod_deleted)
         async with asyncio.TaskGroup() as group:
             group.create_task(pods.run())
             await pods.ready.wait()
