@@ -217,9 +217,9 @@ class GuaranteeWalk:
         return CountedTree(self.queues, ((each.queue, self._held(each)) for each in holding))
 
     def _counted(self, amount: Amount) -> Amount:
-        """The same without models, where the core counts none."""
-        counts = self.world.core._state.queues.counts_models
-        return amount if counts else replace(amount, models=())
+        """The same without models, where the core counts none, and without card memory, which nothing bounds here."""
+        models = amount.models if self.world.core._state.queues.counts_cards else ()
+        return replace(amount, models=models, card_mib=0, card_share_milli=0)
 
     def _held(self, record: JobRecord) -> Amount:
         """What a job holds, by models of its cards."""

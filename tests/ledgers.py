@@ -162,6 +162,7 @@ def check_queues(core: Scheduler) -> None:
     tree = core._state.queues
     used = {name: [0, 0, 0] for name in tree.by_name}
     of_models = {name: Counter[str]() for name in tree.by_name}
+    card_mib = Counter[str]()
     for record, task in holders(core):
         request = record.job.roles[task.role_index].request
         for node in tree.by_name[record.queue].path:
@@ -173,12 +174,22 @@ def check_queues(core: Scheduler) -> None:
             for device in task.holding.devices if task.holding is not None and hold != "SWAPPED" else ():
                 model = core._state.cluster.words.models.names[core._state.cluster.arrays.device_model[device]]
                 of_models[node.queue.name][model] += request.slice.compute_milli
+            card_mib[node.queue.name] += _card_mib(task)
     for name, amounts in used.items():
         node = tree.by_name[name]
         assert [node.gpu_milli, node.cpu_milli, node.memory_mib] == amounts, f"queue {name}"
-        if tree.counts_models:
+        if tree.counts_cards:
             found = {model: milli for model, milli in node.models.items() if milli}
             assert found == {model: milli for model, milli in of_models[name].items() if milli}, f"models of {name}"
+            assert node.card_mib == card_mib[name], f"card memory of {name}"
+
+
+def _card_mib(task: TaskRecord) -> int:
+    """The memory of its cards that a task takes, as it was told."""
+    if task.holding is None or task.holding.hold.name == "SWAPPED":
+        return 0
+    assert task.placement is not None
+    return sum(grant.memory_mib for grant in task.placement.grants)
 
 
 def check_limits(core: Scheduler) -> None:
@@ -190,16 +201,17 @@ def check_limits(core: Scheduler) -> None:
     for record, task in holders(core):
         request = record.job.roles[task.role_index].request
         for account in _accounts(core, record):
-            amounts = held.setdefault(account, [0, 0, 0])
+            amounts = held.setdefault(account, [0, 0, 0, 0])
             hold = task.holding.hold.name if task.holding is not None else "NOTHING"
             amounts[1] += request.gpu_milli if hold != "SWAPPED" else 0
             amounts[2] += request.cpu_milli if hold == "RUNNING" else 0
+            amounts[3] += _card_mib(task) if core._state.queues.counts_cards else 0
     for record in core._state.running.values():
         for account in _accounts(core, record):
-            held.setdefault(account, [0, 0, 0])[0] += 1
+            held.setdefault(account, [0, 0, 0, 0])[0] += 1
     for account, known in limits.held.items():
-        found = [known.jobs, known.gpu_milli, known.cpu_milli]
-        assert found == held.get(account, [0, 0, 0]), f"account {account}"
+        found = [known.jobs, known.gpu_milli, known.cpu_milli, known.card_mib]
+        assert found == held.get(account, [0, 0, 0, 0]), f"account {account}"
 
 
 def _accounts(core: Scheduler, record: JobRecord) -> list[tuple[str, str]]:

@@ -52,7 +52,7 @@ def _check_models(core: Scheduler, statuses: Sequence[QueueStatus]) -> None:
         held, counted = dict(status.work.held.models), core._state.queues.by_name[status.queue.name].models
         named = set(status.shares) - {OTHER_MODELS}
         assert {model: status.shares[model].used for model in named} == {model: held.get(model, 0) for model in named}
-        if core._state.queues.counts_models:
+        if core._state.queues.counts_cards:
             assert {model: milli for model, milli in counted.items() if milli} == held, status.queue.name
         for share in status.shares.values():
             assert share.within + share.borrowed == share.used, status.queue.name

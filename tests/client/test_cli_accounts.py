@@ -220,6 +220,16 @@ def test_limits_that_are_not_given_stay_and_none_lifts_one(server, run_pond):
     assert sent["limits"] == {"gpu_milli": 1000, "dev_s": 28800}
 
 
+def test_card_memory_is_limited_by_its_size(server, run_pond):
+    server.will(200, {"users": [USER]})
+    server.will(200, USER | {"limits": {"jobs": 2, "card_mib": 163_840}})
+    code, out, _ = run_pond("user", "set", "eve", "--card-memory", "160GiB")
+    assert (code, out) == (0, "eve: user, at most 2 running jobs, 160 GiB of card memory\n")
+    assert body_of(server.requests[1])["limits"] == {"jobs": 2, "card_mib": 163_840}
+    code, _, err = run_pond("group", "add", "vision", "--card-memory", "much")
+    assert (code, err.startswith("pond: --card-memory: ")) == (2, True)
+
+
 def test_a_limit_that_is_no_number_names_its_option(run_pond):
     code, _, err = run_pond("group", "add", "vision", "--gpus", "many")
     assert code == 2

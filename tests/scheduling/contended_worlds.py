@@ -242,3 +242,24 @@ class ContendedWorld:
             world.tell(SchedulingResumed(world.now, Cause.DISK_FULL))
         elif self.draws.random() < 0.1:
             world.tell(SchedulingPaused(world.now, Cause.DISK_FULL, "the disk is full"))
+
+
+class CardMemoryWorld(ContendedWorld):
+    """The same, where many limits and guarantees are of card memory."""
+
+    def __init__(self, seed: int) -> None:
+        self._memory = random.Random(f"card memory {seed}")
+        super().__init__(seed)
+
+    def _with_rules(self, queue: Queue) -> Queue:
+        queue, draws = super()._with_rules(queue), self._memory
+        if queue.limit is not None and draws.random() < 0.6:
+            queue = replace(queue, limit=replace(queue.limit, card_mib=draws.choice((16_000, 40_000, 80_000))))
+        if queue.name in ("red", "guest") and draws.random() < 0.6:
+            most = draws.choice((12_000, 16_000, 40_000))
+            queue = replace(queue, guarantee=replace(queue.guarantee, card_mib=most))
+        return queue
+
+    def _limit(self) -> Limit:
+        limit, draws = super()._limit(), self._memory
+        return replace(limit, card_mib=draws.choice((16_000, 48_000))) if draws.random() < 0.4 else limit

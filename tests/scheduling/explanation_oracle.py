@@ -255,9 +255,20 @@ class Oracle:
         if limit is None:
             return False
         closed = {model for model, most in limit.models if node.models.get(model, 0) + asked > most}
-        models = tuple((model, 0 if model in closed else most) for model, most in limit.models)
+        if limit.card_mib:
+            closed |= {model for model, mib in self._memory_on(record).items() if node.card_mib + mib > limit.card_mib}
+        models = tuple(sorted({**dict(limit.models), **dict.fromkeys(closed, 0)}.items()))
         there.core.handle(QueueChanged(self.now, replace(node.queue, limit=replace(limit, models=models))))
         return bool(closed) and not there.starts()
+
+    def _memory_on(self, record: JobRecord) -> dict[str, int]:
+        """The card memory that the least size of a job takes on the largest cards of each model in its pool."""
+        amount, found = record.demand.least_amount, dict[str, int]()
+        for node in self.core._state.cluster.nodes:
+            for device in () if node is None or node.pool != record.job.pool else node.devices:
+                mib = amount.card_mib + amount.card_share_milli * device.memory_mib // 1000
+                found[device.model] = max(found.get(device.model, 0), mib)
+        return found
 
     def _lift(self, there: Supposition, reason: Reason) -> None:
         """Put the bound that is named out of force."""

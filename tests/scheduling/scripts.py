@@ -65,9 +65,26 @@ def guaranteed_models(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
     return replace(team, guarantee=named[0]), replace(red, guarantee=named[1]), blue, guest
 
 
+def of_card_memory(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
+    """The same, where card memory is bounded and guaranteed at two levels of the tree."""
+    team, red, blue, guest = queues
+    assert team.limit is not None
+    assert blue.limit is not None
+    return (
+        replace(
+            team,
+            limit=replace(team.limit, card_mib=100_000),
+            guarantee=replace(team.guarantee, card_mib=40_000),
+        ),
+        replace(red, guarantee=replace(red.guarantee, card_mib=20_000)),
+        replace(blue, limit=replace(blue.limit, card_mib=50_000)),
+        replace(guest, guarantee=replace(guest.guarantee, card_mib=30_000)),
+    )
+
+
 TREES = (
     tree(12), tree(4), tree(3, guarantee=0), of_models(tree(12)), guaranteed_models(tree(12)),
-    guaranteed_models(of_models(tree(12))),
+    guaranteed_models(of_models(tree(12))), of_card_memory(tree(12)), of_card_memory(guaranteed_models(tree(12))),
 )  # fmt: skip
 LEAVES = ("default", "red", "blue", "guest")
 MODELS = ("A100", "V100")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from contended_worlds import ContendedWorld
+from contended_worlds import CardMemoryWorld, ContendedWorld
 from explanation_oracle import Oracle
 
 from millpond.model.reasons import Cause
@@ -23,9 +23,9 @@ def _few_futures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "FUTURES", 2)
 
 
-def judge(seed: int) -> tuple[list[Cause], list[str]]:
+def judge(seed: int, kind: type[ContendedWorld] = ContendedWorld) -> tuple[list[Cause], list[str]]:
     """The causes given in one world, and what is false in the answers."""
-    scene = ContendedWorld(seed)
+    scene = kind(seed)
     world, causes, complaints = scene.world, list[Cause](), list[str]()
     for step in range(STEPS):
         scene.step()
@@ -47,6 +47,13 @@ def judge(seed: int) -> tuple[list[Cause], list[str]]:
 @pytest.mark.parametrize("seed", range(6))
 def test_causes_are_true_and_remedies_start_their_jobs(seed: int) -> None:
     _, complaints = judge(seed)
+    assert not complaints
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 40))])
+def test_causes_are_true_where_card_memory_is_limited_and_guaranteed(seed: int) -> None:
+    _, complaints = judge(seed, CardMemoryWorld)
     assert not complaints
 
 

@@ -116,7 +116,7 @@ def _try(core: Scheduler, rng: random.Random) -> None:
         for task in record.tasks:
             if task.holding is not None and task.state is TaskState.RUNNING and rng.random() < 0.5:
                 state.cluster.change(task.holding, rng.choice(list(type(task.holding.hold))))
-                state.charge(record, record.amount_of([task]), -1)
+                state.charge(record, state.amounts.asked(record, [task]), -1)
                 state.limits.count(record, -1)
     for name in state.cluster.node_index:
         state.cluster.set_closed(name, rng.random() < 0.5)
@@ -124,7 +124,7 @@ def _try(core: Scheduler, rng: random.Random) -> None:
         inner = journal.begin()
         placed = core._placer.place(record)
         if placed is not None:
-            state.charge(record, record.amount_of([task for task, _ in placed]), 1)
+            state.charge(record, state.amounts.of_placed(record, placed), 1)
             state.limits.count(record, 1)
         if rng.random() < 0.5:
             journal.rollback(inner)

@@ -86,20 +86,43 @@ class TaskRequest:
         """Guaranteed compute over all devices."""
         return self.devices * self.slice.compute_milli
 
+    @property
+    def card_mib(self) -> int:
+        """Device memory that it names, over all devices; a whole card has all of its own, whatever that is."""
+        part = self.slice
+        is_by_share = part.memory_mib == SHARE_OF_CARD or part.compute_milli == CARD_MILLI
+        return 0 if is_by_share else self.devices * part.memory_mib
+
+    @property
+    def card_share_milli(self) -> int:
+        """The part of its devices of which it takes the memory by share, in milli of cards."""
+        part = self.slice
+        is_by_share = part.memory_mib == SHARE_OF_CARD or part.compute_milli == CARD_MILLI
+        return self.gpu_milli if is_by_share else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Amount:
     """A sum of resources, as quotas and usage count them.
 
     Attributes:
-        models: how much of ``gpu_milli`` is of cards of each model, by name, where a limit names any; in a limit, the
-            most of each.
+        models: how much of ``gpu_milli`` is of cards of each model, by name, where limits or guarantees are about
+            cards by what they are; in a limit, the most of each.
+        card_mib: memory of cards. Of what is on no card yet that which it names alone;
+        card_share_milli: beside it, of how many milli of cards it takes the memory, whatever that is.
     """
 
     gpu_milli: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
     models: tuple[tuple[str, int], ...] = ()
+    card_mib: int = 0
+    card_share_milli: int = 0
+
+    @property
+    def has_cards(self) -> bool:
+        """Whether it is about cards, or memory of them."""
+        return bool(self.gpu_milli or self.card_mib)
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(
@@ -107,6 +130,8 @@ class Amount:
             self.cpu_milli + other.cpu_milli,
             self.memory_mib + other.memory_mib,
             _together(self.models, other.models, 1) if self.models or other.models else (),
+            self.card_mib + other.card_mib,
+            self.card_share_milli + other.card_share_milli,
         )
 
     def __sub__(self, other: Amount) -> Amount:
@@ -115,6 +140,8 @@ class Amount:
             self.cpu_milli - other.cpu_milli,
             self.memory_mib - other.memory_mib,
             _together(self.models, other.models, -1) if self.models or other.models else (),
+            self.card_mib - other.card_mib,
+            self.card_share_milli - other.card_share_milli,
         )
 
 

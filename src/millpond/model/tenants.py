@@ -80,7 +80,7 @@ class Limit:
     Attributes:
         user, queue: whose limit it is: exactly one of the two is named.
         jobs: how many jobs may run; None is no limit, here and below.
-        gpu_milli, cpu_milli: the sum of what they hold.
+        gpu_milli, cpu_milli, card_mib: the sum of what they hold.
     """
 
     user: str = ""
@@ -88,3 +88,4 @@ class Limit:
     jobs: int | None = None
     gpu_milli: int | None = None
     cpu_milli: int | None = None
+    card_mib: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +13,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.workloads import Job
-from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.feasibility.request_classes import RequestClass, amount_of
 from millpond.scheduling.ledger.holdings import RUNNING, Holding, counted
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
@@ -338,13 +339,9 @@ class JobRecord:
         return parts[0] if len(parts) == 1 else sum(parts, Amount())
 
     def _sum(self, tasks: Sequence[TaskRecord]) -> Amount:
-        gpu = cpu = memory = 0
-        for task in tasks:
-            request = self.job.roles[task.role_index].request
-            gpu += request.gpu_milli
-            cpu += request.cpu_milli
-            memory += request.memory_mib
-        return Amount(gpu, cpu, memory)
+        roles = self.job.roles
+        counts = Counter(task.role_index for task in tasks)
+        return amount_of((roles[index].request, count) for index, count in counts.items())
 
     def refresh(self) -> None:
         """Derive the job's state from its tasks."""

@@ -333,7 +333,9 @@ class State:
 
     def set_limit(self, limit: Limit) -> None:
         """Change what a user or a queue may hold."""
+        counted = self.queues.counts_cards
         self.limits.set_limit(limit, self._holders())
+        self._follow_counting(counted)
 
     def set_queues(self, queues: Sequence[Queue]) -> None:
         """Define or redefine queues, each after its parent. Work that runs goes on, with what they promise from now on.
@@ -341,15 +343,21 @@ class State:
         Raises:
             InvalidInputError: as for ``QueueTree.set_queues``.
         """
-        counted = self.queues.counts_models
+        counted = self.queues.counts_cards
         self.queues.set_queues(queues)
-        if self.queues.counts_models and not counted:
-            self.queues.count_models((record.queue, amount) for record, amount in self._holders())
         self.limits.renew(self._holders())
+        self._follow_counting(counted)
         self.protects = self.protects or any(queue.minimum_run_s for queue in queues)
         for record in self.running.values():
             if record.slot >= 0:
                 self.roster.set_minimum_run(record, self.minimum_run_s(record))
+
+    def _follow_counting(self, counted: bool) -> None:
+        """Cards are counted by what they are from now on, or no longer, if they were not, or were, ``counted`` so."""
+        if self.queues.counts_cards != counted:
+            counts = self._holders() if self.queues.counts_cards else ()
+            self.queues.count_cards((record.queue, amount) for record, amount in counts)
+            self.limits.recount(self._holders())
 
     def remove_queue(self, name: str) -> None:
         """Forget a queue.

@@ -322,12 +322,14 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "gpus": _queue("guarantee: {gpus: 6}"),
         "cpus": _queue("guarantee: {gpus: 6, cpus: 40}"),
         "memory": _queue("guarantee: {gpus: 6, memory: 512GiB}"),
+        "card_memory": _queue("guarantee: {card_memory: 64GiB}"),
         "models": _queue("guarantee: {models: {A100: 8, V100: 16}}"),
     },
     "LimitFile": {
         "gpus": _queue("limit: {gpus: 12}"),
         "cpus": _queue("limit: {cpus: 96}"),
         "memory": _queue("limit: {memory: 512GiB}"),
+        "card_memory": _queue("limit: {gpus: 4, card_memory: 160GiB}"),
         "models": _queue("limit: {gpus: 12, models: {H100: 4}}"),
     },
     "NodeFile": {

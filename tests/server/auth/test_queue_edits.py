@@ -316,6 +316,21 @@ def test_a_limit_of_a_model_is_shown_and_what_is_beyond_it_is_named(world: AuthW
     assert world.client("max").get(f"{API}/jobs/{job}").json()["state"] == "running"
 
 
+def test_a_limit_of_card_memory_is_shown_and_what_is_beyond_it_is_named(world: AuthWorld) -> None:
+    world.submit("max", gpus=2)
+    world.settled()
+    held = world.client("amy").get(f"{QUEUES}/vision").json()["queue"]["card_mib"]
+    assert held > 1024
+    answer = change(world, "vision", limit={"card_memory": f"{held - 1024}MiB"})
+    [effect] = answer.json()["effects"]
+    assert effect.startswith("vision holds ")
+    assert effect.endswith("of card memory, 1 GiB beyond its limit: nothing more of it starts, and nothing is ended")
+    shown = world.client("amy").get(f"{QUEUES}/vision").json()["queue"]
+    assert (shown["card_mib"], shown["limit_card_mib"]) == (held, held - 1024)
+    answer = change(world, "vision", limit=None, guarantee={"card_memory": "900TiB"})
+    assert "of 921600 GiB of card memory that are guaranteed are on no machine" in " ".join(answer.json()["effects"])
+
+
 def test_a_limit_of_a_model_that_no_machine_has_is_refused(world: AuthWorld) -> None:
     answer = change(world, "vision", limit={"models": {"Z9000": 1}})
     assert answer.status_code == 422

@@ -45,6 +45,7 @@ def test_a_form_that_was_not_touched_changes_nothing(document: dict[str, Any]) -
         ("weight", "2", {"weight": 2}),
         ("weight", "heavy", {"weight": "heavy"}),
         ("limit.cpus", "500m", {"limit": {"gpus": 12, "cpus": "500m"}}),
+        ("limit.card_memory", "64GiB", {"limit": {"gpus": 12, "card_memory": "64GiB"}}),
         ("limit.gpus", "", {"limit": None}),
         ("guarantee.models", "A100: 4, H1: 0.5", {"guarantee": FULL["guarantee"] | {"models": {"A100": 4, "H1": 0.5}}}),
         ("guarantee.models", "rubbish", {"guarantee": FULL["guarantee"] | {"models": {"rubbish": None}}}),

@@ -363,7 +363,7 @@ class AdmissionCycle:
                 return self._reserved.place_beside(self._placer, record, mask, wider, tasks)
 
             placed = self._cells.place_settled(record, claims.mask(record), place_on_reserved)
-        if placed is None and self._is_long and not record.elastic and not self._state.queues.counts_models:
+        if placed is None and self._is_long and not record.elastic and not self._state.queues.counts_cards:
             self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
         return placed
 

@@ -126,7 +126,7 @@ class RoomMaker:
         plan = self._planner.of_background(record, self._claims.mask(record))
         if plan is None and self._claims.keeps_out(record):
             plan = self._clear_background_beside(record)
-        if plan is None and not queues.counts_models:
+        if plan is None and not queues.counts_cards:
             self._in_vain.add(request)
         return plan
 

@@ -78,7 +78,7 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
     mark = state.journal.begin()
     beside = placer.place_some(record, admitted[len(placed) :], mask)
     grown = state.amounts.of_placed(record, placed + beside)
-    is_within = not state.queues.counts_models or state.entitlements.keeps_limits(record, grown)
+    is_within = not state.queues.counts_cards or state.entitlements.keeps_limits(record, grown)
     if is_within and state.settle(record, [holding for _, holding in beside]):
         placed += beside
         state.journal.commit()

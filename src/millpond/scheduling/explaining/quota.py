@@ -12,11 +12,11 @@ from millpond.model.resources import Amount
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.explaining.wording import cards_text, cpus_text, gpus_text
+from millpond.scheduling.explaining.wording import card_memory_text, cards_text, cpus_text, gpus_text
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_held_for_good, limit_in_the_way
-from millpond.scheduling.tenancy.bounds import Beyond
+from millpond.scheduling.tenancy.bounds import NO_BOUND, Beyond
 from millpond.scheduling.tenancy.card_models import on_models_alone
 from millpond.scheduling.tenancy.limits import AccountUsage
 from millpond.scheduling.tenancy.queues import QueueNode
@@ -32,7 +32,7 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
     limiting = limit_in_the_way(state, record)
     if limiting is not None and any(map(limiting.exceeds_limit, state.entitlements.choices(record, amount))):
         return _queue_limit(state, claims, limiting, record)
-    exceeded = state.limits.exceeded(record.job, amount)
+    exceeded = state.entitlements.exceeded(record, amount)
     if exceeded is not None:
         held = state.limits.held.get((exceeded.user, exceeded.queue), AccountUsage())
         return _limited(exceeded, held, amount, claimed=bool(claims.by_job))
@@ -131,35 +131,44 @@ def quota_on_larger_models(
 
 def closed_models(state: State, record: JobRecord) -> list[str]:
     """The models of cards of which limits leave a job too few, while they leave it enough of others; with why."""
-    if not state.queues.counts_models:
+    if not state.queues.counts_cards:
         return []
     choices = state.entitlements.choices(record, record.demand.least_amount)
-    found = [state.queues.model_limit(record.queue, each) for each in choices]
-    return [f"queue {each[0]} holds {_of_model(each[1])}" for each in found if each is not None]
+    found = [state.queues.cards_limit(record.queue, each) for each in choices]
+    return list(dict.fromkeys(f"queue {each[0]} holds {_of_cards(each[1])}" for each in found if each is not None))
 
 
-def _of_model(beyond: Beyond) -> str:
-    return f"{gpus_text(beyond.held)}{beyond.of_model}, of at most {gpus_text(beyond.most)}"
+def _of_cards(beyond: Beyond) -> str:
+    text = _TEXTS[beyond.field]
+    return f"{text(beyond.held)}{beyond.of_model}, of at most {_most(beyond)}"
+
+
+def _most(beyond: Beyond) -> str:
+    """The bound itself, where it has been said of what."""
+    return memory_text(beyond.most) if beyond.field == "card_memory" else _TEXTS[beyond.field](beyond.most)
 
 
 def _queue_limit(state: State, claims: Claims, node: QueueNode, record: JobRecord) -> Reason:
-    """A queue is at its limit, of cards or else of CPUs or of memory, or of cards of each model that would do."""
+    """A queue is at its limit, of cards or else of CPUs or of memory, or on each model of cards that would do."""
     limit, asked = node.limit, record.demand.least_amount
     assert limit is not None, "a queue without a limit limits nothing"
     about = " (with what is claimed for jobs that are about to start)" if _counts_claims(state, claims, node) else ""
     beyond = node.first_beyond(limit, asked)
     if beyond is None:
-        models = "; ".join(closed_models(state, record))
+        choices = state.entitlements.choices(record, asked)
+        takes = [gpus_text(asked.gpu_milli)] if asked.gpu_milli else []
+        if limit.card_mib != NO_BOUND:
+            takes.append(card_memory_text(min(each.card_mib for each in choices)))
         return Reason(
             Cause.QUEUE_LIMIT,
-            f"{models}{about}; the job asks for {gpus_text(asked.gpu_milli)}",
+            f"{'; '.join(closed_models(state, record))}{about}; the job asks for {' with '.join(takes)}",
             (("held_milli", node.gpu_milli), ("limit_milli", limit.gpu_milli), ("asked_milli", asked.gpu_milli)),
             blocked_by=node.queue.name,
         )
     text = _TEXTS[beyond.field]
     return Reason(
         Cause.QUEUE_LIMIT,
-        f"queue {node.queue.name} holds {text(beyond.held)} of at most {text(beyond.most)}{about}; the job asks for "
+        f"queue {node.queue.name} holds {text(beyond.held)} of at most {_most(beyond)}{about}; the job asks for "
         f"{text(beyond.asked)}",
         (
             ("held_milli", node.gpu_milli),
@@ -174,7 +183,9 @@ def _of_memory(mib: int) -> str:
     return f"{memory_text(mib)} of memory"
 
 
-_TEXTS: dict[str, Callable[[int], str]] = {"gpus": gpus_text, "cpus": cpus_text, "memory": _of_memory}
+_TEXTS: dict[str, Callable[[int], str]] = {
+    "gpus": gpus_text, "cpus": cpus_text, "memory": _of_memory, "card_memory": card_memory_text,
+}  # fmt: skip
 
 
 def _counts_claims(state: State, claims: Claims, node: QueueNode) -> bool:
@@ -193,6 +204,7 @@ def _limited(limit: Limit, held: AccountUsage, asked: Amount, *, claimed: bool) 
         ("running_jobs", held.jobs),
         ("held_milli", held.gpu_milli),
         ("held_cpu_milli", held.cpu_milli),
+        *((("held_card_mib", held.card_mib),) if limit.card_mib is not None else ()),
         ("asked_milli", asked.gpu_milli),
         ("asked_cpu_milli", asked.cpu_milli),
     )
@@ -202,14 +214,18 @@ def _limited(limit: Limit, held: AccountUsage, asked: Amount, *, claimed: bool) 
             (limit.jobs, f"{limit.jobs} running job{'s' * (limit.jobs != 1)}"),
             (limit.gpu_milli, gpus_text(limit.gpu_milli or 0)),
             (limit.cpu_milli, f"{cards_text(limit.cpu_milli or 0)} CPUs"),
+            (limit.card_mib, card_memory_text(limit.card_mib or 0)),
         )
         if most is not None
     ]
+    holds = [gpus_text(held.gpu_milli), f"{cards_text(held.cpu_milli)} CPUs"]
+    if limit.card_mib is not None:
+        holds.append(card_memory_text(held.card_mib))
     return Reason(
         Cause.USER_LIMIT if limit.user else Cause.QUEUE_LIMIT,
         f"{who} {'has' if claimed else 'runs'} {held.jobs} job{'s' * (held.jobs != 1)}"
-        f"{' running or about to start' if claimed else ''} with {gpus_text(held.gpu_milli)} and "
-        f"{cards_text(held.cpu_milli)} CPUs, and may have at most {', '.join(bounds)}",
+        f"{' running or about to start' if claimed else ''} with {', '.join(holds[:-1])} and {holds[-1]}, and may have "
+        f"at most {', '.join(bounds)}",
         numbers,
         blocked_by=limit.queue,
     )

@@ -1,8 +1,8 @@
-"""Amounts of compute in words."""
+"""Amounts of compute and of card memory in words."""
 
 from __future__ import annotations
 
-from millpond.model.amounts import milli_text
+from millpond.model.amounts import memory_text, milli_text
 from millpond.model.resources import CARD_MILLI
 
 
@@ -14,6 +14,11 @@ def cards_text(milli: int) -> str:
 def cpus_text(milli: int) -> str:
     """``2 CPUs``, ``1 CPU``."""
     return f"{milli_text(milli)} CPU{'s' * (milli != 1000)}"
+
+
+def card_memory_text(mib: int) -> str:
+    """``8GiB of card memory``."""
+    return f"{memory_text(mib)} of card memory"
 
 
 def gpus_text(milli: int) -> str:

@@ -12,8 +12,8 @@ from millpond.model.amounts import memory_text, milli_text
 from millpond.model.resources import Amount
 from millpond.model.workloads import Job
 from millpond.scheduling.explaining.infeasibility import Infeasibility
-from millpond.scheduling.explaining.wording import cpus_text, gpus_text
-from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.explaining.wording import card_memory_text, cpus_text, gpus_text
+from millpond.scheduling.feasibility.request_classes import RequestClass, amount_of
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.card_models import choices_of, on_models_alone
 from millpond.scheduling.tenancy.promises import keeps_promises
@@ -26,13 +26,14 @@ def quota_infeasibility(state: State, job: Job) -> Infeasibility | None:
         beyond = None if node.limit is None else node.unused().first_beyond(node.limit, asked)
         if beyond is not None:
             return _beyond(f"queue {node.queue.name!r}", beyond.field, beyond.asked, beyond.most, _UNITS[beyond.field])
-    return _on_choices(state, job, _choices(state, job)) or _account_infeasibility(state, job, asked)
+    choices = _choices(state, job)
+    return _on_choices(state, job, choices)
 
 
 def infeasibility_on_open_models(
     state: State, job: Job, room: Callable[[Job], Infeasibility | None]
 ) -> Infeasibility | None:
-    """Why a job can never run that its queues may only ever have cards of some models for, on these.
+    """Why a job can never run that its queues and its user may only ever have cards of some models for, on these.
 
     Args:
         room: why a job has no room on its pool, were that empty.
@@ -54,36 +55,43 @@ def infeasibility_on_open_models(
 
 
 def _least_amount(job: Job) -> Amount:
-    return Amount(
-        sum(role.minimum * role.request.gpu_milli for role in job.roles),
-        sum(role.minimum * role.request.cpu_milli for role in job.roles),
-        sum(role.minimum * role.request.memory_mib for role in job.roles),
-    )
+    return amount_of((role.request, role.minimum) for role in job.roles)
 
 
 def _choices(state: State, job: Job) -> tuple[Amount, ...]:
     """The ways in which a job may hold what it asks for, where a limit or a guarantee names models of cards."""
     asked = _least_amount(job)
-    counts = state.queues.counts_models and asked.gpu_milli
+    counts = state.queues.counts_cards and asked.has_cards
     return choices_of(state.cluster, RequestClass(job), asked) if counts else (asked,)
 
 
 def _on_choices(state: State, job: Job, choices: Sequence[Amount]) -> Infeasibility | None:
-    return _model_infeasibility(state, job, choices) or _guarantee_infeasibility(state, job, choices)
+    return (
+        _model_infeasibility(state, job, choices)
+        or _guarantee_infeasibility(state, job, choices)
+        or _account_infeasibility(state, job, choices)
+    )
 
 
 def _model_infeasibility(state: State, job: Job, choices: Sequence[Amount]) -> Infeasibility | None:
-    """A job that asks for more than limits ever leave of each model of cards that it takes."""
+    """A job that asks for more than limits ever leave of each model of cards that it takes, or of their memory."""
     path = [node.unused() for node in state.queues.by_name[job.charged_queue].path]
     beyond = []
     for choice in choices:
         bounds = ((node, node.limit) for node in path if node.limit is not None)
-        found = next(((node, each) for node, limit in bounds if (each := node.model_beyond(limit, choice))), None)
+        found = next(((node, each) for node, limit in bounds if (each := node.cards_beyond(limit, choice))), None)
         if found is None:
             return None
         beyond.append(found)
-    texts = [f"queue {node.queue.name!r} never holds more than {gpus_text(most.most)} of {most.model}"
-             for node, most in beyond]  # fmt: skip
+    if all(each.field == "card_memory" for _, each in beyond):
+        node, least = min(beyond, key=lambda pair: pair[1].asked)
+        return _beyond(f"queue {node.queue.name!r}", "card_memory", least.asked, least.most, 1)
+    texts = [
+        f"queue {node.queue.name!r} never holds more than {_WORDS[most.field](most.most)} of "
+        f"{most.model or choice.models[0][0]}"
+        for choice, (node, most) in zip(choices, beyond, strict=True)
+    ]
+    beyond = [pair for pair in beyond if pair[1].field != "card_memory"]
     asked = choices[0].gpu_milli
     most = max(each.most for _, each in beyond)
     fewer = f"ask for at most {gpus_text(most)}, or for other models" if most else "ask for other models"
@@ -110,8 +118,8 @@ def _beyond_guarantee(state: State, job: Job, asked: Amount) -> Infeasibility | 
     if leaf.is_confined and not any(node.unused().within_guarantee(asked) for node in leaf.guarantors):
         bounds = (*bounds, max(leaf.path, key=lambda node: node.queue.guarantee.gpu_milli))
     for node in bounds:
-        counts = asked.gpu_milli or node.queue.guarantee.cpu_milli
-        beyond = node.unused().first_beyond(node.guarantee, asked) if counts else None
+        empty = node.unused()
+        beyond = empty.first_beyond(node.guarantee, asked) if empty.keeps_out(asked) else None
         if beyond is None:
             continue
         field, wanted, most = beyond.field, beyond.asked, beyond.most
@@ -120,8 +128,8 @@ def _beyond_guarantee(state: State, job: Job, asked: Amount) -> Infeasibility | 
             f"the job asks for {words(wanted)}{beyond.of_model}; queue {job.queue!r} may not borrow, and is guaranteed "
             f"{words(most)}{' of these' if beyond.model else ''}",
             f"ask for at most {words(most)}, or use another queue" if most else "use another queue",
-            field if most else "queue",
-            _written(field, most) if most else "",
+            field if most and field != "card_memory" else "queue",
+            _written(field, most) if most and field != "card_memory" else "",
             (("asked", wanted // unit), ("limit", most // unit)),
         )
     return None
@@ -130,8 +138,7 @@ def _beyond_guarantee(state: State, job: Job, asked: Amount) -> Infeasibility | 
 def _unguaranteed(state: State, job: Job, choices: Sequence[Amount]) -> Infeasibility | None:
     """A job that is not preemptible, so that it may not borrow, of more than the guarantees it could live on."""
     queues, leaf, asked = state.queues, state.queues.by_name[job.queue], choices[0]
-    counts = (asked.gpu_milli and queues.has_guarantees) or (asked.cpu_milli and queues.guarantees_cpus)
-    if not counts or any(
+    if not queues.concern_guarantees(asked) or any(
         keeps_promises(queues, node, leaf, each, empty=True) for node in leaf.guarantors for each in choices
     ):
         return None
@@ -148,15 +155,17 @@ def _unguaranteed(state: State, job: Job, choices: Sequence[Amount]) -> Infeasib
     )
 
 
-def _account_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
+def _account_infeasibility(state: State, job: Job, choices: Sequence[Amount]) -> Infeasibility | None:
     """A limit of the job's user, or of the group whose queue it is, that the job breaks all by itself."""
-    limit = state.limits.never_admits(job, asked)
-    if limit is None:
+    found = [state.limits.never_admits(job, each) for each in choices]
+    limit, asked = found[0], choices[0]
+    if limit is None or None in found:
         return None
     who = f"user {limit.user!r}" if limit.user else f"queue {limit.queue!r}"
     for field, wanted, most in (
         ("gpus", asked.gpu_milli, limit.gpu_milli),
         ("cpus", asked.cpu_milli, limit.cpu_milli),
+        ("card_memory", asked.card_mib, limit.card_mib),
     ):
         if most is not None and wanted > most:
             return _beyond(who, field, wanted, most, 1)
@@ -165,18 +174,20 @@ def _account_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibili
 
 def _beyond(who: str, field: str, wanted: int, most: int, unit: int) -> Infeasibility:
     """A job that asks for more than ``who`` ever holds, in units of which ``unit`` make one of the numbers given."""
-    words = _WORDS[field]
+    words, is_cards = _WORDS[field], field == "card_memory"
     return Infeasibility(
         f"the job asks for {words(wanted)}; {who} never holds more than {words(most)}",
-        f"ask for at most {words(most)}, or have the limit raised",
-        field,
-        _written(field, most),
+        f"ask for at most {words(most)}{' (gpus)' if is_cards else ''}, or have the limit raised",
+        "" if is_cards else field,
+        "" if is_cards else _written(field, most),
         (("asked", wanted // unit), ("limit", most // unit)),
     )
 
 
-_UNITS = {"gpus": 1000, "cpus": 1000, "memory": 1}
-_WORDS = {"gpus": gpus_text, "cpus": cpus_text, "memory": memory_text}
+_UNITS = {"gpus": 1000, "cpus": 1000, "memory": 1, "card_memory": 1}
+_WORDS: dict[str, Callable[[int], str]] = {
+    "gpus": gpus_text, "cpus": cpus_text, "memory": memory_text, "card_memory": card_memory_text,
+}  # fmt: skip
 
 
 def _written(field: str, amount: int) -> str:

@@ -30,8 +30,8 @@ class RequestClass:
         self.pool = job.pool
         self.elastic = job.elastic
         self.gpu_milli = job.gpu_milli
-        self.amount = _amount((role.request, role.desired) for role in job.roles)
-        self.least_amount = _amount((role.request, role.minimum) for role in job.roles)
+        self.amount = amount_of((role.request, role.desired) for role in job.roles)
+        self.least_amount = amount_of((role.request, role.minimum) for role in job.roles)
         self.shapes: tuple[Shape, ...] = ()
         self.shapes_at = -1
 
@@ -53,7 +53,16 @@ class RequestClasses:
         return demand
 
 
-def _amount(counts: Iterable[tuple[TaskRequest, int]]) -> Amount:
+def amount_of(counts: Iterable[tuple[TaskRequest, int]]) -> Amount:
     """What so many tasks of each request count for."""
-    parts = [Amount(n * request.gpu_milli, n * request.cpu_milli, n * request.memory_mib) for request, n in counts]
+    parts = (
+        Amount(
+            n * request.gpu_milli,
+            n * request.cpu_milli,
+            n * request.memory_mib,
+            card_mib=n * request.card_mib,
+            card_share_milli=n * request.card_share_milli,
+        )
+        for request, n in counts
+    )
     return sum(parts, Amount())

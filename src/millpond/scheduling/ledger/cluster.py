@@ -70,6 +70,7 @@ class Cluster:
         self._by_models: dict[tuple[str, ...], NDArray[np.uint8]] = {}
         self._by_selection: dict[NodeSelection, NDArray[np.uint8]] = {}
         self._models_in: dict[str, tuple[str, ...]] = {}
+        self._card_mib: dict[tuple[str, str], int] = {}
         self._models_at = -1
         self.words = NameIndex()
         self.cells = CellBook(self)
@@ -143,6 +144,14 @@ class Cluster:
                 number = self.words.pools.number(pool)
                 idle[pool] -= int(shut[number]) if number < len(shut) else 0
         return idle
+
+    def open_card_mib(self) -> int:
+        """The memory of all devices that may be handed out now, taken or free."""
+        arrays, nodes, devices = self.arrays, self.arrays.node_count, self.arrays.device_count
+        is_there = np.zeros(nodes, dtype=np.int64)
+        is_there[list(self.node_index.values())] = 1
+        is_open = np.repeat(is_there * arrays.node_usable[:nodes], arrays.device_total[:nodes])
+        return int((arrays.device_memory_mib[:devices] * is_open * arrays.device_usable[:devices]).sum())
 
     def idle_by_model(self) -> dict[str, int]:
         """The same by the name of the model."""
@@ -363,6 +372,16 @@ class Cluster:
             self._models_in[pool] = found
         return found
 
+    def largest_card_mib(self, pool: str, model: str) -> int:
+        """The most memory that a card of a model has in a pool."""
+        self._forget_models()
+        if not self._card_mib:
+            for node in (each for each in self.nodes if each is not None):
+                for device in node.devices:
+                    key = node.pool, device.model
+                    self._card_mib[key] = max(self._card_mib.get(key, 0), device.memory_mib)
+        return self._card_mib.get((pool, model), 0)
+
     def nodes_without(self, models: tuple[str, ...]) -> NDArray[np.uint8]:
         """(nodes,) 1 for those that have no card of these models; to be left as it is."""
         self._forget_models()
@@ -393,6 +412,7 @@ class Cluster:
             self._by_models.clear()
             self._by_selection.clear()
             self._models_in.clear()
+            self._card_mib.clear()
             self._models_at = self._structure
 
     def node_of(self, device: int) -> int:

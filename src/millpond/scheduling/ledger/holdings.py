@@ -33,8 +33,11 @@ def counted(request: TaskRequest, hold: HoldState) -> Amount:
     """
     if hold is NOTHING:
         return Amount()
-    gpu_milli = 0 if hold is SWAPPED else request.gpu_milli
-    return Amount(gpu_milli, request.cpu_milli if hold is RUNNING else 0, request.memory_mib)
+    if hold is SWAPPED:
+        return Amount(memory_mib=request.memory_mib)
+    cpu_milli = request.cpu_milli if hold is RUNNING else 0
+    cards = request.card_mib, request.card_share_milli
+    return Amount(request.gpu_milli, cpu_milli, request.memory_mib, (), *cards)
 
 
 class Holding:

@@ -27,7 +27,7 @@ from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import tasks_of_next_run
-from millpond.scheduling.explaining.wording import gpus_text
+from millpond.scheduling.explaining.wording import card_memory_text, gpus_text
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration import device_moves
@@ -186,9 +186,9 @@ class Migrations:
     def _settle_in(self, record: JobRecord, task: TaskRecord, place: Holding, hold: HoldState) -> None:
         """Book a task on another place; ``hold``: how it counted on the one that it had."""
         state, old = self._state, task.holding
-        if state.queues.counts_models and old is not None and hold in (HoldState.RUNNING, HoldState.FROZEN):
+        if state.queues.counts_cards and old is not None and hold in (HoldState.RUNNING, HoldState.FROZEN):
             for holding, sign in ((old, -1), (place, 1)):
-                state.queues.charge(record.queue, on_models(state.cluster, Amount(), [holding]), sign)
+                state.charge(record, on_models(state.cluster, Amount(), [holding]), sign)
         task.holding = place
         task.placement = runs.placement_of(self._state, task, place)
         if record.slot >= 0:
@@ -229,15 +229,16 @@ class Migrations:
                 cluster.change(task.holding, HoldState.NOTHING)
         device_moves.bar(cluster, own)
         placed = self._taken(given) if given else self._placer.place(record, mask, tasks=tasks)
-        in_the_way = state.queues.model_limit(record.queue, state.amounts.of_placed(record, placed)) if placed else None
+        in_the_way = state.queues.cards_limit(record.queue, state.amounts.of_placed(record, placed)) if placed else None
         if placed is not None and not state.settle(record, [holding for _, holding in placed]):
             placed = None
         state.journal.rollback(mark)
         if in_the_way is not None:
             queue, beyond = in_the_way
+            text = gpus_text if beyond.model else card_memory_text
             raise ConflictError(
-                f"queue {queue!r} may hold {gpus_text(beyond.most)} of model {beyond.model}, and has "
-                f"{gpus_text(beyond.held)} of these beside job {record.id!r}",
+                f"queue {queue!r} may hold {text(beyond.most)}{beyond.of_model}, and has {text(beyond.held)} of these "
+                f"beside job {record.id!r}",
                 "name cards of another model, or wait until other work of the queue has ended",
             )
         if placed is None and target.devices:

@@ -102,7 +102,7 @@ class Planner:
 
         Where guarantees name models of cards, of one of those models that it covers.
         """
-        if not self.state.queues.guaranteed_models:
+        if not self.state.queues.guarantees_by_card:
             return self._of_borrowed(record, mask)
         for choice in self.state.entitlements.guaranteed_choices(record):
             with self.state.entitlements.on_choice(record, choice):
@@ -249,7 +249,7 @@ class Planner:
         state = self.state
         if len(record.tasks) > 1 or record.left_for or not self.bounds.by_queue:
             return None
-        if state.has_bounds or state.queues.counts_models or state.reserved.by_name:
+        if state.has_bounds or state.queues.counts_cards or state.reserved.by_name:
             return None
         ended, moved = judged.harm < np.inf, judged.move_harm < np.inf
         nodes = b"" if mask is None else mask.tobytes()

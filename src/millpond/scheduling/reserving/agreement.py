@@ -13,17 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from millpond.model.amounts import memory_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI
 from millpond.model.tenants import ROOT_QUEUE
+from millpond.scheduling.explaining.wording import card_memory_text
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.reserving.choosing import choose, leaves_at, taken_by_others, usable_cards
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.bounds import OTHER_MODELS
+from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS
 from millpond.scheduling.tenancy.card_models import choices_of_reserved
 from millpond.scheduling.tenancy.queues import QueueTree
 
@@ -135,7 +137,8 @@ def _by_model(state: State, wanted: AdvanceReservation) -> list[AdvanceReservati
     """The same for each model of cards that it takes, where a limit of its queues or any guarantee names models."""
     tree = state.queues
     limits = (node.limit for node in tree.by_name[wanted.queue].path)
-    if not (tree.guaranteed_models or any(limit is not None and limit.models for limit in limits)):
+    names_cards = any(limit is not None and (limit.models or limit.card_mib != NO_BOUND) for limit in limits)
+    if not (tree.guarantees_by_card or names_cards):
         return [wanted]
     choices = choices_of_reserved(state.cluster, wanted)
     return [replace(wanted, models=(model,)) for choice in choices for model, _ in choice.models] or [wanted]
@@ -156,7 +159,7 @@ def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
         tree = QueueTree(Journal())
         tree.copy_from(state.queues)
         for node in tree.by_name.values():
-            node.gpu_milli = node.cpu_milli = node.memory_mib = 0
+            node.gpu_milli = node.cpu_milli = node.memory_mib = node.card_mib = 0
             node.models.clear()
         with tree.journal:
             for other in others:
@@ -175,6 +178,9 @@ def _beyond_limit(state: State, tree: QueueTree, wanted: AdvanceReservation) -> 
     beyond = None if limiting.limit is None else limiting.first_beyond(limiting.limit, asked)
     if beyond is None:
         return f"queue {wanted.queue} may not borrow beyond what {limiting.queue.name} is guaranteed"
+    if beyond.field == "card_memory":
+        text = f"{card_memory_text(beyond.most)}, of which {memory_text(beyond.held)} are reserved then"
+        return f"queue {limiting.queue.name} may have {text}"
     reserved, most = beyond.held // CARD_MILLI, beyond.most // CARD_MILLI
     return f"queue {limiting.queue.name} may have {most} cards{beyond.of_model}, of which {reserved} are reserved then"
 
@@ -201,6 +207,11 @@ def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation,
         how = "an admin may reserve beyond the guarantee (--beyond-guarantee)"
         return f"queue {wanted.queue} is guaranteed no cards{of_models}; {how}"
     node = max(guarantors, key=lambda each: each.cards_left(model))
+    if asked.card_mib > node.card_mib_left:
+        return (
+            f"it would have {card_memory_text(asked.card_mib)}, and of what queue {node.queue.name} is guaranteed "
+            f"{memory_text(max(node.card_mib_left, 0))} are left then"
+        )
     given, left = node.cards_guaranteed(model) // CARD_MILLI, max(node.cards_left(model), 0) // CARD_MILLI
     return (
         f"of the {given} cards{of_models} that queue {node.queue.name} is guaranteed, {left} are neither reserved then "

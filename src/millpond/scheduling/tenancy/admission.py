@@ -34,7 +34,7 @@ def limit_in_the_way(state: State, record: JobRecord) -> QueueNode | None:
 
 def is_limited_by_user(state: State, record: JobRecord) -> bool:
     """Whether the limit of its user or its group keeps out even the least size of a waiting job."""
-    return state.limits.exceeded(record.job, record.demand.least_amount) is not None
+    return state.entitlements.exceeded(record, record.demand.least_amount) is not None
 
 
 def is_held_for_good(state: State, record: JobRecord) -> bool:

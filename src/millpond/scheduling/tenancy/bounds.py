@@ -1,10 +1,13 @@
-"""What bounds a queue: a limit or a guarantee, of cards, of cards of single models, of CPUs and of memory.
+"""What bounds a queue: a limit or a guarantee, of cards, their models and their memory, of CPUs and of host memory.
 
 Cards without a model and cards of models are one notion here. A limit bounds all cards together and, beside that, those
 of the models that it names. A guarantee covers cards of each model by itself as soon as any guarantee of the tree names
 one: what it gives of no model by name, it gives of those models that no guarantee names. So a queue that holds
 cards beyond its guarantee, of one model, is still owed those of another; and cards of a model that were promised to one
 queue are never within the guarantee of a queue that was promised any cards.
+
+Memory of cards is bounded beside that: a slice counts for what it takes, a whole card for all that it has. A guarantee
+of it alone covers slices by memory, which take no compute.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ OTHER_MODELS = "(other)"
 
 
 class Beyond(NamedTuple):
-    """A resource, by its field of a job file, of which too much is asked for (in milli, memory in MiB).
+    """A resource, by its field of a configuration, of which too much is asked for (in milli, memory in MiB).
 
     Attributes:
         model: of which model the cards are, where the bound is one on these alone, or ``OTHER_MODELS``.
@@ -48,13 +51,14 @@ class Bound:
         other_milli: the most cards of all other models together; None where ``gpu_milli`` bounds these.
     """
 
-    __slots__ = ("cpu_milli", "gpu_milli", "memory_mib", "models", "other_milli")
+    __slots__ = ("card_mib", "cpu_milli", "gpu_milli", "memory_mib", "models", "other_milli")
 
     def __init__(self, amount: Amount) -> None:
         """A limit, or a guarantee in a tree where none names a model; of CPU and memory what it names."""
         self.gpu_milli = amount.gpu_milli
         self.cpu_milli = amount.cpu_milli or NO_BOUND
         self.memory_mib = amount.memory_mib or NO_BOUND
+        self.card_mib = amount.card_mib or NO_BOUND
         self.models = dict(amount.models)
         self.other_milli: int | None = None
 

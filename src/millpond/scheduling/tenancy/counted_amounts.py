@@ -1,4 +1,4 @@
-"""What tasks and reservations count for: by models of cards where any limit or guarantee names one."""
+"""What tasks and reservations count for: by what their cards are, where a limit or guarantee names models or memory."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ class CountedAmounts:
     def least_held(self, record: JobRecord) -> Amount:
         """The least size of a running job; by models of the cards that it has, where limits or guarantees name any."""
         least = record.demand.least_amount
-        if not (self.queues.counts_models and least.gpu_milli):
+        if not (self.queues.counts_cards and least.has_cards):
             return least
         tasks = least_tasks(record.job, record.holding_tasks())
         return on_models(self.cluster, least, [task.holding for task in tasks if task.holding is not None])
 
     def of_reserved(self, room: ReservedRoom, by_node: Mapping[str, int]) -> Amount:
         """What so much of the cards of nodes, by name, counts for that are kept for a reservation."""
-        if not self.queues.counts_models:
+        if not self.queues.counts_cards:
             return Amount(sum(by_node.values()))
         return on_nodes(self.cluster, room.wanted, by_node)
 
     def of_reservation(self, wanted: AdvanceReservation) -> Amount:
         """What a reservation will count for: of several models, cards of the first of which enough are guaranteed."""
-        choices = choices_of_reserved(self.cluster, wanted) if self.queues.counts_models else ()
+        choices = choices_of_reserved(self.cluster, wanted) if self.queues.counts_cards else ()
         guarantors = self.queues.by_name[wanted.queue].guarantors
         fits = (each for each in choices if any(node.unused().within_guarantee(each) for node in guarantors))
         return next(fits, choices[0] if choices else Amount(wanted.gpu_milli))
 
     def held(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
         """What tasks of a job count for now, see ``JobRecord.held_by``."""
-        return self.held_by_model(record, tasks) if self.queues.counts_models else record.held_by(tasks)
+        return self.held_by_model(record, tasks) if self.queues.counts_cards else record.held_by(tasks)
 
     def held_by_model(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
         """The same by models of cards, whether or not any limit names one."""
         amount = record.held_by(tasks)
-        if not amount.gpu_milli:
+        if not amount.has_cards:
             return amount
         holdings = [task.holding for task in tasks if task.holding is not None]
         return on_models(self.cluster, amount, [each for each in holdings if each.hold in (RUNNING, FROZEN)])
@@ -58,13 +58,13 @@ class CountedAmounts:
     def asked(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
         """What tasks of a job count for while they run where they are."""
         amount = record.amount_of(tasks)
-        if not (self.queues.counts_models and amount.gpu_milli):
+        if not (self.queues.counts_cards and amount.has_cards):
             return amount
         return on_models(self.cluster, amount, [task.holding for task in tasks if task.holding is not None])
 
     def of_placed(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]]) -> Amount:
         """What tasks of a job count for on the places that they get."""
         amount = record.amount_of([task for task, _ in placed])
-        if not (self.queues.counts_models and amount.gpu_milli):
+        if not (self.queues.counts_cards and amount.has_cards):
             return amount
         return on_models(self.cluster, amount, [holding for _, holding in placed])

@@ -1,19 +1,19 @@
 """What a job may hold more: by the limits and guarantees of its queues, its user, its pool, and the models of cards.
 
-Where limits or guarantees name models, a job that takes several has a choice for each, and every question is asked for
-one choice at a time.
+Where limits or guarantees name models of cards, or their memory, a job that takes several models has a choice for each,
+and every question is asked for one choice at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.resources import Amount
+from millpond.model.tenants import Limit
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -42,15 +42,17 @@ class Entitlements:
         Work that is not preemptible could not give back what it borrows: it borrows nothing, but for tasks beyond its
         minimum that may be taken from it.
         """
-        if self.limits.exceeded(record.job, amount) is not None:
-            return False
-        if not self.queues.counts_models:
+        if not self.queues.counts_cards:
             return self._opens(record, amount)
         return any(self._opens(record, each) for each in self.choices(record, amount))
 
     def _opens(self, record: JobRecord, amount: Amount) -> bool:
-        """The same by its queues and its pool alone, for one choice of models."""
-        if self._blocks(record, amount) or self.queues.limiting(record.queue, amount) is not None:
+        """The same for one choice of models."""
+        if (
+            self.limits.exceeded(record.job, amount) is not None
+            or self._blocks(record, amount)
+            or self.queues.limiting(record.queue, amount) is not None
+        ):
             return False
         return self._lends(record, amount)
 
@@ -65,30 +67,35 @@ class Entitlements:
         """What of ``amount`` more a job would not give back whose tasks beyond the minimum may be taken."""
         held = record.holding_tasks()
         if not held:
-            least = record.demand.least_amount
-            parts = ((model, milli * least.gpu_milli // amount.gpu_milli) for model, milli in amount.models)
-            return replace(least, models=tuple(parts)) if amount.models else least
+            least, models = record.demand.least_amount, [model for model, _ in amount.models]
+            alike = (each for each in self.choices(record, least) if [model for model, _ in each.models] == models)
+            return next(alike, least)
         return Amount() if is_enough(record.job, held) else amount
 
     def keeps_limits(self, record: JobRecord, amount: Amount) -> bool:
         """The same for a job whose room is claimed: which guarantee covers it was asked when the claim was made."""
-        if self.limits.exceeded(record.job, amount) is not None:
-            return False
         return any(
-            self.queues.limiting(record.queue, each) is None and self._lends(record, each)
+            self.limits.exceeded(record.job, each) is None
+            and self.queues.limiting(record.queue, each) is None
+            and self._lends(record, each)
             for each in self.choices(record, amount)
         )
 
+    def exceeded(self, record: JobRecord, amount: Amount) -> Limit | None:
+        """A limit of its user or its group that keeps ``amount`` more from a job, on every model that it takes."""
+        found = [self.limits.exceeded(record.job, each) for each in self.choices(record, amount)]
+        return None if None in found else found[0]
+
     def limiting(self, record: JobRecord, amount: Amount) -> QueueNode | None:
         """As ``QueueTree.limiting``, for a job: None if nothing is in its way on some model of cards that it takes."""
-        if not self.queues.counts_models:
+        if not self.queues.counts_cards:
             return self.queues.limiting(record.queue, amount)
         in_the_way = [self.queues.limiting(record.queue, each) for each in self.choices(record, amount)]
         return None if None in in_the_way else in_the_way[0]
 
     def guarantor(self, record: JobRecord, amount: Amount) -> QueueNode | None:
         """As ``QueueTree.guarantor``, for a job: on the first of the models of cards that it takes that has one."""
-        if not self.queues.guaranteed_models:
+        if not self.queues.guarantees_by_card:
             return self.queues.guarantor(record.queue, amount)
         found = (self.queues.guarantor(record.queue, each) for each in self.choices(record, amount))
         return next((node for node in found if node is not None), None)
@@ -115,7 +122,7 @@ class Entitlements:
 
         Within ``on_choice`` that one alone.
         """
-        if not (self.queues.counts_models and amount.gpu_milli) or amount.models:
+        if not (self.queues.counts_cards and amount.has_cards) or amount.models:
             return (amount,)
         found = choices_of(self.cluster, record.demand, amount)
         if self._chosen is not None and self._chosen[0] is record:
@@ -124,7 +131,7 @@ class Entitlements:
 
     def guaranteed_choices(self, record: JobRecord) -> list[int]:
         """By number, the choices on which a guarantee covers the least size of a job, where guarantees name models."""
-        if not self.queues.guaranteed_models:
+        if not self.queues.guarantees_by_card:
             return []
         choices = enumerate(self.choices(record, record.demand.least_amount))
         covered = ((number, each) for number, each in choices if not self.queues.borrows(record.queue, each))
@@ -160,7 +167,7 @@ class Entitlements:
         None keeps nothing out: also where no model is left, so that others have to leave for the job.
         """
         amount = record.amount_of(tasks)
-        if not (self.queues.counts_models and amount.gpu_milli):
+        if not (self.queues.counts_cards and amount.has_cards):
             return None
         every, own = choices_of(self.cluster, record.demand, amount), self.choices(record, amount)
         left = (self.open_choices(record, amount) if len(own) > 1 else ()) or own

@@ -25,15 +25,16 @@ Account = tuple[str, str]
 class AccountUsage:
     """What the work of one account holds now."""
 
-    __slots__ = ("cpu_milli", "gpu_milli", "jobs")
+    __slots__ = ("card_mib", "cpu_milli", "gpu_milli", "jobs")
 
     def __init__(self) -> None:
-        self.jobs = self.gpu_milli = self.cpu_milli = 0
+        self.jobs = self.gpu_milli = self.cpu_milli = self.card_mib = 0
 
     def copy(self) -> AccountUsage:
         """The same amounts."""
         twin = AccountUsage()
         twin.jobs, twin.gpu_milli, twin.cpu_milli = self.jobs, self.gpu_milli, self.cpu_milli
+        twin.card_mib = self.card_mib
         return twin
 
 
@@ -91,12 +92,17 @@ class AccountLimitUsage:
                 jobs = jobs if limit.jobs is None else min(jobs, limit.jobs)
                 self.bounds["", name] = replace(limit, jobs=jobs)
         self.in_force = bool(self.bounds)
+        self._queues.limits_accounts_by_card = any(limit.card_mib is not None for limit in self.bounds.values())
         if begins and self.in_force:
-            self.held.clear()
-            self.counted.clear()
-            for record, amount in running:
-                self._count(record.job, 1)
-                self._add(record.job, amount, 1)
+            self.recount(running)
+
+    def recount(self, running: Iterable[tuple[JobRecord, Amount]]) -> None:
+        """Count anew what all jobs hold; ``running`` as for ``set_limit``."""
+        self.held.clear()
+        self.counted.clear()
+        for record, amount in running if self.in_force else ():
+            self._count(record.job, 1)
+            self._add(record.job, amount, 1)
 
     def count(self, record: JobRecord, sign: int) -> None:
         """A job runs from now on (``sign`` -1: it no longer does); saying so twice changes nothing."""
@@ -123,6 +129,7 @@ class AccountLimitUsage:
                         (held.jobs, jobs, limit.jobs),
                         (held.gpu_milli, amount.gpu_milli, limit.gpu_milli),
                         (held.cpu_milli, amount.cpu_milli, limit.cpu_milli),
+                        (held.card_mib, amount.card_mib, limit.card_mib),
                     )
                 ):
                     return limit
@@ -153,6 +160,7 @@ class AccountLimitUsage:
                     (1, limit.jobs),
                     (amount.gpu_milli, limit.gpu_milli),
                     (amount.cpu_milli, limit.cpu_milli),
+                    (amount.card_mib, limit.card_mib),
                 )
             ):
                 return limit
@@ -178,6 +186,8 @@ class AccountLimitUsage:
             held = self._of(account)
             held.gpu_milli += sign * amount.gpu_milli
             held.cpu_milli += sign * amount.cpu_milli
+            if self._queues.counts_cards:
+                held.card_mib += sign * amount.card_mib
 
     def _of(self, account: Account) -> AccountUsage:
         held = self.held.get(account)

@@ -54,4 +54,5 @@ def _largest(parts: Sequence[Amount], named: Sequence[str]) -> Amount:
         max(part.cpu_milli for part in parts),
         max(part.memory_mib for part in parts),
         tuple(row for row in models if row[1]),
+        max(part.card_mib for part in parts),
     )

@@ -141,14 +141,16 @@ class QueueRank:
         by_name, milli, of_lines = self._state.queues.by_name, table.figure(LEAST_MILLI), table.number(QUEUE)
         guarantors = [() if name is None else by_name[name].guarantors for name in table.queues.items]
         others = self._cpu_and_memory(table) if self._state.queues.guarantees_cpus else ()
-        takes, mixed = self._takes(table)
+        takes, card_mib, mixed = self._takes(table)
         no_cards = [-1] * len(takes)
         for level in range(max(map(len, guarantors), default=0)):
             nodes = [each[level] if level < len(each) else None for each in guarantors]
             left = np.array([_NO_GUARANTEE if node is None else _left(node) for node in nodes])
-            without, *left_of_others = left.T[:, of_lines]
+            without, of_card_memory, card_mib_left, *left_of_others = left.T[:, of_lines]
             cards = np.array([no_cards if node is None else node.cards_left_of_each for node in nodes]).T[:, of_lines]
-            covered = np.where(milli > 0, (takes & (milli <= cards)).any(axis=0), without > 0)
+            fits = takes & ((card_mib <= card_mib_left) | (card_mib == 0))
+            named = (without > 0) | ((of_card_memory > 0) & (card_mib > 0))
+            covered = (fits & np.where(milli > 0, milli <= cards, named)).any(axis=0)
             for asked, room in zip(others, left_of_others, strict=False):
                 covered &= (asked <= room) | (asked == 0)
             found |= covered
@@ -158,22 +160,26 @@ class QueueRank:
             found[row] = not self._state.entitlements.borrows(first, first.demand.least_amount)
         return found
 
-    def _takes(self, table: LineTable) -> tuple[BoolArray, Int64Array]:
+    def _takes(self, table: LineTable) -> tuple[BoolArray, FloatArray, Int64Array]:
         """(models, lines) which models that guarantees name, or others, the first of each line has a choice of.
 
-        And the lines of jobs whose only choice is of several models.
+        Beside that, in the same form, the least memory of cards that it counts for then, in MiB; and the lines of jobs
+        whose only choice is of several models.
         """
         state, demands = self._state, table.requests.items
         named = {model: number for number, model in enumerate(state.queues.guaranteed_models)}
-        if not named:
-            return np.ones((1, len(table)), dtype=np.bool_), _NONE
+        if not state.queues.guarantees_by_card:
+            return np.ones((1, len(table)), dtype=np.bool_), np.zeros((1, 1)), _NONE
         takes, is_mixed = np.zeros((len(named) + 1, len(demands)), dtype=np.bool_), np.zeros(len(demands), np.bool_)
+        card_mib = np.full(takes.shape, np.inf)
         for number, demand in enumerate(demands):
             for choice in () if demand is None else choices_of(state.cluster, demand, demand.least_amount):
                 is_mixed[number] = len(choice.models) > 1
-                takes[[named.get(model, len(named)) for model, _ in choice.models] or [len(named)], number] = True
+                rows = [named.get(model, len(named)) for model, _ in choice.models] or [len(named)]
+                takes[rows, number] = True
+                card_mib[rows, number] = np.minimum(card_mib[rows, number], choice.card_mib)
         of_lines = table.number(REQUEST)
-        return takes[:, of_lines], np.flatnonzero(is_mixed[of_lines])
+        return takes[:, of_lines], card_mib[:, of_lines], np.flatnonzero(is_mixed[of_lines])
 
     def _cpu_and_memory(self, table: LineTable) -> tuple[FloatArray, FloatArray]:
         """(lines,) the CPU (milli) and the memory (MiB) of the least size of the first of each line."""
@@ -282,12 +288,13 @@ _ALL = "(all)"
 """In place of a user: whose jobs follow an ordering of their own count as if all who use the queue were one."""
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
 _NOTHING = (0.0, 0.0, 0.0)
-_NO_GUARANTEE = (0.0, -1.0, -1.0)
+_NO_GUARANTEE = (0.0, 0.0, -1.0, -1.0, -1.0)
 
 
-def _left(node: QueueNode) -> tuple[float, float, float]:
-    """Whether a guarantee has CPUs for work without cards; what it leaves of CPU and of memory."""
-    return float(node.queue.guarantee.cpu_milli > 0), *node.others_left
+def _left(node: QueueNode) -> tuple[float, float, float, float, float]:
+    """Whether a guarantee has CPUs for work without cards, and memory of cards; what it leaves of that, CPU, memory."""
+    given = node.queue.guarantee
+    return float(given.cpu_milli > 0), float(given.card_mib > 0), float(node.card_mib_left), *node.others_left
 
 
 def _has_accounts(state: State) -> bool:

@@ -58,6 +58,7 @@ class QueueStatus:
         shares: of each model of cards that guarantees name, and of ``OTHER_MODELS``; ``share`` is their sum.
         has_guarantee: cards are guaranteed to some queue of the tree; else there is nothing to borrow or to lend.
         minimum_run_s: how long its work runs before it may be asked to leave, by its own word or that of one above.
+        open_card_mib: the memory of all cards that may be handed out, whosever they are.
     """
 
     queue: Queue
@@ -66,6 +67,7 @@ class QueueStatus:
     has_guarantee: bool
     work: QueueWork
     minimum_run_s: float
+    open_card_mib: int
 
     @property
     def share(self) -> QueueShare:
@@ -102,13 +104,22 @@ def queue_statuses(state: State, changed: Sequence[Queue] = ()) -> list[QueueSta
         for node in tree.by_name[record.job.queue].path:
             works[node.queue.name].add(record, held)
     has_guarantee = any(node.queue.guarantee.gpu_milli for node in tree.by_name.values())
+    open_card_mib = state.cluster.open_card_mib()
     found: list[QueueStatus] = []
     left = [ROOT_QUEUE]
     while left:
         name = left.pop()
         node = tree.by_name[name]
         found.append(
-            QueueStatus(node.queue, tree.is_leaf(name), shares[name], has_guarantee, works[name], node.minimum_run_s)
+            QueueStatus(
+                node.queue,
+                tree.is_leaf(name),
+                shares[name],
+                has_guarantee,
+                works[name],
+                node.minimum_run_s,
+                open_card_mib,
+            )
         )
         left += reversed(node.children)
     return found
@@ -154,8 +165,8 @@ def _changed_tree(state: State, changed: Sequence[Queue]) -> QueueTree:
     tree = QueueTree(Journal())
     tree.copy_from(state.queues)
     tree.set_queues(changed)
-    if tree.counts_models and not state.queues.counts_models:
-        tree.count_models(
+    if tree.counts_cards and not state.queues.counts_cards:
+        tree.count_cards(
             (record.queue, state.amounts.held_by_model(record, record.holding_tasks()))
             for record in state.running.values()
         )

@@ -24,8 +24,8 @@ class QueueNode:
     """One queue with its present usage (guaranteed GPU milli, CPU milli, memory MiB of what it holds)."""
 
     __slots__ = (
-        "accounts", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantee", "guarantors", "is_confined",
-        "limit", "memory_mib", "minimum_run_s", "models", "parent", "path", "queue", "weights",
+        "accounts", "card_mib", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantee", "guarantors",
+        "is_confined", "limit", "memory_mib", "minimum_run_s", "models", "parent", "path", "queue", "weights",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
@@ -38,7 +38,9 @@ class QueueNode:
         self.cpu_milli = 0
         self.memory_mib = 0
         self.models: dict[str, int] = {}
-        """How much of ``gpu_milli`` is of each model of cards; kept where any limit or guarantee names one."""
+        """How much of ``gpu_milli`` is of each model of cards; kept where cards are counted by what they are."""
+        self.card_mib = 0
+        """Memory of cards; kept there too."""
         self.limit: Bound | None = None
         self.guarantee = Bound(Amount())
         self.bind(())
@@ -75,20 +77,26 @@ class QueueNode:
     def within_guarantee(self, amount: Amount) -> bool:
         """Whether this queue's own guarantee covers ``amount`` more.
 
-        Of cards or, for work without, of CPUs some have to be guaranteed. What else the guarantee does not name is not
-        counted.
+        Of cards or, for work without, of CPUs some have to be guaranteed, or for slices by memory alone of that. What
+        else the guarantee does not name is not counted.
         """
-        given = self.queue.guarantee
-        if not (given.gpu_milli if amount.gpu_milli else given.cpu_milli):
+        if not self._names_any(amount):
             return False
         return not self._exceeds(self.guarantee, amount)
 
     def keeps_out(self, amount: Amount) -> bool:
         """Whether work that may not exceed this queue's guarantee may not hold ``amount`` more.
 
-        Work without cards is bounded only where CPUs are guaranteed.
+        Work without cards is bounded only where CPUs are guaranteed; that on their memory alone, where that is too.
         """
-        return bool(amount.gpu_milli or self.queue.guarantee.cpu_milli) and not self.within_guarantee(amount)
+        return bool(amount.gpu_milli or self._names_any(amount)) and not self.within_guarantee(amount)
+
+    def _names_any(self, amount: Amount) -> bool:
+        """Whether this queue's own guarantee names what decides about ``amount``."""
+        given = self.queue.guarantee
+        if amount.gpu_milli:
+            return given.gpu_milli > 0
+        return given.cpu_milli > 0 or (given.card_mib > 0 and amount.card_mib > 0)
 
     def first_beyond(self, bound: Bound, amount: Amount) -> Beyond | None:
         """The first of cards, CPUs, memory and cards of single models of which ``amount`` more goes beyond a bound."""
@@ -98,7 +106,15 @@ class QueueNode:
             Beyond("memory", amount.memory_mib, self.memory_mib, bound.memory_mib),
         )
         found = next((row for row in rows if row.asked and row.held + row.asked > row.most), None)
-        return found or self.model_beyond(bound, amount)
+        return found or self.cards_beyond(bound, amount)
+
+    def cards_beyond(self, bound: Bound, amount: Amount) -> Beyond | None:
+        """The first model of cards, or else the memory of cards, of which ``amount`` more goes beyond a bound."""
+        if (found := self.model_beyond(bound, amount)) is not None:
+            return found
+        if amount.card_mib > 0 and self.card_mib + amount.card_mib > bound.card_mib:
+            return Beyond("card_memory", amount.card_mib, self.card_mib, bound.card_mib)
+        return None
 
     def model_beyond(self, bound: Bound, amount: Amount) -> Beyond | None:
         """The first model of cards of which ``amount`` more goes beyond a bound."""
@@ -124,6 +140,7 @@ class QueueNode:
             (amount.gpu_milli > 0 and self.gpu_milli + amount.gpu_milli > bound.gpu_milli)
             or (amount.cpu_milli > 0 and self.cpu_milli + amount.cpu_milli > bound.cpu_milli)
             or (amount.memory_mib > 0 and self.memory_mib + amount.memory_mib > bound.memory_mib)
+            or (amount.card_mib > 0 and self.card_mib + amount.card_mib > bound.card_mib)
             or (bool(bound.models) and amount.gpu_milli > 0 and self.model_beyond(bound, amount) is not None)
         )
 
@@ -169,6 +186,11 @@ class QueueNode:
         return self.guarantee.cpu_milli - self.cpu_milli, self.guarantee.memory_mib - self.memory_mib
 
     @property
+    def card_mib_left(self) -> int:
+        """What this queue's guarantee leaves of the memory of cards; huge where it does not name that."""
+        return self.guarantee.card_mib - self.card_mib
+
+    @property
     def confined_room(self) -> tuple[float, float]:
         """As ``room``, for work that may not exceed this queue's guarantee."""
         cpu, _ = self.others_left
@@ -178,7 +200,9 @@ class QueueNode:
     def covers_all(self, *, with_cards: bool) -> bool:
         """Whether this queue's own guarantee covers all that it holds with cards, or all without."""
         given, (cpu, memory) = self.queue.guarantee, self.others_left
-        if not (given.gpu_milli if with_cards else given.cpu_milli) or min(cpu, memory) < 0:
+        if not (given.gpu_milli if with_cards else given.cpu_milli or given.card_mib):
+            return False
+        if min(cpu, memory, self.card_mib_left) < 0:
             return False
         if not with_cards:
             return True
@@ -192,11 +216,11 @@ class QueueNode:
         self.gpu_milli += sign * amount.gpu_milli
         self.cpu_milli += sign * amount.cpu_milli
         self.memory_mib += sign * amount.memory_mib
-        if amount.models:
-            self.add_models(amount, sign)
+        self.add_cards(amount, sign)
 
-    def add_models(self, amount: Amount, sign: int) -> None:
-        """Hold so much more (``sign`` -1: less) of cards of each model."""
+    def add_cards(self, amount: Amount, sign: int) -> None:
+        """Hold so much more (``sign`` -1: less) of cards of each model, and of their memory."""
+        self.card_mib += sign * amount.card_mib
         for model, milli in amount.models:
             self.models[model] = self.models.get(model, 0) + sign * milli
 
@@ -204,7 +228,7 @@ class QueueNode:
     def held(self) -> Amount:
         """What it holds, with all below it."""
         models = tuple(sorted((model, milli) for model, milli in self.models.items() if milli)) if self.models else ()
-        return Amount(self.gpu_milli, self.cpu_milli, self.memory_mib, models)
+        return Amount(self.gpu_milli, self.cpu_milli, self.memory_mib, models, self.card_mib)
 
     def unused(self) -> QueueNode:
         """The same queue by itself, as if it held nothing."""
@@ -216,7 +240,7 @@ class QueueNode:
         """The same queue by itself, as if it held ``amount`` less."""
         twin = self.unused()
         twin.gpu_milli, twin.cpu_milli, twin.memory_mib = self.gpu_milli, self.cpu_milli, self.memory_mib
-        twin.models = dict(self.models)
+        twin.models, twin.card_mib = dict(self.models), self.card_mib
         twin.add(amount, -1)
         return twin
 
@@ -233,7 +257,8 @@ def _require_sound(queue: Queue) -> None:
     own_orderings_of(queue.ordering)
     own_placements_of(queue.placement)
     for each in (queue.guarantee, limit):
-        if min(each.gpu_milli, each.cpu_milli, each.memory_mib, *(milli for _, milli in each.models)) < 0:
+        amounts = each.gpu_milli, each.cpu_milli, each.memory_mib, each.card_mib
+        if min(*amounts, *(milli for _, milli in each.models)) < 0:
             raise InvalidInputError(f"queue {queue.name!r} is given less than nothing ({each})", "use zero or more")
     if sum(milli for _, milli in queue.guarantee.models) > queue.guarantee.gpu_milli:
         raise InvalidInputError(
@@ -262,26 +287,44 @@ class QueueTree:
         """Whether any queue is guaranteed CPUs or memory."""
         self.has_bounds = False
         """Whether any queue has a limit or may not borrow."""
-        self.counts_models = False
-        """Whether a limit or a guarantee of any queue names models of cards."""
+        self.names_cards = False
+        """Whether a limit or a guarantee of any queue names models of cards, or their memory."""
+        self.limits_accounts_by_card = False
+        """Whether a limit of any user or group names the memory of cards."""
         self.guaranteed_models: tuple[str, ...] = ()
         """The models that guarantees name, sorted."""
+        self.guarantees_card_memory = False
+        """Whether any guarantee names the memory of cards."""
         self.depth = 0
         """Queues from the deepest one up to the root, without that."""
         self.set_queue(Queue(ROOT_QUEUE, parent=""))
         self.set_queue(Queue(DEFAULT_QUEUE))
         self.background = self.by_name[BACKGROUND_QUEUE] = QueueNode(Queue(BACKGROUND_QUEUE, parent=""), None)
 
+    @property
+    def counts_cards(self) -> bool:
+        """Whether cards are counted by what they are, their models and their memory, as a limit or guarantee says so.
+
+        Where this is not so, amounts are no more than sums of what is asked for.
+        """
+        return self.names_cards or self.limits_accounts_by_card
+
+    @property
+    def guarantees_by_card(self) -> bool:
+        """Whether it can matter to guarantees of which model the cards of a job are."""
+        return bool(self.guaranteed_models) or self.guarantees_card_memory
+
     def copy_from(self, other: QueueTree) -> None:
         """Become like another tree, with the same usage."""
         self.set_queues(other.queues())
+        self.limits_accounts_by_card = other.limits_accounts_by_card
         for node in other.by_name.values():
             own = self.by_name[node.queue.name]
             own.gpu_milli, own.cpu_milli, own.memory_mib = node.gpu_milli, node.cpu_milli, node.memory_mib
-            own.models = dict(node.models)
+            own.models, own.card_mib = dict(node.models), node.card_mib
 
-    def count_models(self, held: Iterable[tuple[str, Amount]]) -> None:
-        """Begin to count by models of cards.
+    def count_cards(self, held: Iterable[tuple[str, Amount]]) -> None:
+        """Begin to count cards by what they are.
 
         Args:
             held: what work holds, each with its queue.
@@ -289,9 +332,10 @@ class QueueTree:
         self.journal.require_no_trial()
         for node in self.by_name.values():
             node.models.clear()
+            node.card_mib = 0
         for name, amount in held:
             for node in self.by_name[name].path:
-                node.add_models(amount, 1)
+                node.add_cards(amount, 1)
 
     def queues(self) -> list[Queue]:
         """All queues of the tree, each behind its parent."""
@@ -368,10 +412,11 @@ class QueueTree:
         self.guarantees_cpus = any(each.cpu_milli or each.memory_mib for each in given)
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
         self.guaranteed_models = tuple(sorted({model for each in given for model, _ in each.models}))
+        self.guarantees_card_memory = any(each.card_mib for each in given)
         for node in self.by_name.values():
             node.bind(self.guaranteed_models)
-        limited = any(node.limit is not None and node.limit.models for node in self.by_name.values())
-        self.counts_models = limited or bool(self.guaranteed_models)
+        limits = [node.queue.limit for node in self.by_name.values() if node.queue.limit is not None]
+        self.names_cards = self.guarantees_by_card or any(each.models or each.card_mib for each in limits)
 
     def _define(self, queue: Queue) -> None:
         existing = self.by_name.get(queue.name)
@@ -410,15 +455,16 @@ class QueueTree:
 
     def _add(self, name: str, amount: Amount, sign: int) -> None:
         gpu, cpu, memory = sign * amount.gpu_milli, sign * amount.cpu_milli, sign * amount.memory_mib
+        counts_cards = self.counts_cards
         for node in self.by_name[name].path:
             node.gpu_milli += gpu
             node.cpu_milli += cpu
             node.memory_mib += memory
             if sign < 0 and (node.gpu_milli < 0 or node.cpu_milli < 0 or node.memory_mib < 0):
                 raise InconsistentStateError(f"usage of queue {node.queue.name!r} fell below zero")
-            if amount.models:
-                node.add_models(amount, sign)
-                if sign < 0 and min(node.models[model] for model, _ in amount.models) < 0:
+            if counts_cards:
+                node.add_cards(amount, sign)
+                if sign < 0 and min(node.card_mib, *(node.models[model] for model, _ in amount.models), 0) < 0:
                     raise InconsistentStateError(f"usage of cards of queue {node.queue.name!r} fell below zero")
 
     def limiting(self, name: str, amount: Amount) -> QueueNode | None:
@@ -453,11 +499,18 @@ class QueueTree:
 
     def blocks_guarantees(self, name: str, amount: Amount) -> bool:
         """Whether ``amount`` more, held for good by a leaf, could block what others are guaranteed."""
-        counts = amount.gpu_milli if self.has_guarantees else 0
-        if not (counts or (self.guarantees_cpus and amount.cpu_milli)):
+        if not self.concern_guarantees(amount):
             return False
         leaf = self.by_name[name]
         return not any(keeps_promises(self, node, leaf, amount) for node in leaf.guarantors)
+
+    def concern_guarantees(self, amount: Amount) -> bool:
+        """Whether any guarantee names cards, CPUs or memory of cards that ``amount`` has some of."""
+        return bool(
+            (self.has_guarantees and amount.gpu_milli)
+            or (self.guarantees_cpus and amount.cpu_milli)
+            or (self.guarantees_card_memory and amount.card_mib)
+        )
 
     def shields(self, name: str, newcomer: str, *, with_cards: bool) -> bool:
         """Whether a guarantee on which another leaf does not live covers what a leaf holds, with cards or without."""
@@ -483,10 +536,10 @@ class QueueTree:
         milli, cpu = map(min, zip(*rooms, strict=True))
         return milli, cpu
 
-    def model_limit(self, name: str, amount: Amount) -> tuple[str, Beyond] | None:
-        """The first queue on the way up whose limit of a model of cards ``amount`` would break, and that limit."""
+    def cards_limit(self, name: str, amount: Amount) -> tuple[str, Beyond] | None:
+        """The first queue on the way up whose limit of a model of cards, or of their memory, ``amount`` would break."""
         for node in self.by_name[name].path if amount.models else ():
-            if node.limit is not None and (beyond := node.model_beyond(node.limit, amount)) is not None:
+            if node.limit is not None and (beyond := node.cards_beyond(node.limit, amount)) is not None:
                 return node.queue.name, beyond
         return None
 

@@ -70,7 +70,7 @@ class Tenants:
 
     def _of_group(self, core: Core, group: Group) -> list[Event]:
         limits = group.limits
-        limit = Limit("", group.queue, limits.jobs, limits.gpu_milli, limits.cpu_milli)
+        limit = Limit("", group.queue, limits.jobs, limits.gpu_milli, limits.cpu_milli, limits.card_mib)
         events: list[Event] = []
         if not core.scheduler.has_queue(group.queue):
             events.append(QueueChanged(self._clock(), Queue(group.queue)))
@@ -78,7 +78,9 @@ class Tenants:
 
     def _of_user(self, core: Core, user: User) -> list[Event]:
         limits = user.limits
-        return self._if_new(core, Limit(user.name, "", limits.jobs, limits.gpu_milli, limits.cpu_milli))
+        return self._if_new(
+            core, Limit(user.name, "", limits.jobs, limits.gpu_milli, limits.cpu_milli, limits.card_mib)
+        )
 
     def _if_new(self, core: Core, limit: Limit) -> list[Event]:
         if core.scheduler.limit_of(limit.user, limit.queue) == limit:

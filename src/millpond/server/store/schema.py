@@ -256,6 +256,7 @@ def _limits() -> tuple[Column[int] | Column[float], ...]:
         Column("limit_jobs", _NUMBER, nullable=True),
         Column("limit_gpu_milli", _NUMBER, nullable=True),
         Column("limit_cpu_milli", _NUMBER, nullable=True),
+        Column("limit_card_mib", _NUMBER, nullable=True),
         Column("limit_dev_s", Float, nullable=True),
         Column("limit_disk_bytes", BigInteger, nullable=True),
     )

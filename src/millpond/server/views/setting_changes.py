@@ -11,7 +11,7 @@ from millpond.model.nodes import Pool
 from millpond.model.resources import Amount
 from millpond.model.tenants import Limit, Queue
 from millpond.model.workloads import Priority
-from millpond.scheduling.explaining.wording import cpus_text, gpus_text
+from millpond.scheduling.explaining.wording import card_memory_text, cpus_text, gpus_text
 from millpond.server.wording import counted, lasting, local_time
 from millpond.specs.config.queues import UNLIMITED
 
@@ -90,6 +90,7 @@ def _limit_text(limit: Limit) -> str:
         None if limit.jobs is None else counted(limit.jobs, "job"),
         None if limit.gpu_milli is None else gpus_text(limit.gpu_milli),
         None if limit.cpu_milli is None else cpus_text(limit.cpu_milli),
+        None if limit.card_mib is None else card_memory_text(limit.card_mib),
     ]
     given = [bound for bound in bounds if bound is not None]
     return f"at most {', '.join(given)} at once" if given else "as much as its queues allow"
@@ -106,5 +107,6 @@ def _amount_text(amount: Amount, unsaid: int) -> str:
         (amount.cpu_milli, cpus_text(amount.cpu_milli)),
         (amount.memory_mib, memory_text(amount.memory_mib)),
     ]
-    models = [f"{gpus_text(milli)} of model {model}" for model, milli in amount.models]
-    return ", ".join([*(text for number, text in parts if number != unsaid), *models]) or "none"
+    cards = [f"{gpus_text(milli)} of model {model}" for model, milli in amount.models]
+    cards += [card_memory_text(amount.card_mib)] if amount.card_mib else []
+    return ", ".join([*(text for number, text in parts if number != unsaid), *cards]) or "none"

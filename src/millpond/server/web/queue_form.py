@@ -52,7 +52,13 @@ FIELDS: Final = (
     *(
         QueueField(f"{amount}.{part}", read, read is _counts)
         for amount in AMOUNTS
-        for part, read in (("gpus", _number), ("models", _counts), ("cpus", _number), ("memory", str))
+        for part, read in (
+            ("gpus", _number),
+            ("models", _counts),
+            ("card_memory", str),
+            ("cpus", _number),
+            ("memory", str),
+        )
     ),
     QueueField("weight", _number),
     QueueField("borrows", lambda text: text == "yes"),

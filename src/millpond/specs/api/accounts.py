@@ -42,6 +42,7 @@ class AccountLimits(AccountRequest):
     jobs: Annotated[int, Field(ge=0, le=10**9)] | None = None
     gpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
     cpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
+    card_mib: Annotated[int, Field(ge=0, le=10**12)] | None = None
     dev_s: Seconds | None = None
     disk_bytes: Annotated[int, Field(ge=0, le=2**62)] | None = None
 

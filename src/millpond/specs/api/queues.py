@@ -68,11 +68,13 @@ class QueueInfo:
     guarantee_gpu_milli: int = 0
     guarantee_cpu_milli: int = 0
     guarantee_memory_mib: int = 0
+    guarantee_card_mib: int = 0
     guarantee_models: dict[str, int] = field(default_factory=dict)
     promised_gpu_milli: int = 0
     limit_gpu_milli: int | None = None
     limit_cpu_milli: int | None = None
     limit_memory_mib: int | None = None
+    limit_card_mib: int | None = None
     limit_jobs: int | None = None
     limit_models: dict[str, int] = field(default_factory=dict)
     priorities: list[str] = field(default_factory=list)
@@ -81,6 +83,7 @@ class QueueInfo:
     gpu_milli: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
+    card_mib: int = 0
     models: dict[str, int] = field(default_factory=dict)
     model_shares: list[QueueModelShare] = field(default_factory=list)
     within_gpu_milli: int | None = None

@@ -63,6 +63,8 @@ class AmountFile(Shortened):
         gpus: cards.
         cpus: CPU cores.
         memory: host memory.
+        card_memory: memory of cards: a slice counts for what it takes, a whole card for all of its own. In a guarantee
+            it bounds what ``gpus`` covers, and covers slices by memory alone.
     """
 
     model_config = or_short({"type": "number", "minimum": 0})
@@ -70,6 +72,7 @@ class AmountFile(Shortened):
     gpus: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
     cpus: Cpus | None = None
     memory: Memory | None = None
+    card_memory: Annotated[Memory, Field(ge=1)] | None = None
 
     @classmethod
     def from_short(cls, value: Any) -> Any:
@@ -84,6 +87,7 @@ class AmountFile(Shortened):
             unwritten if self.gpus is None else round(self.gpus * 1000),
             unwritten if self.cpus is None else self.cpus,
             unwritten if self.memory is None else self.memory,
+            card_mib=self.card_memory or 0,
         )
 
 
@@ -132,9 +136,9 @@ class QueueFile(Strict):
         name: jobs name it as ``queue``.
         parent: the queue above.
         guarantee: what it gets whenever it asks; a number is GPUs, and cards of one model are ``models``. What it
-            leaves beyond the guarantees of the queues below it, these may have; CPUs and memory count where it names
-            them. It is at most its limit and, if it names a resource, at least what those below are guaranteed of it
-            together.
+            leaves beyond the guarantees of the queues below it, these may have; CPUs, memory and card memory count
+            where it names them. It is at most its limit and, if it names a resource, at least what those below are
+            guaranteed of it together.
         limit: the most it ever holds; a number is GPUs; left out: no bound. That of each model of cards: ``models``.
         weight: its share of what is left over, compared with its siblings.
         borrows: whether it may use what others leave idle beyond its guarantee.
@@ -237,6 +241,12 @@ def _promises(queues: Sequence[Queue]) -> Iterator[_Promise]:
     yield _Promise(False, lambda each: each.cpu_milli, lambda each: each.cpu_milli, lambda n: f"{milli_text(n)} CPUs")
     yield _Promise(
         False, lambda each: each.memory_mib, lambda each: each.memory_mib, lambda n: f"{memory_text(n)} of memory"
+    )
+    yield _Promise(
+        False,
+        lambda each: each.card_mib,
+        lambda each: each.card_mib or UNLIMITED,
+        lambda n: f"{memory_text(n)} of card memory",
     )
 
 

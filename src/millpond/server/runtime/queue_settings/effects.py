@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from millpond.model.amounts import memory_text, milli_text
 from millpond.model.resources import CARD_MILLI, Amount
-from millpond.scheduling.explaining.wording import cpus_text, gpus_text
+from millpond.scheduling.explaining.wording import card_memory_text, cpus_text, gpus_text
 from millpond.scheduling.tenancy.bounds import of_model
 from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueStatus
@@ -60,13 +61,26 @@ def _room(status: QueueStatus) -> QueueRoom:
 
 
 def shortage_of(statuses: Sequence[QueueStatus]) -> str:
-    """That more cards are guaranteed than machines have, in a sentence; empty where they have them."""
+    """That more cards, or card memory, are guaranteed than machines have, in a sentence; empty where they have them."""
     shares = statuses[0].shares  # the root's, which all others are below
-    return "; ".join(
+    found = [
         _shortage(share, "" if len(shares) == 1 else of_model(model))
         for model, share in shares.items()
         if share.guaranteed - share.within - share.lent - share.free > 0
-    )
+    ]
+    guaranteed, there = _guaranteed_card_mib(statuses), statuses[0].open_card_mib
+    if guaranteed > there:
+        missing = f"{memory_text(guaranteed - there)} of {card_memory_text(guaranteed)}"
+        found.append(f"{missing} that are guaranteed are on no machine that is open")
+    return "; ".join(found)
+
+
+def _guaranteed_card_mib(statuses: Sequence[QueueStatus]) -> int:
+    """What all queues together are guaranteed of card memory; what those below a queue are is part of its own."""
+    owed: Counter[str] = Counter()
+    for status in reversed(statuses):
+        owed[status.queue.parent] += max(status.queue.guarantee.card_mib, owed[status.queue.name])
+    return owed[""]
 
 
 def _shortage(share: QueueShare, of_models: str) -> str:
@@ -84,6 +98,8 @@ def _beyond(limit: Amount, held: Amount) -> Iterator[str]:
         yield f"{cpus_text(held.cpu_milli)}, {milli_text(held.cpu_milli - limit.cpu_milli)}"
     if 0 < limit.memory_mib < held.memory_mib:
         yield f"{memory_text(held.memory_mib)} of memory, {memory_text(held.memory_mib - limit.memory_mib)}"
+    if 0 < limit.card_mib < held.card_mib:
+        yield f"{card_memory_text(held.card_mib)}, {memory_text(held.card_mib - limit.card_mib)}"
     of_models = dict(held.models)
     for model, most in limit.models:
         if of_models.get(model, 0) > most:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from millpond.client.cli.printing import formats
+from millpond.model.amounts import memory_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.api.accounts import AccountLimits
@@ -19,6 +20,7 @@ _OPTIONS = {
     "jobs": "--jobs",
     "gpu_milli": "--gpus",
     "cpu_milli": "--cpus",
+    "card_mib": "--card-memory",
     "dev_s": "--dev-time",
     "disk_bytes": "--disk",
 }
@@ -29,6 +31,9 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--disk", metavar="SIZE", help="What may be held on the server's disk, such as 50GiB."),
         click.option("--dev-time", metavar="TIME", help="How long one dev job may run, such as 8h."),
+        click.option(
+            "--card-memory", metavar="SIZE", help="Memory of cards held at once; a whole card counts in full."
+        ),
         click.option("--cpus", metavar="NUMBER", help="CPU cores held at once."),
         click.option("--gpus", metavar="NUMBER", help="Cards held at once; may be a fraction."),
         click.option("--jobs", metavar="NUMBER", help="Running jobs at once; none lifts the limit, here and below."),
@@ -42,6 +47,7 @@ def limits_from(
     jobs: str | None,
     gpus: str | None,
     cpus: str | None,
+    card_memory: str | None,
     dev_time: str | None,
     disk: str | None,
 ) -> AccountLimits:
@@ -55,6 +61,7 @@ def limits_from(
         ("jobs", jobs, _whole),
         ("gpu_milli", gpus, quantities.gpu_milli),
         ("cpu_milli", cpus, quantities.cpu_milli),
+        ("card_mib", card_memory, quantities.memory_mib),
         ("dev_s", dev_time, quantities.seconds),
         ("disk_bytes", disk, _bytes),
     ):
@@ -71,6 +78,7 @@ def limits_text(limits: AccountLimits) -> str:
             (limits.jobs, formats.count(limits.jobs or 0, "running job")),
             (limits.gpu_milli, _units(limits.gpu_milli or 0, "card")),
             (limits.cpu_milli, _units(limits.cpu_milli or 0, "CPU")),
+            (limits.card_mib, f"{memory_text(limits.card_mib or 0)} of card memory"),
             (limits.dev_s, f"dev jobs of {formats.span(limits.dev_s or 0)}"),
             (limits.disk_bytes, f"{quantities.size_text(limits.disk_bytes or 0)} on disk"),
         )

@@ -127,6 +127,7 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
         ("queue", f"{queue.name}{below}{owner}"),
         ("cards", _cards(queue)),
         *_models(queue),
+        *_card_memory(queue),
         ("CPUs", _use(milli_text, queue.cpu_milli, queue.guarantee_cpu_milli, queue.limit_cpu_milli)),
         ("memory", _use(memory_text, queue.memory_mib, queue.guarantee_memory_mib, queue.limit_memory_mib)),
         ("rules", ", ".join((f"weight {queue.weight:g}", borrowing, *_rules(queue)))),
@@ -139,6 +140,12 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
     if largest is not None:
         lines.append(("largest", f"{largest.job} asks for {_cards_text(largest.gpu_milli)}: {largest.reason}"))
     return lines
+
+
+def _card_memory(queue: QueueInfo) -> Iterator[tuple[str, str]]:
+    """The memory of its cards, where some is guaranteed or limited."""
+    if queue.guarantee_card_mib or queue.limit_card_mib is not None:
+        yield "card mem.", _use(memory_text, queue.card_mib, queue.guarantee_card_mib, queue.limit_card_mib)
 
 
 def _models(queue: QueueInfo) -> Iterator[tuple[str, str]]:
