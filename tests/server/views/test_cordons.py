@@ -129,6 +129,15 @@ def test_a_machine_stays_closed_when_the_server_is_killed(tmp_path: Path) -> Non
     assert [task.job for task in world.running] == ["j"]
 
 
+def test_who_is_answered_sees_that_something_has_changed(server: Server) -> None:
+    before = server.loop.seq
+    seen: list[int] = []
+    server.loop.change_setting(_closing()).add_done_callback(lambda _: seen.append(server.loop.seq))
+    server.turn()
+    assert seen
+    assert seen[0] > before
+
+
 def test_who_closes_a_machine_while_the_store_cannot_be_written_is_told(tmp_path: Path) -> None:
     server = Server(tmp_path, World(), Clock())
     server.store.trip = _full

@@ -242,6 +242,9 @@ class TurnProcessor:
             else:
                 touched |= result
         self._job_views.update(touched, self._now())
+        self._loop.seq = (
+            self._core.seq
+        )  # who is answered may look at once, and must not take what was kept for the same
         batch.acknowledge(self._job_cache)
 
     def _note_kept(self, batch: Batch) -> None:
