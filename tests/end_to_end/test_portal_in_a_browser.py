@@ -3,83 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from portal_visit import DESKTOP, PHONE, Visit, base_of, chromium, pond, submit, visit
 from real_pond import Pond, until
 
 from millpond.client.sdk import Client
 
-CHROMIUM = shutil.which("chromium")
-if CHROMIUM is None:
-    pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make dev)")
-
 pytestmark = pytest.mark.end_to_end
 
-OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
-OPTIONS += ("--disable-component-update", "--disable-sync")
-PHONE = {"width": 390, "height": 844}
-DESKTOP = {"width": 1280, "height": 900}
+__all__ = ["chromium", "pond", "visit"]
+"""Fixtures."""
+
+WORK = ("submit", "submit?template=vllm", "sessions")
 REPORTS = ("reports", "reports?by=job", "reports/waits", "reports/waits/jobs", "reports/mine", "what-if")
 PASSWORD = "correct horse battery"
-
-
-@pytest.fixture(scope="module")
-def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
-    made = Pond(tmp_path_factory.mktemp("portal") / "state")
-    made.up()
-    yield made
-    made("down")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
-        yield browser
-        browser.close()
-
-
-class Visit:
-    """One window, and what went wrong or out in it."""
-
-    def __init__(self, chromium: Any, **options: Any) -> None:
-        self.context = chromium.new_context(viewport=DESKTOP, locale="en-US", **options)
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
-        self.wrong: list[str] = []
-        self.hosts: set[str] = set()
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname))
-
-    def enter(self, pond: Pond, *job: str) -> Any:
-        """Come in by a link."""
-        self.page.goto(pond("open", "--print", *job).stdout.strip())
-        self.page.wait_for_url(re.compile(r"/portal/(jobs/.+)?$"))
-        return self.page
-
-
-@pytest.fixture
-def visit(chromium: Any) -> Iterator[Visit]:
-    made = Visit(chromium)
-    yield made
-    made.context.close()
-    assert made.wrong == []
-    assert made.hosts <= {"127.0.0.1"}
-
-
-def submit(pond: Pond, command: str, *options: str) -> str:
-    done = pond("run", "--detach", *options, "--", "sh", "-c", command)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: Pond, visit: Visit) -> None:
@@ -89,8 +31,18 @@ def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: P
     for scheme, size in (("light", DESKTOP), ("dark", PHONE)):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size(size)
-        for path in ("", "?colour=owner", "jobs?all=true", f"jobs/{job}", "queues", "nodes", "login", *REPORTS):
-            page.goto(f"{_base(page)}/portal/{path}")
+        for path in (
+            "",
+            "?colour=owner",
+            "jobs?all=true",
+            f"jobs/{job}",
+            "queues",
+            "nodes",
+            "submit",
+            "login",
+            *REPORTS,
+        ):
+            page.goto(f"{base_of(page)}/portal/{path}")
             assert page.locator("h1").is_visible()
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], path
         grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
@@ -121,7 +73,7 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
 def test_a_list_lives_and_does_not_move_under_the_hand(pond: Pond, visit: Visit) -> None:
     first = submit(pond, "sleep 600", "--gpus", "1")
     page = visit.enter(pond)
-    page.goto(f"{_base(page)}/portal/jobs")
+    page.goto(f"{base_of(page)}/portal/jobs")
     row = page.locator(f"#job-{first}")
     row.hover()
     place = row.bounding_box()
@@ -186,7 +138,7 @@ def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address
 def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pond, visit: Visit) -> None:
     waiting = [submit(pond, "sleep 600", "--gpus", "4", "--time-limit", "1h") for _ in range(4)]
     page = visit.enter(pond)
-    page.goto(f"{_base(page)}/portal/what-if")
+    page.goto(f"{base_of(page)}/portal/what-if")
     page.get_by_label("Play").first.select_option("0")
     page.get_by_label("More nodes").fill("2x4:V100-32GB")
     page.get_by_role("button", name="Play").click()
@@ -201,7 +153,7 @@ def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pon
 
 def test_nodes_are_closed_and_opened_by_buttons(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
-    page.goto(f"{_base(page)}/portal/nodes")
+    page.goto(f"{base_of(page)}/portal/nodes")
     page.on("dialog", lambda dialog: dialog.accept())
     row = page.locator("#node-fake-2")
     row.get_by_role("button", name="Close").click()
@@ -212,7 +164,7 @@ def test_nodes_are_closed_and_opened_by_buttons(pond: Pond, visit: Visit) -> Non
 def test_no_page_of_this_name_that_is_not_the_portals_reads_it(pond: Pond, chromium: Any) -> None:
     visit = Visit(chromium, bypass_csp=True)  # what programs of jobs serve has no policy of ours
     page = visit.enter(pond)
-    page.goto(f"{_base(page)}/healthz")
+    page.goto(f"{base_of(page)}/healthz")
     assert page.evaluate("fetch('/portal/jobs').then((answer) => answer.status)") == 403
     assert page.evaluate("fetch('/api/v1/jobs').then((answer) => answer.status)") == 403
     with visit.context.expect_page() as opened:
@@ -232,14 +184,9 @@ def test_a_lost_server_is_shown_and_found_again(pond: Pond, visit: Visit) -> Non
     until(lambda: pond("up", "--detach", "--port", port).returncode == 0)
     page.locator("#live[data-state=live]").wait_for()
     job = submit(pond, "sleep 1", "--gpus", "1")
-    page.goto(f"{_base(page)}/portal/jobs?all=true")
+    page.goto(f"{base_of(page)}/portal/jobs?all=true")
     page.locator(f"#job-{job}").wait_for()
     visit.wrong.clear()  # the browser notes each request that nobody answered
-
-
-def _base(page: Any) -> str:
-    parts = urlsplit(page.url)
-    return f"{parts.scheme}://{parts.netloc}"
 
 
 def test_the_link_is_in_no_log(pond: Pond) -> None:

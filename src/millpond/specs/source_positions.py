@@ -154,7 +154,7 @@ def _flow_yaml(text: str, source: str) -> list[Located]:
 def _read_yaml(text: str, source: str) -> list[Located]:
     documents: list[Located] = []
     try:
-        for node in yaml.compose_all(text, Loader=_CoreLoader):
+        for node in yaml.compose_all(text, Loader=CoreLoader):
             located = Located(None, source)
             located.value = _NodeReader(located).plain(node, ())
             documents.append(located)
@@ -171,7 +171,7 @@ def _read_yaml(text: str, source: str) -> list[Located]:
 _TAG: Final = "tag:yaml.org,2002:"
 
 
-class _CoreLoader(yaml.SafeLoader):
+class CoreLoader(yaml.SafeLoader):
     """Resolves plain scalars by YAML 1.2's core schema."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (the name and kind are PyYAML's)
@@ -188,7 +188,7 @@ for _name, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("merge", r"<<", "<"),
 ):
-    _CoreLoader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
+    CoreLoader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
 class _NodeReader:

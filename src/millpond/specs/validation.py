@@ -180,10 +180,10 @@ def _problem(
     at_key = False
     if kind == "extra_forbidden":
         at_key = True
-        owner = _owner(model, path[:-1])
+        owner = model_at(model, path[:-1])
         name = str(path[-1])
         message, hint = f"unknown field {_shown(name)}", suggest(name, owner.model_fields)
-    elif kind in ("dict_type", "model_type") and (owner := _owner(model, path)) is not _owner(model, path[:-1]):
+    elif kind in ("dict_type", "model_type") and (owner := model_at(model, path)) is not model_at(model, path[:-1]):
         hint = f"write {{name: value}}; {_fields_hint(owner)}"
     elif kind == "missing":
         message, hint = f"the field {str(path[-1])!r} is missing", "add it"
@@ -245,7 +245,7 @@ def _cut(message: str) -> str:
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:200]}...{message[-100:]}"
 
 
-def _owner(model: type[Strict], path: Path) -> type[Strict]:
+def model_at(model: type[Strict], path: Path) -> type[Strict]:
     """The model whose fields stand at ``path``."""
     owner = model
     for part in path:
@@ -256,7 +256,7 @@ def _owner(model: type[Strict], path: Path) -> type[Strict]:
 
 def _field(model: type[Strict], path: Path) -> FieldInfo | None:
     """The field at ``path``; None where that is no field."""
-    return _owner(model, path[:-1]).model_fields.get(str(path[-1])) if path else None
+    return model_at(model, path[:-1]).model_fields.get(str(path[-1])) if path else None
 
 
 def unit_in(part: Any) -> Unit | None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 
 import pytest
 from auth_world import API, PASSWORD, AuthWorld
 from fastapi.testclient import TestClient
+from httpx2 import Response
 
 from millpond.server.auth.portal_links import GOOD_FOR_S
 from millpond.server.auth.records import TokenKind, User
+from millpond.specs.source_positions import read_documents
 
 VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 HOSTILE = "<script>alert(1)</script>\"'\u202e<img src=x onerror=alert(2)>"
 PAGES = ("/portal/", "/portal/?colour=owner", "/portal/?colour=health", "/portal/jobs", "/portal/jobs?all=true")
-PAGES += ("/portal/queues", "/portal/nodes")
+PAGES += ("/portal/queues", "/portal/nodes", "/portal/submit", "/portal/submit?template=shell")
 
 
 def browser_of(world: AuthWorld, user: str, **headers: str) -> TestClient:
@@ -218,7 +222,7 @@ def test_nobody_reads_names_of_other_groups_on_any_page(world: AuthWorld) -> Non
         text = browser.get(path).text
         assert job not in text, path
         assert waits not in text, path
-        assert "sam" not in text, path
+        assert not re.search(r"\bsam\b", text), path
     assert waits in browser_of(world, "sue").get("/portal/").text
 
 
@@ -273,3 +277,101 @@ def test_the_overview_of_the_api_is_what_the_page_shows(world: AuthWorld) -> Non
     assert (room["largest_block"], room["block_node"]) == (1, "n1")
     assert [(each["job"], each["position"]) for each in info["next"]] == [(waits, 1)]
     assert waits in browser_of(world, "max").get("/portal/").text
+
+
+# ---- a job that is written here -------------------------------------------------------------------------------------
+
+
+def posted(browser: TestClient, path: str, body: dict[str, object]) -> Response:
+    """What a page of the portal is answered."""
+    csrf = csrf_in(browser.get("/portal/submit").text)
+    return browser.post(path, json=body, headers={"X-CSRF-Token": csrf, "sec-fetch-mode": "cors"})
+
+
+def area_of(page: str) -> str:
+    """The job file on the page to submit at."""
+    found = re.search(r'<textarea id="job-text"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+    assert found is not None
+    return html.unescape(found[1])
+
+
+def test_only_those_who_may_submit_have_a_form_for_it(shared: AuthWorld) -> None:
+    assert "/portal/submit" in browser_of(shared, "max").get("/portal/").text
+    browser = browser_of(shared, "vic")
+    assert "/portal/submit" not in browser.get("/portal/").text
+    assert browser.get("/portal/submit").status_code == 403
+    csrf = csrf_in(browser.get("/portal/").text)
+    for path in ("/portal/submit/draft", "/portal/submit/plan"):
+        answer = browser.post(path, json={"text": "command: a"}, headers={"X-CSRF-Token": csrf})
+        assert answer.status_code == 403
+        assert browser_of(shared, "max").post(path, json={"text": "command: a"}).status_code == 403, (
+            "without the header"
+        )
+
+
+def test_a_job_is_cloned_into_the_form_by_those_who_may_read_its_file(world: AuthWorld) -> None:
+    job = world.submit("max", command=HOSTILE, env={"A": "1e5"}, idempotency_key="once")
+    page = browser_of(world, "max").get(f"/portal/submit?from={job}").text
+    assert "<script>alert" not in page
+    text = area_of(page)
+    assert "\u202e" not in text, "a mark that turns the direction of writing is written by its number"
+    document = read_documents(text)[0].value
+    assert (document["command"], document["env"]) == (HOSTILE, {"A": "1e5"})
+    assert "idempotency_key" not in document
+    for way in ("from", "instead"):
+        assert browser_of(world, "mia").get(f"/portal/submit?{way}={job}").status_code == 403
+        assert browser_of(world, "sam").get(f"/portal/submit?{way}={job}").status_code == 404
+
+
+def test_a_draft_is_checked_with_its_lines_and_is_no_entry_of_the_audit_log(world: AuthWorld) -> None:
+    browser = browser_of(world, "max")
+    before = world.client("olga").get(f"{API}/audit").json()["entries"]
+    body = {"text": f"gpus: 1.5\ncommand: {json.dumps(HOSTILE)}\n", "edits": [{"field": "name", "value": HOSTILE}]}
+    draft = posted(browser, "/portal/submit/draft", body).json()
+    assert [(each["line"], each["loc"]) for each in draft["problems"]] == [(1, "gpus"), (3, "name")]
+    assert draft["text"].startswith(body["text"])
+    assert world.client("olga").get(f"{API}/audit").json()["entries"] == before
+    assert posted(
+        browser, "/portal/submit/draft", {"text": "a", "edits": [{"field": "__class__.x", "value": ""}]}
+    ).is_success
+    assert (
+        posted(browser, "/portal/submit/draft", {"text": "a", "edits": [{"field": "a/b", "value": ""}]}).status_code
+        == 422
+    )
+
+
+def test_a_plan_says_where_at_whose_cost_and_what_the_queue_has_after(world: AuthWorld) -> None:
+    browser = browser_of(world, "max")
+    plan = posted(browser, "/portal/submit/plan", {"text": "command: a\ngpus: 2\n"})
+    assert plan.status_code == 200
+    assert "starts now" in plan.text
+    assert "n1" in plan.text
+    assert "0 cards in use, 2 after" in plan.text
+    wrong = posted(browser, "/portal/submit/plan", {"text": "gpus: [\n"})
+    assert (wrong.status_code, wrong.json()["error"]["details"][0]["line"]) == (422, 2)
+    other = posted(browser, "/portal/submit/plan", {"text": "command: a\nqueue: speech\n"})
+    assert other.status_code in (403, 404)
+
+
+def test_what_would_help_a_waiting_job_is_a_button_that_changes_it(world: AuthWorld) -> None:
+    world.submit("sam", gpus=2)
+    job = world.submit("max", gpus=4, name="waits")
+    world.settled()
+    browser = browser_of(world, "max")
+    assert f'href="/portal/submit?instead={job}"' in browser.get(f"/portal/jobs/{job}").text
+    page = browser.get(f"/portal/submit?instead={job}").text
+    assert f'data-instead="{job}"' in page
+    assert "<del>4</del> → <ins>2</ins>" in page
+    assert read_documents(area_of(page))[0].value["gpus"] == 2
+    for user in ("mia", "vic"):
+        assert "instead=" not in browser_of(world, user).get(f"/portal/jobs/{job}").text
+
+
+def test_a_job_that_needs_no_change_is_not_replaced(world: AuthWorld) -> None:
+    job = world.submit("max", gpus=1)
+    world.settled()
+    browser = browser_of(world, "max")
+    assert "instead=" not in browser.get(f"/portal/jobs/{job}").text
+    page = browser.get(f"/portal/submit?instead={job}").text
+    assert 'data-instead=""' in page
+    assert "No change is advised any more." in page

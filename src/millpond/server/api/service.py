@@ -24,6 +24,7 @@ from millpond.server.jobs.saved_views import SavedViews
 from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
+from millpond.server.jobs.time_limits import TimeLimits
 from millpond.server.jobs.what_if.service import WhatIf
 from millpond.server.monitoring.time_series.reader import TimeSeriesReader
 from millpond.server.runtime.queries import CoreQueries
@@ -58,6 +59,7 @@ class Service:
 
     Attributes:
         state_dir: where tasks leave their records and logs.
+        engine: what carries decisions out: ``local`` or ``kubernetes``.
         access: the ways into running tasks.
         runs: those whose files are carried into and out of pods.
         ssh: where people come into jobs with SSH.
@@ -76,6 +78,7 @@ class Service:
     ) -> None:
         loop, store, state_dir = components.loop, components.store, components.state_dir
         self.state_dir, self.ssh, self.origins = state_dir, identity.ssh, identity.origins
+        self.engine = identity.engine
         self.access, self.runs = access, components.runs
         self.lookup = components.lookup
         self.isolation, self.vault, self.files = components.isolation, components.vault, components.files
@@ -119,6 +122,7 @@ class Service:
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
         self.plans = Plans(components, queries)
         self.what_if = WhatIf(components, queries, self.history, time.time)
+        self.time_limits = TimeLimits(queries)
         self.delete_job = partial(delete_job, components)
 
         revisions = Revisions(RevisionStore(store.database), time.time)

@@ -185,6 +185,15 @@ class Isolation:
             user, self._accounts.numbers.of(user, range(rule.first, rule.last + 1), is_taken), self._state_dir
         )
 
+    def home_of(self, user: str) -> str:
+        """The home that the tasks of a user have on this machine. Blocks.
+
+        Raises:
+            NotFoundError, UnavailableError, OSError: as ``identity_of`` and ``account_of``.
+        """
+        own = self.identity_of(user) or self.account_of(user)
+        return own.home if own is not None else str(Path.home())
+
     def gateway_uid(self) -> int | None:
         """The account of the SSH gateway, of which nothing else runs; None where the server is not root.
 

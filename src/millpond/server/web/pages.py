@@ -61,6 +61,7 @@ def visit_of(request: Request) -> PageReader:
         language=language_for(request.cookies.get(LANGUAGE_COOKIE, ""), request.headers.get("accept-language", "")),
         path=request.url.path,
         query=request.url.query,
+        may_submit=may_do(act.caller, Verb.SUBMIT_JOBS),
     )
 
 

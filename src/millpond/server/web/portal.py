@@ -6,10 +6,9 @@ import asyncio
 import time
 import unicodedata
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import parse_qsl, urlencode
 
-import yaml
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import BaseRoute
@@ -18,14 +17,24 @@ from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.permits import Access, ClusterReader, SecurityOf, ServiceOf, Word, job_in_path, may
 from millpond.server.api.service import Service
-from millpond.server.auth.roles import Caller, Verb, job_target
+from millpond.server.auth.roles import Caller, Verb, job_target, program_permission
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.jobs.saved_views import filters_in
 from millpond.server.monitoring.telemetry.job_cards import cards_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
-from millpond.server.web import curves_page, entry, history_pages, queue_pages, reports, reservation_pages, what_if_page
+from millpond.server.web import (
+    curves_page,
+    entry,
+    history_pages,
+    queue_pages,
+    reports,
+    reservation_pages,
+    sessions,
+    submit,
+    what_if_page,
+)
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.life_line import life_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
@@ -33,6 +42,8 @@ from millpond.server.web.pool_map import Colouring, map_of
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.saved_views import SavedViewInfo
+from millpond.specs.job.serving import SERVING_KINDS
+from millpond.specs.yaml_edit import yaml_text
 
 JOBS_ON_A_PAGE: Final = 100
 MOST_MATCHING: Final = 100_000
@@ -48,8 +59,9 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 
 def portal_routes() -> list[BaseRoute]:
     """All routes of the portal, for the application."""
+    work = (submit.router, submit.drafts, sessions.router, sessions.starts)
     queues = (queue_pages.router, reservation_pages.router)
-    own = (router, history_pages.router, curves_page.router, *queues, reports.router, what_if_page.router)
+    own = (router, *work, history_pages.router, curves_page.router, *queues, reports.router, what_if_page.router)
     return [route for part in (*own, entry.router, entry.links, entry.others) for route in part.routes]
 
 
@@ -181,8 +193,9 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
         card_charts={} if cards is None else history_pages.card_charts(cards),
         life=life_of(info, events, reason.waits, now),
         can_change=can_change,
-        can_submit=may_do(access.caller, Verb.SUBMIT_JOBS),
+        can_replace=can_change and submit.can_replace(info, reason),
         has_ended=JobState(info.state).ended,
+        can_open=await _can_open(service, access, info),
         spec=spec,
         now=now,
     )
@@ -232,7 +245,14 @@ async def stream(request: Request, service: ServiceOf, access: ClusterReader, se
     return StreamingResponse(events, media_type="text/event-stream")
 
 
-async def _spec_of(service: Any, job: str) -> str:
+async def _can_open(service: Service, access: Access, job: JobInfo) -> bool:
+    """Whether a browser may be let in to what a job serves."""
+    may_come = job.kind in SERVING_KINDS and may_do(access.caller, *program_permission(job))
+    if not may_come or JobState(job.state).ended or job.state in (JobState.SUSPENDED, JobState.STOPPING):
+        return False
+    return (await service.job_files.soon(job.id)).serve is not None
+
+
+async def _spec_of(service: Service, job: str) -> str:
     """The job file as a job was submitted with it, as text."""
-    document = await service.lookup.document(job)
-    return yaml.safe_dump(document, allow_unicode=True, sort_keys=False)
+    return yaml_text(await service.lookup.document(job))

@@ -37,6 +37,7 @@ class PageReader:
         caller: None: nobody has logged in.
         csrf: what requests of the page have to show beside the cookie.
         path, query: the address that they opened; the query without its question mark.
+        may_submit: they may submit jobs.
     """
 
     caller: Caller | None
@@ -44,6 +45,7 @@ class PageReader:
     language: str = ENGLISH
     path: str = ""
     query: str = ""
+    may_submit: bool = False
 
 
 def show(template: str, visit: PageReader, status: int = 200, **content: Any) -> Response:

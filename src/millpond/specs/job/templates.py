@@ -85,6 +85,12 @@ class Template:
     own: bool
 
     @property
+    def job_text(self) -> str:
+        """Its job file as it is written, with its remarks."""
+        _, _, text = self.text.partition("\n---\n")
+        return text
+
+    @property
     def environment_job(self) -> JobSpec:
         """The job that sees to its environment."""
         return making_job(self.name, self.header.environment)
@@ -121,13 +127,14 @@ def own_folder() -> Path:
     return Path(home) / "millpond" / "templates"
 
 
-def all_templates(warn: Callable[[str], None] = lambda text: None) -> list[Template]:
+def all_templates(warn: Callable[[str], None] = lambda text: None, *, own: bool = True) -> list[Template]:
     """Millpond's and the user's own by name; one of the user's replaces Millpond's of the same name.
 
     Args:
         warn: called with why a file of the user's is skipped: it is wrong or cannot be read.
+        own: with the user's.
     """
-    found = (_first_usable(paths, warn) for _, paths in sorted(_paths().items()))
+    found = (_first_usable(paths, warn) for _, paths in sorted(_paths(own).items()))
     return [template for template in found if template is not None]
 
 
@@ -144,11 +151,11 @@ def find_template(name: str, warn: Callable[[str], None] = lambda text: None) ->
     return template
 
 
-def _paths() -> dict[str, list[Path]]:
+def _paths(own: bool = True) -> dict[str, list[Path]]:
     """The files of each name, the user's own first."""
     installed = Path(str(importlib.resources.files("millpond") / "templates"))
     found: dict[str, list[Path]] = {}
-    for folder in (own_folder(), installed):
+    for folder in (own_folder(), installed) if own else (installed,):
         for path in folder.glob(f"*{_SUFFIX}"):
             found.setdefault(path.stem, []).append(path)
     return found

@@ -24,25 +24,9 @@ def json_text(body: Any) -> str:
 
 def yaml_text(body: Any) -> str:
     """A body as YAML."""
-    import yaml
+    from millpond.specs.yaml_edit import block_text
 
-    class Dumper(yaml.SafeDumper):
-        """Writes letters as they are, and strings with anything unseen in quotes and with its number."""
-
-        def write_double_quoted(self, text: str, split: bool = True) -> None:
-            self.allow_unicode = not _is_tricky(text)
-            super().write_double_quoted(text, split)
-            self.allow_unicode = True
-
-    def represent(dumper: yaml.SafeDumper, text: str) -> Any:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _is_tricky(text) else None)
-
-    Dumper.add_representer(str, represent)
-    return str(yaml.dump(to_plain(body), Dumper=Dumper, sort_keys=False, allow_unicode=True))
-
-
-def _is_tricky(text: str) -> bool:
-    return any(not letter.isprintable() for letter in _SUSPICIOUS.findall(text))
+    return f"{block_text(to_plain(body))}\n"
 
 
 def _escaped(letter: str) -> str:

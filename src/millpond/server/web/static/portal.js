@@ -176,7 +176,7 @@ document.addEventListener("visibilitychange", () => { if (!document.hidden && is
 function dot(state) { const live = document.getElementById("live"); if (live) live.dataset.state = state; }
 
 async function followServer() {
-  let pause = 500, wasLost = false;
+  let pause = 500;
   for (;;) {
     try {
       const answer = await ask("/portal/stream");
@@ -185,8 +185,7 @@ async function followServer() {
       dot("live");
       tell("");
       pause = 500;
-      if (wasLost) followChange();
-      wasLost = true;
+      followChange(); // what has changed since the page was made, or since the stream was lost, was not said
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
         const { value, done } = await reader.read();
@@ -198,7 +197,6 @@ async function followServer() {
     if (pause > 500) tell(said.saidLost);
     await wait(pause + Math.random() * pause);
     pause = Math.min(pause * 2, 15000);
-    wasLost = true;
   }
 }
 
@@ -212,23 +210,12 @@ async function send(path, body, method = "POST") {
   return answer;
 }
 
-async function clone(path) {
-  const answer = await ask(path);
-  if (!answer.ok) throw new Error(await troubleIn(answer));
-  const spec = await answer.json();
-  delete spec.idempotency_key; // with it, it would be the same job
-  delete spec.stdin;
-  const made = await (await send("/api/v1/jobs", JSON.stringify(spec))).json();
-  location.assign(`/portal/jobs/${encodeURIComponent(made.id)}`);
-}
-
 document.addEventListener("click", async (click) => {
-  const button = click.target.closest("button[data-post], button[data-clone]");
+  const button = click.target.closest("button[data-post]");
   if (!button || (button.dataset.ask && !confirm(button.dataset.ask))) return;
   button.disabled = true;
   try {
-    if (button.dataset.clone) await clone(button.dataset.clone);
-    else await send(button.dataset.post, button.dataset.body, button.dataset.method);
+    await send(button.dataset.post, button.dataset.body, button.dataset.method);
     if (button.dataset.then) location.assign(button.dataset.then);
     else await followChange();
   } catch (error) { tell(error.message); }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,8 @@ from millpond.client.sdk.transport.discovery import is_on_this_machine
 from millpond.model.errors import UnavailableError
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_spec import JobSpec
-from millpond.specs.job.templates import Template, TemplateNeed, waiting_for
-
-_FIND_MODULE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
-_LOOK_FOR_S = 20.0
+from millpond.specs.job.template_needs import missing_needs
+from millpond.specs.job.templates import Template, waiting_for
 
 
 def brings_environment(template: Template, path: str, here: bool) -> bool:
@@ -33,7 +29,7 @@ def brings_environment(template: Template, path: str, here: bool) -> bool:
     brings = bool(template.header.environment)
     if brings and not here:
         return True
-    missing = [need for need in template.header.needs if not _is_there(need, path)]
+    missing = missing_needs(template, path)
     if not missing or brings:
         return bool(missing)
     names = " and ".join(need.name for need in missing)
@@ -60,16 +56,3 @@ def make_environment(template: Template, client: Client, document: dict[str, Any
     made = client.submit(template.environment_job.document).id
     say(f"{made} sees to the environment of {template.name}: made once, then kept on the machine")
     return made, waiting_for(document, made)
-
-
-def _is_there(need: TemplateNeed, path: str) -> bool:
-    if need.program is not None:
-        return shutil.which(need.program, path=path) is not None
-    python = shutil.which("python3", path=path)
-    if python is None:
-        return False
-    command = [python, "-c", _FIND_MODULE, need.module or ""]
-    try:
-        return subprocess.run(command, capture_output=True, timeout=_LOOK_FOR_S, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False

@@ -1,0 +1,44 @@
+"""How much of its time limit each job has left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.queries import CoreQueries
+
+
+@dataclass(frozen=True, slots=True)
+class LimitLeft:
+    """What is left of a time limit.
+
+    Attributes:
+        seconds: of service; a suspended job uses none of them.
+        ends_at: when it ends if it runs on; None while it has no run.
+    """
+
+    seconds: float
+    ends_at: float | None
+
+
+class TimeLimits:
+    """Asks the scheduler, as limits can be extended."""
+
+    def __init__(self, queries: CoreQueries) -> None:
+        self._queries = queries
+
+    async def left(self, jobs: Collection[str]) -> dict[str, LimitLeft]:
+        """What is left to those of these jobs that have a time limit and have not ended."""
+        return await self._queries.query(lambda core: _left(core, jobs)) if jobs else {}
+
+
+def _left(core: Core, jobs: Collection[str]) -> dict[str, LimitLeft]:
+    found: dict[str, LimitLeft] = {}
+    for job in jobs:
+        record = core.scheduler.jobs.get(job)
+        if record is None or record.state.ended or record.job.time_limit_s is None:
+            continue
+        left_s = max(record.job.time_limit_s - record.service_s(core.now), 0.0)
+        found[job] = LimitLeft(left_s, None if record.started_at is None else core.now + left_s)
+    return found

@@ -1,0 +1,83 @@
+"""A visit of the portal with a real Chromium, before a real server. Tests import the fixtures that they use."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from real_pond import Pond
+
+CHROMIUM = shutil.which("chromium")
+if CHROMIUM is None:
+    pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make dev)")
+
+PATIENCE_MS = 60_000
+expect = sync_api.expect
+expect.set_options(timeout=PATIENCE_MS)
+
+OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+OPTIONS += ("--disable-component-update", "--disable-sync")
+PHONE = {"width": 390, "height": 844}
+DESKTOP = {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
+    made = Pond(tmp_path_factory.mktemp("portal") / "state")
+    made.up()
+    yield made
+    made("down")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """One window, and what went wrong or out in it."""
+
+    def __init__(self, chromium: Any, **options: Any) -> None:
+        self.context = chromium.new_context(viewport=DESKTOP, locale="en-US", **options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.wrong: list[str] = []
+        self.hosts: set[str] = set()
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname))
+
+    def enter(self, pond: Pond, *job: str) -> Any:
+        """Come in by a link."""
+        self.page.goto(pond("open", "--print", *job).stdout.strip())
+        self.page.wait_for_url(re.compile(r"/portal/(jobs/.+)?$"))
+        return self.page
+
+
+@pytest.fixture
+def visit(chromium: Any) -> Iterator[Visit]:
+    made = Visit(chromium)
+    yield made
+    made.context.close()
+    assert made.wrong == []
+    assert made.hosts <= {"127.0.0.1"}
+
+
+def submit(pond: Pond, command: str, *options: str) -> str:
+    done = pond("run", "--detach", *options, "--", "sh", "-c", command)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def base_of(page: Any) -> str:
+    """The address of the server that a page is of."""
+    parts = urlsplit(page.url)
+    return f"{parts.scheme}://{parts.netloc}"
