@@ -15,6 +15,7 @@ from millpond.model.errors import InconsistentStateError, LeadershipLostError
 from millpond.model.events import (
     Confirmed,
     DeviceHealthChanged,
+    DeviceReported,
     Ended,
     Event,
     Kept,
@@ -84,6 +85,10 @@ class Outbox:
         """A device became usable or unusable."""
         health, detail = device.health, device.health_detail
         self._put(lambda at: DeviceHealthChanged(at, node, device.uuid, health, detail, needs_person))
+
+    def reported(self, node: str, device: Device, text: str) -> None:
+        """A driver reported something of a device that leaves it in use."""
+        self._put(lambda at: DeviceReported(at, node, device.uuid, text))
 
     def joined(self, node: Node) -> None:
         """A node is described anew."""

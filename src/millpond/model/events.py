@@ -196,6 +196,19 @@ class DeviceHealthChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceReported(Event):
+    """A driver reported something of a device that leaves it in use: kept for the node's history.
+
+    Attributes:
+        text: what it was, such as a fault of a program, or a memory row that was remapped.
+    """
+
+    node: str
+    device: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSampled(Event):
     """Measured load of a node.
 

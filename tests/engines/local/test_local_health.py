@@ -13,7 +13,7 @@ from local_bench import Bench, eventually
 from millpond.engines.local.health import QUIET_S, HealthListener, HealthWatch
 from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.model.events import DeviceHealthChanged, Noted
+from millpond.model.events import DeviceHealthChanged, DeviceReported, Noted
 from millpond.model.nodes import Node
 from millpond.model.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.failed_devices import FailedDevices
@@ -58,7 +58,7 @@ class Watched:
         self.vendor = OneCard()
         self.reports: list[tuple[str, DeviceHealth]] = []
         self.for_person: list[str] = []
-        self.erred: list[tuple[str, str]] = []
+        self.erred: list[tuple[str, str, bool]] = []
         self.now = 0.0
         machine = Machine((Node("box", 1000, 1024, (CARD,)),), {"nvidia": self.vendor})
         self.watch = HealthWatch(
@@ -66,7 +66,7 @@ class Watched:
             lambda: NO_PROCESSES,
             HealthListener(
                 self.changed,
-                lambda node, device, text: self.erred.append((device.uuid, text)),
+                lambda node, device, text, is_of_program: self.erred.append((device.uuid, text, is_of_program)),
                 lambda error: None,
             ),
             lambda: self.now,
@@ -155,14 +155,19 @@ def test_a_fault_of_a_program_leaves_the_card_in_use_and_is_told_once_a_minute()
     watched = Watched()
     for watched.now in (0.0, 1.0, 59.0, 61.0):
         watched.watch.take(HealthEvent("GPU-0", FaultScope.TASK, "XID 31"))
-    assert watched.erred == [("GPU-0", "XID 31")] * 2
+    assert watched.erred == [("GPU-0", "XID 31", True)] * 2
     assert watched.reports == []
     assert watched.watch.nodes[0].devices[0].health is DeviceHealth.OK
 
 
-def test_what_needs_no_answer_and_what_is_about_no_device_of_the_pool_changes_nothing() -> None:
+def test_what_needs_no_answer_is_told_and_changes_nothing() -> None:
     watched = Watched()
     watched.watch.take(HealthEvent("GPU-0", FaultScope.NOTE, "XID 63"))
+    assert (watched.reports, watched.erred) == ([], [("GPU-0", "XID 63", False)])
+
+
+def test_what_is_about_no_device_of_the_pool_changes_nothing() -> None:
+    watched = Watched()
     watched.watch.take(HealthEvent("", FaultScope.DEVICE, "XID 79"))
     watched.watch.take(HealthEvent("GPU-9", FaultScope.DEVICE, "XID 79"))
     assert (watched.reports, watched.erred) == ([], [])
@@ -176,7 +181,7 @@ def test_a_fault_of_a_card_takes_all_instances_that_were_cut_out_of_it() -> None
         lambda: NO_PROCESSES,
         HealthListener(
             lambda node, device, needs_person: watched.reports.append((device.uuid, device.health)),
-            lambda node, device, text: None,
+            lambda node, device, text, is_of_program: None,
             lambda error: None,
         ),
     )
@@ -213,9 +218,12 @@ def test_a_fault_of_a_program_stands_in_the_history_of_the_jobs_on_the_card(benc
     bench.events(1)
     for card in ("FAKE-fake-1-0", "FAKE-fake-1-1"):
         bench.engine._health.take(HealthEvent(card, FaultScope.TASK, "XID 31"))
-    (told,) = bench.events(1)
+    told, *reported = bench.events(3)
     assert isinstance(told, Noted)
     assert told.text == "card 0 of fake-1 reports XID 31; the program's fault, not the card's"
+    assert [(event.device, event.text) for event in reported if isinstance(event, DeviceReported)] == [
+        (card, "XID 31; the program's fault, not the card's") for card in ("FAKE-fake-1-0", "FAKE-fake-1-1")
+    ]
 
 
 def test_what_a_driver_reports_is_heard_while_the_watch_is_open() -> None:

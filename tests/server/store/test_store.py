@@ -70,6 +70,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.ReservationMade(1.0, AdvanceReservation("demo", "q", 2, 3.0, 4.0, "p", ("V100",), True, True, "ada")),
     events.ReservationCancelled(1.0, "demo", "ada"),
     events.DeviceHealthChanged(1.0, "n", "u", DeviceHealth.BUSY_ELSEWHERE, "somebody"),
+    events.DeviceReported(1.0, "n", "u", "XID 63"),
     events.LoadSampled(1.0, "n", 500),
     events.JobSubmitted(1.0, JOB),
     events.SchedulingPaused(1.0, Cause.NOT_ISOLATED, "install bubblewrap"),

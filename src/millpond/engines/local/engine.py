@@ -70,7 +70,7 @@ class LocalEngine:
         self._health = HealthWatch(
             machine,
             self._executor.sharing.own_processes,
-            HealthListener(self._device_changed, self._program_erred, self._outbox.fail),
+            HealthListener(self._device_changed, self._device_reported, self._outbox.fail),
         )
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-engine", daemon=True)
         self._thread.start()
@@ -156,10 +156,11 @@ class LocalEngine:
         """The driver has refused what it was believed to do: that is not counted on from now on."""
         self._outbox.joined(self._health.without_remaps(node))
 
-    def _program_erred(self, node: str, device: Device, text: str) -> None:
-        self._note_to_jobs_on(
-            device, f"card {device.index} of {node} reports {text}; the program's fault, not the card's"
-        )
+    def _device_reported(self, node: str, device: Device, text: str, is_of_program: bool) -> None:
+        if is_of_program:
+            text = f"{text}; the program's fault, not the card's"
+            self._note_to_jobs_on(device, f"card {device.index} of {node} reports {text}")
+        self._outbox.reported(node, device, text)
 
     def _note_to_jobs_on(self, device: Device, text: str) -> None:
         """All of them: which one it was, drivers do not say."""

@@ -42,12 +42,13 @@ class HealthListener:
     Attributes:
         changed: called with the node's name and the device, for each change of health, and with whether no reset
             mends it.
-        erred: called with the node's name, the device and what a program on it did.
+        reported: called with the node's name, the device, what its driver reported of it that leaves it in use, and
+            whether that is a program's fault.
         failed: called with a defect; the watch has ended.
     """
 
     changed: Callable[[str, Device, bool], None]
-    erred: Callable[[str, Device, str], None]
+    reported: Callable[[str, Device, str, bool], None]
     failed: Callable[[BaseException], None]
 
 
@@ -160,12 +161,10 @@ class HealthWatch:
         with self._lock:
             for node, device in list(self._concerned(event)):
                 match event.scope:
-                    case FaultScope.TASK:
-                        self._note(node, device, event.text)
+                    case FaultScope.TASK | FaultScope.NOTE:
+                        self._report(node, device, event)
                     case FaultScope.DEVICE | FaultScope.PERSON:
                         self._enter(node, device, event)
-                    case FaultScope.NOTE:
-                        log.info("card %d of %s reports: %s", device.index, node.name, event.text)
             if event.scope in (FaultScope.DEVICE, FaultScope.PERSON):
                 for node in self.nodes:
                     self._show(node, [self._with_fault(device) for device in node.devices])
@@ -186,11 +185,11 @@ class HealthWatch:
         if before is not None and fault.needs_person and not before.needs_person:
             self._listener.changed(node.name, self._with_fault(device), True)
 
-    def _note(self, node: Node, device: Device, text: str) -> None:
-        now = self._clock()
-        if now - self._said.get((device.uuid, text), -_SAID_AGAIN_AFTER_S) >= _SAID_AGAIN_AFTER_S:
-            self._said[device.uuid, text] = now
-            self._listener.erred(node.name, device, text)
+    def _report(self, node: Node, device: Device, event: HealthEvent) -> None:
+        now, key = self._clock(), (device.uuid, event.text)
+        if now - self._said.get(key, -_SAID_AGAIN_AFTER_S) >= _SAID_AGAIN_AFTER_S:
+            self._said[key] = now
+            self._listener.reported(node.name, device, event.text, event.scope is FaultScope.TASK)
 
     def _present(self, before: Device, seen: Device | None) -> Device:
         """A device as it is to be shown now."""

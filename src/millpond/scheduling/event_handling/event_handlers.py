@@ -69,6 +69,7 @@ class EventHandlers:
             events.DesiredCountChanged: self._desired_count_changed,
             events.TimeLimitChanged: self._time_limit_changed,
             events.Noted: self._noted,
+            events.DeviceReported: self._noted,
             events.WaitExplained: self._noted,
             events.Confirmed: engine.confirmed,
             events.Refused: engine.refused,
@@ -277,5 +278,5 @@ class EventHandlers:
             if record.slot >= 0:
                 self.state.enroll(record)
 
-    def _noted(self, event: events.Noted | events.WaitExplained) -> None:
+    def _noted(self, event: events.Noted | events.DeviceReported | events.WaitExplained) -> None:
         """A note for the history; no decision depends on it."""

@@ -15,6 +15,7 @@ from millpond.model.events import (
     CardClosed,
     CardOpened,
     DeviceHealthChanged,
+    DeviceReported,
     Event,
     LoadSampled,
     NodeClosed,
@@ -31,7 +32,16 @@ _SILENT: Final = (Tick.__name__, LoadSampled.__name__)
 """Events that are not shown."""
 _OF_NODES: Final = tuple(
     kind.__name__
-    for kind in (NodeJoined, NodeLost, NodeClosed, NodeOpened, CardClosed, CardOpened, DeviceHealthChanged)
+    for kind in (
+        NodeJoined,
+        NodeLost,
+        NodeClosed,
+        NodeOpened,
+        CardClosed,
+        CardOpened,
+        DeviceHealthChanged,
+        DeviceReported,
+    )
 )
 
 
@@ -122,7 +132,15 @@ def node_of(event: Event) -> str:
     match event:
         case NodeJoined(node=node):
             return node.name
-        case NodeLost() | NodeClosed() | NodeOpened() | CardClosed() | CardOpened() | DeviceHealthChanged():
+        case (
+            NodeLost()
+            | NodeClosed()
+            | NodeOpened()
+            | CardClosed()
+            | CardOpened()
+            | DeviceHealthChanged()
+            | DeviceReported()
+        ):
             return event.node
         case _:
             return ""

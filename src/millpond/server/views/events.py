@@ -148,6 +148,8 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"work starts again ({cause.value} is over)"
         case events.DeviceHealthChanged(device=device, health=health, detail=detail):
             return f"card {device} is {health.value}" + (f": {detail}" if detail else "")
+        case events.DeviceReported(device=device, text=text):
+            return f"card {device} reports {text}"
         case events.Confirmed(decision=number):
             return _confirmed_text(decisions.get(number), event.confinement)
         case events.Refused(decision=number, reason=reason):
