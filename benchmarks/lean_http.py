@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -38,17 +39,33 @@ class LeanClient:
             self._streams[1].close()
 
     async def request(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        """Ask, and wait for the whole answer: its status and its body.
+        """Ask the API, and wait for the whole answer: its status and its body.
 
         Raises:
             OSError, asyncio.IncompleteReadError: the server cannot be reached, or hangs up.
         """
+        return await self._answer(await self._send(method, f"{API_PREFIX}{path}", body))
+
+    async def page(self, path: str) -> tuple[int, bytes]:
+        """The same of a page of the portal, by its path."""
+        return await self._answer(await self._send("GET", path, None))
+
+    async def lines(self, path: str) -> AsyncIterator[bytes]:
+        """What a stream of events says, line by line, for as long as it lasts; nothing else can be asked then."""
+        reader = await self._send("GET", path, None)
+        while line := await reader.readline():
+            yield line.strip()
+
+    async def _send(self, method: str, path: str, body: Any) -> asyncio.StreamReader:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
         content = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {API_PREFIX}{path} {self._head}Content-Length: {len(content)}\r\n\r\n"
+        head = f"{method} {path} {self._head}Content-Length: {len(content)}\r\n\r\n"
         writer.write(head.encode() + content)
+        return reader
+
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, bytes]:
         status, *fields = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
         length = next(int(field.partition(b":")[2]) for field in fields if field.startswith(b"content-length:"))
         return int(status.split()[1]), await reader.readexactly(length)

@@ -21,6 +21,7 @@ from typing import Any
 import httpx2
 
 import full_store
+from crowd import crowded
 from millpond.client.sdk import Client
 from millpond.specs.api.accounts import AccountLimits, UserChange
 from reporting import Table, command_line, emit, note, program
@@ -121,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--nodes", type=int, default=5_000, help="machines of eight cards [5000]")
     parser.add_argument("--waiting", type=int, default=10_000, help="jobs that wait [10000]")
     parser.add_argument("--ended", type=int, default=100_000, help="jobs that have ended [100000]")
+    parser.add_argument("--portals", type=int, default=200, help="portals that are open while jobs come and go [200]")
     parser.add_argument("--rounds", type=int, default=5, help="requests for each page [5]")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="millpond-portal-") as folder:
@@ -138,15 +140,22 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
                     pages = [times_of(ask, path, options.rounds) for path in (*OVERVIEW, *LISTS, *OTHERS)]
                 browser = painted(link)
             served.abandon()
+    with tempfile.TemporaryDirectory(prefix="millpond-portal-") as folder:
+        crowd = crowded(Path(folder) / "state", options.portals)
     scene = {"nodes": options.nodes, "waiting": options.waiting, "ended": options.ended}
-    result = {**scene, "pages": pages, "browser": browser}
+    result = {**scene, "pages": pages, "browser": browser, "crowd": crowd}
     table = Table("page", "median ms", "worst ms", "kB", texts=1)
     for each in pages:
         table.add(each["page"], f"{each['median_ms']:.0f}", f"{each['worst_ms']:.0f}", f"{each['kb']:.0f}")
     seen = "first paint: not measured, as chromium or playwright is not installed"
     if browser is not None:
         seen = f"overview: first paint {browser['first_paint_ms']:.0f} ms, an update {browser['update_ms']:.0f} ms"
-    emit(result, options.json, [table, seen])
+    with_portals = (
+        f"{options.portals} open portals while {crowd['ended_a_second']:.1f} jobs a second start and end: server "
+        f"{crowd['cpu_percent']:.0f} % of a core, {crowd['cpu_percent_without']:.0f} % without them, "
+        f"{crowd['pages_a_second']:.1f} pages a second"
+    )
+    emit(result, options.json, [table, seen, with_portals])
     return result
 
 
