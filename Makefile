@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Where bytecode is not kept, each of the hundreds of programs that tests start would be compiled anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev up down test test-long test-compiled kubernetes test-kubernetes lint types imports check clean
+.PHONY: help install dev up down test test-long test-compiled kubernetes test-kubernetes screenshots lint types imports check clean
 
 help:
 	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-long whole walks and whole benchmarks, some minutes more'
 	@echo 'make test-compiled  the tests of the scheduler, on the compiled one'
 	@echo 'make test-kubernetes  jobs as pods of a real cluster on this machine; builds it first (root)'
+	@echo 'make screenshots  a picture of each page of the portal, in docs/images'
 	@echo 'make check     lint, types, import rules, tests'
 
 install: $(VENV)/.installed
@@ -76,6 +77,10 @@ kubernetes:
 
 test-kubernetes: dev kubernetes
 	$(BIN)/pytest -n0 -m kubernetes tests/engines/kubernetes/real
+
+# A picture of each page of the portal, of a server with pretended cards; needs Debian's chromium.
+screenshots: dev
+	$(BIN)/python tests/end_to_end/portal_scene.py docs/images
 
 lint: dev
 	$(BIN)/ruff check

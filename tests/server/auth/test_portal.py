@@ -19,6 +19,8 @@ VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 HOSTILE = "<script>alert(1)</script>\"'\u202e<img src=x onerror=alert(2)>"
 PAGES = ("/portal/", "/portal/?colour=owner", "/portal/?colour=health", "/portal/jobs", "/portal/jobs?all=true")
 PAGES += ("/portal/queues", "/portal/nodes", "/portal/submit", "/portal/submit?template=shell")
+PAGES += ("/portal/nodes/n1", "/portal/admin", "/portal/admin/tokens?all=true")
+FOR_ADMINS = ("/portal/admin/webhooks", "/portal/admin/settings")
 
 
 def browser_of(world: AuthWorld, user: str, **headers: str) -> TestClient:
@@ -211,6 +213,50 @@ def test_buttons_are_offered_to_those_alone_who_may(world: AuthWorld) -> None:
     assert browser_of(world, "sam").get(f"/portal/jobs/{job}").status_code == 404
     assert "/close" in browser_of(world, "olga").get("/portal/nodes").text
     assert "/close" not in browser_of(world, "lea").get("/portal/nodes").text
+
+
+def test_cards_and_maintenance_are_for_admins_to_change(world: AuthWorld) -> None:
+    seen = browser_of(world, "olga").get("/portal/nodes/n1").text
+    assert '{"card": 0}' in seen
+    assert 'data-send="/api/v1/nodes/n1/close"' in seen
+    plain = browser_of(world, "lea").get("/portal/nodes/n1").text
+    assert 'data-post="/api/v1/nodes' not in plain
+    assert "data-send" not in plain
+    assert browser_of(world, "lea").get("/portal/nodes/n7").status_code == 404
+
+
+def test_pages_about_the_server_are_for_those_who_may_ask_the_api_for_the_same(world: AuthWorld) -> None:
+    for user, status in (("olga", 200), ("lea", 403)):
+        assert {browser_of(world, user).get(path).status_code for path in FOR_ADMINS} == {status}
+    assert browser_of(world, "lea").get("/portal/admin/audit").status_code == 200
+    assert browser_of(world, "max").get("/portal/admin/audit").status_code == 403
+    assert "/portal/admin/audit" not in browser_of(world, "max").get("/portal/admin/tokens").text
+    assert "data-change" not in browser_of(world, "lea").get("/portal/admin/users").text
+    assert '/api/v1/users/max"' in browser_of(world, "olga").get("/portal/admin/users").text
+    members = '/api/v1/groups/vision/members/max"'
+    assert members in browser_of(world, "lea").get("/portal/admin/groups").text
+    assert members not in browser_of(world, "max").get("/portal/admin/groups").text
+
+
+def test_one_sees_and_revokes_ones_own_tokens_and_an_admin_those_of_all(world: AuthWorld) -> None:
+    made = world.client("max").post(f"{API}/tokens", json={"name": "ci <b>"}).json()
+    for user, shown in (("max", True), ("olga", True), ("mia", False)):
+        text = browser_of(world, user).get("/portal/admin/tokens").text
+        assert (f'data-change="/api/v1/tokens/{made["id"]}"' in text) is shown
+        assert made["secret"] not in text
+        assert "ci <b>" not in text
+    assert world.client("max").delete(f"{API}/tokens/{made['id']}").status_code == 200
+    assert made["id"] not in browser_of(world, "max").get("/portal/admin/tokens").text
+    assert made["id"] in browser_of(world, "max").get("/portal/admin/tokens?all=true").text
+
+
+def test_the_audit_log_is_filtered_by_user_object_and_day(world: AuthWorld) -> None:
+    world.client("olga").post(f"{API}/nodes/n1/close", json={"card": 0})
+    browser = browser_of(world, "olga")
+    assert "n1/0" in browser.get("/portal/admin/audit?by=olga&object=n1/0").text
+    assert "No entry matches." in browser.get("/portal/admin/audit?by=max&object=n1/0").text
+    assert "No entry matches." in browser.get("/portal/admin/audit?since=2999-01-01").text
+    assert browser.get("/portal/admin/audit?since=yesterday").status_code == 422
 
 
 def test_nobody_reads_names_of_other_groups_on_any_page(world: AuthWorld) -> None:

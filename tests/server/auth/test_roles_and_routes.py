@@ -36,6 +36,8 @@ ALLOWED = {
     #                                          olga amy lea max mia vic sam sue nob nobody
     ("GET", "/server"): "+++++++++!",
     ("GET", "/nodes"): "+++++++++!",
+    ("GET", "/nodes/{node}"): "+++++++++!",
+    ("GET", "/settings"): "++-------!",
     ("GET", "/overview"): "+++++++++!",
     ("GET", "/time-series"): "+++++++++!",
     ("GET", "/curves"): "+++++++++!",

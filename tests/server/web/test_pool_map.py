@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from millpond.server.web.pool_map import MOST_IN_DETAIL, Colouring, map_of
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.nodes import DeviceInfo, NodeInfo, SliceInfo
+from millpond.specs.api.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
 
 
 def job(name: str, user: str) -> JobInfo:
@@ -65,6 +65,14 @@ def test_a_card_that_is_not_well_says_so_in_every_colouring() -> None:
     for colouring in Colouring:
         assert parts_of(nodes, colouring) == [[(0, 1000, "bad")]]
         assert "failed" in map_of(nodes, colouring, JOBS.get).groups[0].nodes[0].cards[0].text
+
+
+def test_a_free_card_that_is_closed_says_so_and_one_that_is_held_shows_its_holder() -> None:
+    closure = CordonInfo(begin=1.0, reason="it runs hot")
+    nodes = [node("n1", replace(card(0), closure=closure), replace(card(1, ("a", 500, "running")), closure=closure))]
+    assert parts_of(nodes, Colouring.USE) == [[(0, 1000, "closed")], [(0, 500, "held")]]
+    assert parts_of(nodes, Colouring.HEALTH) == [[(0, 1000, "closed")]] * 2
+    assert "closed it runs hot" in map_of(nodes, Colouring.USE, JOBS.get).groups[0].nodes[0].cards[1].text
 
 
 def test_only_a_job_that_the_reader_may_see_is_linked() -> None:

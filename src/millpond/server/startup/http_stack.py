@@ -53,6 +53,7 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         origins=base.origins,
         unshared=base.engine.why_nothing_is_shared,
         notes=tuple(notes),
+        settings=lambda: current.config.document,
     )
     return Service(base.components, identity, base.engine.access, lambda: current.config.prices)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
@@ -20,8 +20,9 @@ from millpond.server.store.jobs import JobStore
 from millpond.server.store.store import Store
 from millpond.server.version import VERSION
 from millpond.server.views.machines import Machines
+from millpond.server.views.settings import shown_settings
 from millpond.server.views.visibility import EVERYBODY
-from millpond.specs.api.server import ServerInfo
+from millpond.specs.api.server import ServerInfo, SettingsInfo
 from millpond.specs.api.ssh import SshInfo
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 
@@ -39,6 +40,7 @@ class ServerFacts:
         ssh: where people come into jobs with SSH.
         origins: where browsers reach what jobs serve.
         notes: what was printed at its start.
+        settings: gives the document of the configuration that was read last.
         unshared: says why slices and swapping of real cards are refused; nothing where they are not.
     """
 
@@ -56,6 +58,7 @@ class ServerFacts:
     origins: JobOrigins = PATHS_ONLY
     unshared: Callable[[], str] = str
     notes: tuple[str, ...] = ()
+    settings: Callable[[], Mapping[str, Any]] = dict
 
 
 class About:
@@ -74,6 +77,10 @@ class About:
     def notes(self) -> tuple[str, ...]:
         """What was said of its start."""
         return self._identity.notes
+
+    def settings(self) -> SettingsInfo:
+        """The configuration that was read last."""
+        return SettingsInfo(settings=shown_settings(self._identity.settings()))
 
     async def info(self, admin: bool) -> ServerInfo:
         """The server itself; where it lies on its machine is for admins."""

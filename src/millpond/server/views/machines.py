@@ -18,9 +18,10 @@ from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import device_statuses, holdings_by_device, slices_by_device
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
+from millpond.server.views.node_links import links_of
 from millpond.server.views.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
-from millpond.specs.api.nodes import DeviceStatus, NodeInfo
+from millpond.specs.api.nodes import DeviceStatus, NodeDetail, NodeInfo
 from millpond.specs.api.requests import CloseRequest, OpenRequest
 
 
@@ -89,6 +90,24 @@ class Machines:
         """How much of the last moment a device was computing, 0 to 1000; None where it does not tell."""
         latest = self.telemetry.latest(device)
         return None if latest is None else latest.sample.use_milli
+
+    async def detail(self, name: str, reader: Reader) -> NodeDetail:
+        """One machine with the figures of its devices, and how they are joined.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        info = next((node for node in await self.all(reader) if node.name == name), None)
+        views = await self._queries.query(lambda core: core.scheduler.node_views())
+        view = next((view for view in views if view.node.name == name), None)
+        if info is None or view is None:
+            raise NotFoundError(f"no node {name!r}", "`pond nodes` lists them")
+        slices = slices_by_device(self._loop.job_cache.newest_first(), self.slices.latest)
+        devices = device_statuses([view], slices, self.telemetry, 0)
+        find = self._loop.job_cache.get
+        return NodeDetail(
+            node=info, devices=[reader.device(device, find) for device in devices], links=links_of(view.node)
+        )
 
     async def close(self, node: str, request: CloseRequest, caller: Caller) -> NodeInfo:
         """Let a machine take no new work, from now or from some time on.

@@ -184,11 +184,12 @@ class _Painter:
         held = CARD_MILLI - device.free_compute_milli
         names = [f"{each.job} ({milli_text(each.compute_milli)})" for each in device.slices]
         health = "" if device.health == DeviceHealth.OK else f", {device.health} {device.health_detail}".rstrip()
-        text = f"{name} {device.model}: {milli_text(held)}{health}{': ' + ', '.join(names) if names else ''}"
+        closed = "" if device.closure is None else f", closed {device.closure.reason}".rstrip()
+        text = f"{name} {device.model}: {milli_text(held)}{health}{closed}{': ' + ', '.join(names) if names else ''}"
         known = {each.job for each in device.slices if self._find(each.job) is not None}
         job = next(iter(known)) if len(known) == 1 else ""
-        if self._colouring is Colouring.HEALTH or health:
-            look = "bad" if health else "ok" if node.schedulable else "closed"
+        if self._colouring is Colouring.HEALTH or health or (closed and not held):
+            look = "bad" if health else "closed" if closed or not node.schedulable else "ok"
             return MapCell(text, (MapPart(0, CARD_MILLI, look),), job=job)
         parts, begin = [], 0
         for each in device.slices:

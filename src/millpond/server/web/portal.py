@@ -25,9 +25,11 @@ from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
 from millpond.server.web import (
+    admin_pages,
     curves_page,
     entry,
     history_pages,
+    node_pages,
     queue_pages,
     reports,
     reservation_pages,
@@ -48,7 +50,6 @@ from millpond.specs.yaml_edit import yaml_text
 JOBS_ON_A_PAGE: Final = 100
 MOST_MATCHING: Final = 100_000
 """So many jobs of a view can be acted on together."""
-NODES_ON_A_PAGE: Final = 100
 EVENTS_SHOWN: Final = 200
 
 Lister = Annotated[Access, may(Verb.READ_JOBS)]
@@ -61,7 +62,17 @@ def portal_routes() -> list[BaseRoute]:
     """All routes of the portal, for the application."""
     work = (submit.router, submit.drafts, sessions.router, sessions.starts)
     queues = (queue_pages.router, reservation_pages.router)
-    own = (router, *work, history_pages.router, curves_page.router, *queues, reports.router, what_if_page.router)
+    own = (
+        router,
+        node_pages.router,
+        admin_pages.router,
+        *work,
+        history_pages.router,
+        curves_page.router,
+        *queues,
+        reports.router,
+        what_if_page.router,
+    )
     return [route for part in (*own, entry.router, entry.links, entry.others) for route in part.routes]
 
 
@@ -198,34 +209,6 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
         can_open=await _can_open(service, access, info),
         spec=spec,
         now=now,
-    )
-
-
-@router.get("/nodes")
-async def nodes(
-    service: ServiceOf,
-    access: ClusterReader,
-    visit: VisitOf,
-    name: Word = "",
-    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
-    closed: bool = False,
-) -> Response:
-    """Machines, their cards, and who holds them."""
-    found = await service.machines.all(reader_of(access.caller))
-    matching = [node for node in found if name in node.name and not (closed and node.schedulable)]
-    begin = (page - 1) * NODES_ON_A_PAGE
-    return show(
-        "nodes.html",
-        visit,
-        nodes=matching[begin : begin + NODES_ON_A_PAGE],
-        matching=len(matching),
-        begin=begin,
-        page=page,
-        more=len(matching) > begin + NODES_ON_A_PAGE,
-        name=name,
-        closed=closed,
-        can_change=may_do(access.caller, Verb.CHANGE_CLUSTER),
-        known_jobs={job for node in matching for job in node.jobs if service.lookup.live(job) is not None},
     )
 
 

@@ -193,3 +193,17 @@ class DeviceList:
     """All devices, node by node."""
 
     devices: list[DeviceStatus]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDetail:
+    """One machine with the figures of its devices.
+
+    Attributes:
+        devices: in the order of ``node.devices``.
+        links: how each device is joined with each, in the same order, as ``nvlink-double``; empty where it is unknown.
+    """
+
+    node: NodeInfo
+    devices: list[DeviceStatus] = field(default_factory=list)
+    links: list[list[str]] = field(default_factory=list)

@@ -18,7 +18,7 @@ class ModelRoom:
         whole: how many of them are free as a whole, and could be handed out.
         largest_block, block_node: the most whole free cards of one machine, and its name; 0 and empty: there are none.
         broken: cards that are not healthy.
-        closed: healthy cards of machines that take no new work.
+        closed: healthy cards that take no new work, as they or their machines are closed.
     """
 
     model: str

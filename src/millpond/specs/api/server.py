@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 SERVER_FILE = "server.json"
 """Name of the file in the state directory by which clients find a running server (``ServerFile``)."""
@@ -80,3 +81,14 @@ class HealthInfo:
     degraded: str = ""
     standby: bool = False
     leader: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsInfo:
+    """The configuration that the server read last.
+
+    Attributes:
+        settings: as it stands in the file, with each address as far as its host; empty where there is none.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)

@@ -110,6 +110,8 @@ class ClusterConfig:
     swap_mib: int | None = None
     mig: MigLayout | None = None
     kubernetes: KubernetesFile | None = None
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """What was read, as it stands in the file."""
 
 
 def load_cluster(path: Path) -> ClusterConfig:
@@ -187,6 +189,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         file.swap_memory,
         None if file.mig is None else file.mig.layout(),
         file.kubernetes,
+        located.value,
     )
 
 

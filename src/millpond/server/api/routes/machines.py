@@ -30,10 +30,10 @@ from millpond.specs.api.accounts import AuditList
 from millpond.specs.api.base import LATEST
 from millpond.specs.api.events import DeliveryList, EventList
 from millpond.specs.api.history import HistoryPage
-from millpond.specs.api.nodes import DeviceList, NodeInfo, NodeList
+from millpond.specs.api.nodes import DeviceList, NodeDetail, NodeInfo, NodeList
 from millpond.specs.api.overview import OverviewInfo
 from millpond.specs.api.requests import CloseRequest, OpenRequest
-from millpond.specs.api.server import HealthInfo, ServerInfo
+from millpond.specs.api.server import HealthInfo, ServerInfo, SettingsInfo
 from millpond.specs.api.what_if import WhatIfInfo
 from millpond.specs.api.what_if_request import WhatIfRequest
 
@@ -75,6 +75,12 @@ async def server(service: ServiceOf, access: ClusterReader) -> ServerInfo:
     return await service.about.info(access.caller.admin)
 
 
+@router.get("/settings")
+async def settings(service: ServiceOf, access: ClusterKeeper) -> SettingsInfo:
+    """The configuration that was read last; secrets are not in it, and addresses end at their hosts."""
+    return service.about.settings()
+
+
 @health.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(service: ServiceOf, access: Annotated[Access, may(Verb.READ_METRICS)]) -> Response:
     """Figures of the server, all its queues, jobs and devices, in the text format of Prometheus."""
@@ -85,6 +91,12 @@ async def metrics(service: ServiceOf, access: Annotated[Access, may(Verb.READ_ME
 async def nodes(service: ServiceOf, access: ClusterReader) -> NodeList:
     """All machines, their devices, what is free and who holds the rest."""
     return NodeList(nodes=await service.machines.all(reader_of(access.caller)))
+
+
+@router.get("/nodes/{node}")
+async def node_detail(node: str, service: ServiceOf, access: ClusterReader) -> NodeDetail:
+    """One machine with the figures of its devices, and how they are joined."""
+    return await service.machines.detail(node, reader_of(access.caller))
 
 
 @router.get("/overview")

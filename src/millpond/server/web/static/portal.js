@@ -147,6 +147,14 @@ for (const region of document.querySelectorAll("[data-steady]")) {
   region.addEventListener("focusout", () => setTimeout(() => { if (!isUsed(region)) settle(region); }));
 }
 
+// What scrolls sideways can be reached with the keyboard, and only that.
+function makeReachable() {
+  for (const each of document.querySelectorAll(".scroll")) {
+    if (each.scrollWidth > each.clientWidth) each.tabIndex = 0; else each.removeAttribute("tabindex");
+  }
+}
+addEventListener("resize", makeReachable);
+
 async function refresh() {
   if (!document.querySelector("[data-live]")) return; // a form: nothing on it follows the server
   const answer = await ask(location.pathname + location.search, { headers: { Accept: "text/html" } });
@@ -160,6 +168,7 @@ async function refresh() {
     else { waiting.delete(region); takeChildren(region, wanted); if (region.dataset.steady !== undefined) showWaiting(region); }
     showTimes(region);
   }
+  makeReachable();
 }
 
 let isStale = false, isRefreshing = false;
@@ -370,6 +379,7 @@ class Output {
 }
 
 showTimes(document);
+makeReachable();
 setInterval(() => showTimes(document), 10000);
 const box = document.getElementById("log-lines");
 if (box) new Output(box);

@@ -1,0 +1,124 @@
+"""The pages about accounts and the server: users, groups, tokens, webhooks, the audit log, the configuration.
+
+Each shows what the API's route of the same things answers the reader with, and is offered to those who may ask it.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Annotated, Any, Final
+
+import yaml
+from fastapi import APIRouter, Query, Response
+from starlette.responses import RedirectResponse
+
+from millpond.server.api.permits import Access, ClusterKeeper, Myself, SecurityOf, ServiceOf, Word, may
+from millpond.server.api.routes.credentials import list_tokens
+from millpond.server.api.routes.groups import list_groups
+from millpond.server.api.routes.machines import entries
+from millpond.server.api.routes.users import list_users
+from millpond.server.auth.roles import Caller, Verb
+from millpond.server.web.pages import PageRoute, VisitOf, may_do
+from millpond.server.web.rendering import PageReader, show
+
+ENTRIES_SHOWN: Final = 500
+DELIVERIES_SHOWN: Final = 200
+GROUP_ROLES: Final = ("member", "lead", "viewer")
+
+router = APIRouter(prefix="/portal/admin", include_in_schema=False, route_class=PageRoute)
+
+_TABS: Final = (
+    ("users", Verb.READ_USERS),
+    ("groups", Verb.READ_GROUPS),
+    ("tokens", Verb.READ_TOKENS),
+    ("webhooks", Verb.READ_DELIVERIES),
+    ("audit", Verb.READ_AUDIT),
+    ("settings", Verb.CHANGE_CLUSTER),
+)
+"""Each page, and what one has to be allowed for it."""
+
+
+@router.get("")
+async def admin(access: Myself) -> Response:
+    """Leads to the first page that the reader may see."""
+    tab = next(iter(_tabs(access.caller)), "tokens")
+    return RedirectResponse(f"/portal/admin/{tab}", 303, {"Cache-Control": "no-store"})
+
+
+@router.get("/users")
+def users(access: Annotated[Access, may(Verb.READ_USERS)], security: SecurityOf, visit: VisitOf) -> Response:
+    """The accounts that one may see."""
+    found = list_users(access, security).users
+    return _show("users", visit, access, users=found, can_change=may_do(access.caller, Verb.CHANGE_USERS))
+
+
+@router.get("/groups")
+def groups(access: Annotated[Access, may(Verb.READ_GROUPS)], security: SecurityOf, visit: VisitOf) -> Response:
+    """The groups that one may see, with their members."""
+    caller, accounts = access.caller, security.accounts
+    found = list_groups(access, security).groups
+    changeable = {
+        group.name for group in found if may_do(caller, Verb.CHANGE_MEMBERS, accounts.target_group(group.name))
+    }
+    can_add = may_do(caller, Verb.CHANGE_GROUPS)
+    return _show("groups", visit, access, groups=found, changeable=changeable, can_add=can_add, roles=GROUP_ROLES)
+
+
+@router.get("/tokens")
+def tokens(
+    access: Annotated[Access, may(Verb.READ_TOKENS)],
+    security: SecurityOf,
+    visit: VisitOf,
+    everything: Annotated[bool, Query(alias="all")] = False,
+) -> Response:
+    """The tokens that one may see; ended ones only where they are asked for."""
+    accounts = security.accounts
+    valid = {token.id for token in accounts.tokens.all() if accounts.tokens.valid_verbs(token.id) is not None}
+    found = [token for token in list_tokens(access, security).tokens if everything or token.id in valid]
+    revocable = {
+        token.id
+        for token in found
+        if token.id in valid and may_do(access.caller, Verb.CHANGE_TOKENS, accounts.tokens.target(token.id))
+    }
+    content = {"tokens": found, "revocable": revocable, "everything": everything, "verbs": list(Verb)}
+    return _show("tokens", visit, access, **content, is_admin=access.caller.admin)
+
+
+@router.get("/webhooks")
+async def webhooks(
+    access: Annotated[Access, may(Verb.READ_DELIVERIES)], service: ServiceOf, visit: VisitOf
+) -> Response:
+    """Who is notified of what, and what came of it."""
+    hooks = service.about.settings().settings.get("webhooks") or []
+    return _show("webhooks", visit, access, hooks=hooks, deliveries=await service.books.deliveries(DELIVERIES_SHOWN))
+
+
+@router.get("/audit")
+def audit(
+    access: Annotated[Access, may(Verb.READ_AUDIT)],
+    security: SecurityOf,
+    visit: VisitOf,
+    by: Word = "",
+    about: Annotated[Word, Query(alias="object")] = "",
+    since: date | None = None,
+) -> Response:
+    """Who changed what, and who was refused, the newest first."""
+    begin = 0.0 if since is None else max(datetime(since.year, since.month, since.day).timestamp(), 0.0)  # noqa: DTZ001 - the day of the server
+    found = entries(access, security, by, begin, about, ENTRIES_SHOWN).entries
+    return _show("audit", visit, access, entries=found, by=by, about=about, since=since or "", most=ENTRIES_SHOWN)
+
+
+@router.get("/settings")
+async def settings(access: ClusterKeeper, service: ServiceOf, visit: VisitOf) -> Response:
+    """The configuration that was read last, and how the server was started."""
+    document = service.about.settings().settings
+    text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False) if document else ""
+    return _show("settings", visit, access, text=text, server=await service.about.info(access.caller.admin))
+
+
+def _tabs(caller: Caller) -> list[str]:
+    return [tab for tab, verb in _TABS if may_do(caller, verb)]
+
+
+def _show(tab: str, visit: PageReader, access: Access, **content: Any) -> Response:
+    return show(f"admin_{tab}.html", visit, tab=tab, tabs=_tabs(access.caller), **content)

@@ -1,0 +1,71 @@
+// Forms and buttons that change something over the API. A form names the path (data-send) and the method; the value of
+// each of its fields goes into the body under the field's name, turned into what the API takes by data-kind. An answer
+// with a secret is shown once, in [data-once]; it is not in the page when that is read anew.
+"use strict";
+
+const valueOf = {
+  instant: (field) => new Date(field.value).getTime() / 1000,
+  number: (field) => Number(field.value),
+  days: (field) => Number(field.value) * 86400,
+  cards: (field) => Math.round(Number(field.value) * 1000),
+  words: (field) => field.value.split(/[\s,]+/).filter(Boolean),
+  check: (field) => field.checked,
+};
+
+function bodyOf(form) {
+  const body = {};
+  for (const field of form.elements) {
+    if (!field.name || field.dataset.path !== undefined || (!field.value && field.type !== "checkbox")) continue;
+    const kind = field.dataset.kind || (field.type === "checkbox" ? "check" : "");
+    body[field.name] = kind ? valueOf[kind](field) : field.value;
+  }
+  return body;
+}
+
+// A path may have the value of a field in it, as /api/v1/groups/{group}/members/{user}.
+function pathOf(form) {
+  return form.dataset.send.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(form.elements[name].value));
+}
+
+async function change(path, method, body) {
+  const answer = await ask(path, { method, body: body === undefined ? undefined : JSON.stringify(body), headers: body === undefined ? {} : { "Content-Type": "application/json" } });
+  if (!answer.ok) throw new Error(await troubleIn(answer));
+  return answer.status === 204 ? {} : answer.json();
+}
+
+function showOnce(form, answer) {
+  const place = document.querySelector(form.dataset.once || "[data-once]");
+  const secret = answer.secret || answer.invitation;
+  if (!place || !secret) return;
+  place.querySelector("[data-secret]").textContent = secret;
+  place.querySelector("[data-of]").textContent = answer.user?.name || answer.name || "";
+  place.hidden = false;
+  place.focus();
+}
+
+document.addEventListener("submit", async (submit) => {
+  const form = submit.target.closest("form[data-send]");
+  if (!form) return;
+  submit.preventDefault();
+  const trouble = form.querySelector("[data-trouble]"), button = form.querySelector("button");
+  button.disabled = true;
+  trouble.hidden = true;
+  try {
+    showOnce(form, await change(pathOf(form), form.dataset.method || "POST", bodyOf(form)));
+    form.reset();
+    await followChange();
+  } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
+  finally { button.disabled = false; }
+});
+
+document.addEventListener("click", async (click) => {
+  const button = click.target.closest("button[data-change]");
+  if (!button || (button.dataset.ask && !confirm(button.dataset.ask))) return;
+  button.disabled = true;
+  try {
+    const body = button.dataset.body;
+    showOnce(button, await change(button.dataset.change, button.dataset.method, body && JSON.parse(body)));
+    await followChange();
+  } catch (error) { tell(error.message); }
+  finally { button.disabled = false; }
+});

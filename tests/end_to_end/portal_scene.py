@@ -1,0 +1,125 @@
+"""A server with something on each page of the portal, and the addresses of all its pages.
+
+    python tests/end_to_end/portal_scene.py FOLDER     a picture of each page, at the width of a desk and of a phone
+
+The pages are found among the server's own routes, so that none is forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from real_pond import Pond
+
+from millpond.server.web.portal import portal_routes
+
+CHROMIUM: Final = shutil.which("chromium")
+OPTIONS: Final = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+SIZES: Final = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+NO_PAGES: Final = ("/portal/stream", "/portal/enter", "/portal/static/", "/portal/language/", "/portal/{path")
+"""Routes that answer with something else than a page, or lead on to one."""
+CONFIGURATION: Final = """
+pools: [{name: default, suspends: true}]
+queues:
+- {name: vision, guarantee: {gpus: 8}}
+- {name: speech, guarantee: {gpus: 4}, limit: {gpus: 8}}
+nodes:
+- {name: dgx-1, devices: 8, model: V100-32GB, device_memory: 32GiB, link_map: v100-cube-mesh, rack: r1, zone: z1}
+- {name: dgx-2, devices: 8, model: V100-32GB, device_memory: 32GiB, link_map: v100-cube-mesh, rack: r2, zone: z1}
+- {name: box-1, devices: 2, model: A100-80GB, device_memory: 80GiB}
+webhooks: [{name: room, url: "http://127.0.0.1:9/services/T0/B0", format: slack}]
+"""
+
+
+@contextmanager
+def scene(folder: Path) -> Iterator[tuple[Pond, dict[str, str]]]:
+    """A server with jobs, people and a closed card; with it, what stands in addresses for which name."""
+    config = folder / "cluster.yaml"
+    config.write_text(CONFIGURATION)
+    pond = Pond(folder / "state")
+    pond.up("--fake-gpus", "none", "--config", str(config))
+    try:
+        jobs = [
+            _run(pond, "--gpus", "2", "--queue", "vision", "--name", "train-resnet", command="echo epoch 1; sleep 600"),
+            _run(pond, "--gpus", "0.25", "--queue", "speech", "--name", "notebook"),
+            _run(pond, "--gpus", "8", "--queue", "speech", "--name", "align"),
+            _run(pond, "--gpus", "8", "--queue", "vision", "--name", "w" * 60),
+        ]
+        for line in (
+            ["nodes", "cordon", "dgx-1/7", "--reason", "it runs hot"],
+            ["nodes", "maintain", "dgx-1", "--from", "2d", "--until", "3d", "--reason", "driver 580"],
+            ["user", "add", "bob"],
+            ["token", "create", "ci"],
+        ):
+            done = pond(*line)
+            assert done.returncode == 0, done.stderr
+        yield pond, {"job": jobs[0], "name": "dgx-1", "node": "dgx-1", "queue": "vision"}
+    finally:
+        pond("down")
+
+
+def pages() -> list[str]:
+    """The paths of all pages, with names in curly brackets where each job or node has one of its own."""
+    paths = (route.path for route in portal_routes() if "GET" in getattr(route, "methods", ()))
+    return sorted({path for path in paths if not path.startswith(NO_PAGES) and not path.endswith(".csv")})
+
+
+def address(path: str, names: dict[str, str]) -> str:
+    """The path of one page.
+
+    Args:
+        names: what stands for each name in curly brackets.
+
+    Raises:
+        KeyError: the page needs a name that is not there.
+    """
+    return re.sub(r"\{(\w+)(?::\w+)?\}", lambda name: names[name[1]], path)
+
+
+def enter(context: Any, pond: Pond) -> Any:
+    """A window of a browser that has come in by a link."""
+    page = context.new_page()
+    page.goto(pond("open", "--print").stdout.strip())
+    page.wait_for_url(re.compile(r"/portal/$"))
+    return page
+
+
+def main(folder: Path) -> None:
+    """Write the pictures."""
+    from playwright.sync_api import sync_playwright
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as home, scene(Path(home)) as (pond, names), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
+        context = browser.new_context(locale="en-US", timezone_id="UTC")
+        page = enter(context, pond)
+        base = page.url.partition("/portal")[0]
+        for path in pages():
+            for size, viewport in SIZES.items():
+                page.set_viewport_size(viewport)
+                page.goto(base + address(path, names))
+                page.wait_for_timeout(500)  # charts draw themselves
+                picture = folder / f"{re.sub('[^a-z0-9]+', '-', path.lower()).strip('-')}-{size}.png"
+                page.screenshot(path=picture, full_page=size == "phone")
+                print(picture)
+        browser.close()
+
+
+def _run(pond: Pond, *options: str, command: str = "sleep 600") -> str:
+    done = pond("run", "--detach", *options, "--", "sh", "-c", command)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout.strip())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,121 @@
+"""Each page of the portal in a real Chromium, in the light and in the dark, at the width of a desk and of a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from portal_scene import CHROMIUM, OPTIONS, SIZES, address, enter, pages, scene
+
+if CHROMIUM is None:
+    pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make dev)")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+
+GRAVE = ("serious", "critical")
+
+
+class Window:
+    """A window of the browser, and what went wrong or out in it."""
+
+    def __init__(self, page: Any, names: dict[str, str]) -> None:
+        self.page, self.names = page, names
+        self.base = page.url.partition("/portal")[0]
+        self.wrong: list[str] = []
+        self.hosts: set[str] = set()
+        page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname or ""))
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
+    with scene(tmp_path_factory.mktemp("pages")) as (pond, names), sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
+        yield Window(enter(browser.new_context(locale="en-US"), pond), names)
+        browser.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", pages())
+def test_a_page_can_be_read_and_used_by_all_and_asks_nobody_else(window: Window, path: str, scheme: str) -> None:
+    page = window.page
+    window.wrong.clear()
+    window.hosts.clear()
+    page.emulate_media(color_scheme=scheme)
+    for viewport in SIZES.values():
+        page.set_viewport_size(viewport)
+        answer = page.goto(window.base + address(path, window.names))
+        assert answer.status == 200
+        assert page.locator("h1").first.is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        found = axe.Axe().run(page).response["violations"]
+        assert [_said(each) for each in found if each["impact"] in GRAVE] == []
+    assert window.wrong == []
+    assert window.hosts == {"127.0.0.1"}
+
+
+def test_a_card_is_closed_and_opened_and_maintenance_planned_on_the_page_of_its_node(window: Window) -> None:
+    page = window.page
+    page.set_viewport_size(SIZES["desktop"])
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.goto(f"{window.base}/portal/nodes/box-1")
+    card = page.locator("#card-2")
+    card.get_by_role("button", name="Close").click()
+    card.get_by_role("button", name="Open").click()
+    card.get_by_role("button", name="Close").wait_for()
+    assert page.locator("#card-1 .s-running").is_visible(), "its neighbour is as it was"
+    page.fill("[name=begin]", "2099-01-02T06:00")
+    page.fill("[name=until]", "2099-01-01T06:00")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.get_by_role("alert").get_by_text("before it is closed").wait_for()
+    window.wrong.clear()  # the browser notes each refused request
+    page.fill("[name=until]", "2099-01-02T08:00")
+    page.fill("[name=reason]", "<b>new disks</b>")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#node").get_by_text("<b>new disks</b>").wait_for()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Give up what is planned").click()
+    page.get_by_text("Nothing is planned.").wait_for()
+
+
+def test_a_token_is_shown_once_and_revoked(window: Window) -> None:
+    page = window.page
+    page.goto(f"{window.base}/portal/admin/tokens")
+    page.fill("[name=name]", "for <i>ci</i>")
+    page.fill("[name=verbs]", "read-jobs, read-cluster")
+    page.get_by_role("button", name="Make", exact=True).click()
+    page.locator("[data-secret]").get_by_text("pond_").wait_for()
+    secret = page.locator("[data-secret]").inner_text()
+    row = page.locator("tr", has_text="for <i>ci</i>")
+    row.get_by_text("read-cluster, read-jobs").wait_for()
+    page.reload()
+    assert secret not in page.content()
+    page.once("dialog", lambda dialog: dialog.accept())
+    row.get_by_role("button", name="Revoke").click()
+    row.wait_for(state="detached")
+
+
+def test_a_user_is_added_with_an_invitation_and_disabled(window: Window) -> None:
+    page = window.page
+    page.goto(f"{window.base}/portal/admin/users")
+    page.fill("[name=name]", "carla")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.locator("[data-secret]").get_by_text("pond_").wait_for()
+    page.mouse.move(5, 5)
+    row = page.locator("#user-carla")
+    row.wait_for()
+    page.once("dialog", lambda dialog: dialog.accept())
+    row.get_by_role("button", name="Disable").click()
+    page.mouse.move(5, 5)
+    row.get_by_text("disabled").wait_for()
+    assert window.wrong == []
+
+
+def _said(violation: dict[str, Any]) -> str:
+    places = [" ".join(node["target"]) for node in violation["nodes"][:3]]
+    return f"{violation['help']}: {'; '.join(places)}: {violation['nodes'][0]['failureSummary']}"
