@@ -8,8 +8,10 @@ from alembic import op
 revision = "card_memory_limits"
 down_revision = "saved_views"
 
+_number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
 
 def upgrade() -> None:
     """Add the column to users and groups; null is no limit."""
     for table in ("users", "groups"):
-        op.add_column(table, sa.Column("limit_card_mib", sa.BigInteger, nullable=True))
+        op.add_column(table, sa.Column("limit_card_mib", _number, nullable=True))
