@@ -337,11 +337,12 @@ class GuaranteeWalk:
     def _fits(self, record: JobRecord, rest: Collection[JobRecord], kept: Collection[str]) -> bool:
         """Whether the least size of a job, all of whose tasks are alike, has room beside what stays."""
         request, tasks = record.job.roles[0].request, record.job.roles[0].minimum
+        out_of_use = self._faulty | self.world.core._state.card_cordons.by_card.keys()  # closed: it failed repeatedly
         room = 0
         for name, node in self._machines.items():
             if name in self._is_lost or name in kept:
                 continue
-            free = {device.uuid: CARD_MILLI for device in node.devices if device.uuid not in self._faulty}
+            free = {device.uuid: CARD_MILLI for device in node.devices if device.uuid not in out_of_use}
             cpu, memory = node.cpu_milli, node.memory_mib
             for each in rest:
                 for task in each.tasks:
