@@ -25,6 +25,7 @@ BOMBS = {
             b"lifetime_s",
             b"by_s",
             b"begin",
+            b"query",
         )
     )
     + b', "command": "x", "name": "x", "limits": {"jobs": %s, "dev_s": %s}}' % (b"9" * 400, b"9" * 400),
