@@ -23,7 +23,14 @@ from millpond.server.jobs.curves.event_files import LARGEST_READ, EventFile, mas
 from millpond.server.jobs.curves.service import Curves, CurvesRequest
 from millpond.server.store.jobs import Owners
 from millpond.server.views.visibility import EVERYBODY, Reader
-from millpond.server.web.curves_page import Across, CurvesView, MetricGoal, VerticalScale, best_so_far, metric_chart
+from millpond.server.web.charts.curves_page import (
+    Across,
+    CurvesView,
+    MetricGoal,
+    VerticalScale,
+    best_so_far,
+    metric_chart,
+)
 from millpond.specs.api.curves import CurveInfo
 from millpond.specs.api.jobs import JobInfo, TaskInfo
 from millpond.specs.api.trials import TrialList

@@ -9,7 +9,17 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.server.web.charts import COLOURS, DASHES, HEIGHT, WIDTH, Frame, Line, draw, look_of, number_text
+from millpond.server.web.charts.svg_charts import (
+    COLOURS,
+    DASHES,
+    HEIGHT,
+    WIDTH,
+    Frame,
+    Line,
+    draw,
+    look_of,
+    number_text,
+)
 
 DAY = 86_400
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from millpond.server.web.drafts import Draft, DraftEdit, DraftRequest, draft_of
-from millpond.server.web.job_form import FIRST, Control, job_form
+from millpond.server.web.jobs.drafts import Draft, DraftEdit, DraftRequest, draft_of
+from millpond.server.web.jobs.job_form import FIRST, Control, job_form
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.templates import all_templates
 from millpond.specs.reference import OF_THE_SERVER

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millpond.server.web.life_line import life_of
+from millpond.server.web.jobs.life_line import life_of
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.reasons import WaitInfo

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millpond.server.web.queue_form import FIELDS, changed_fields, shown, typed
+from millpond.server.web.queues.queue_form import FIELDS, changed_fields, shown, typed
 from millpond.specs.config.queues import GuaranteeFile, LimitFile, QueueFile
 
 FULL: dict[str, Any] = {

@@ -121,4 +121,4 @@ def _tabs(caller: Caller) -> list[str]:
 
 
 def _show(tab: str, visit: PageReader, access: Access, **content: Any) -> Response:
-    return show(f"admin_{tab}.html", visit, tab=tab, tabs=_tabs(access.caller), **content)
+    return show(f"admin/{tab}.html", visit, tab=tab, tabs=_tabs(access.caller), **content)

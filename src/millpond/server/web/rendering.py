@@ -19,7 +19,7 @@ from millpond.model.amounts import memory_text, milli_text
 from millpond.server.auth.guard import PORTAL_FILES
 from millpond.server.auth.roles import Caller
 from millpond.server.version import VERSION
-from millpond.server.web.charts import number_text
+from millpond.server.web.charts.svg_charts import number_text
 from millpond.server.web.translations import ENGLISH, LANGUAGES, translation_of
 from millpond.server.wording import rounded_span
 

@@ -1,0 +1,158 @@
+"""How the pool was used over time: charts of cards, queues and nodes, from the server's own history."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Response
+
+from millpond.server.api.permits import ClusterReader, ServiceOf
+from millpond.server.api.routes.time_series import Begin, End
+from millpond.server.api.service import Service
+from millpond.server.monitoring.telemetry.job_cards import FIGURES
+from millpond.server.monitoring.time_series.figures import Subject
+from millpond.server.monitoring.time_series.reader import TimeSpan
+from millpond.server.web.charts.svg_charts import COLOURS, DASHES, Chart, Frame, Line, draw, look_of
+from millpond.server.web.pages import PageRoute, VisitOf
+from millpond.server.web.rendering import show
+from millpond.specs.api.time_series import NamedSeries, TimeSeriesInfo
+
+MOST_CHARTS: Final = 12
+_POINTS: Final = 240
+"""So many stand in one chart at the most, about; more are finer than what is seen."""
+_STEPS: Final = (60, 120, 300, 600, 1_200, 3_600, 7_200, 14_400)
+SPANS: Final[Mapping[str, float]] = {"day": 86_400.0, "week": 7 * 86_400.0, "month": 30 * 86_400.0}
+_SHORTEST_S: Final = 3_600.0
+
+router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedChart:
+    """A chart, and of which model, queue or node it is; empty: of all."""
+
+    name: str
+    drawn: Chart
+
+
+def series_of(
+    service: Service, subject: Subject, begin: float | None, end: float | None, names: Collection[str] | None
+) -> TimeSeriesInfo:
+    """The history of a span in as many points as a chart shows.
+
+    Args:
+        begin: None: a day before the end or, where less is known, when it begins.
+        names: of which series; None: all.
+    """
+    until = time.time() if end is None else end
+    since = until - SPANS["day"] if begin is None else begin
+
+    def read(since: float) -> TimeSeriesInfo:
+        wanted = (until - since) / _POINTS
+        step = next((step for step in _STEPS if step >= wanted), _STEPS[-1])
+        return service.time_series.of(subject, TimeSpan(since, until, step), names)
+
+    found = read(since)
+    is_new = begin is None and found.at and found.at[0] - since > SPANS["day"] / 4
+    return read(max(min(found.at[0], until - _SHORTEST_S), since)) if is_new else found
+
+
+def pool_chart(history: TimeSeriesInfo, words: Mapping[str, str]) -> Chart:
+    """All cards together: how many there were, how many were held, and how many computed.
+
+    Args:
+        words: the names of the lines, by figure.
+    """
+    looks = (("cards", "all"), ("held", "held"), ("computing", "computing"))
+    lines = [
+        Line(words[figure], look, history.at, _sums([each.figures[figure] for each in history.series]))
+        for figure, look in looks
+    ]
+    return draw(lines, _frame(history))
+
+
+def charts_of(history: TimeSeriesInfo, lines: Sequence[tuple[str, str, str]]) -> list[NamedChart]:
+    """One chart for each series, those with the highest figures first.
+
+    Args:
+        lines: of each line its figure, its name and its look.
+    """
+    figures = [figure for figure, _, _ in lines]
+    shown = [each for each in history.series if any(_known(each.figures[figure]) for figure in figures)]
+    shown.sort(key=lambda each: (-_highest(each, figures), each.name))
+    return [
+        NamedChart(
+            each.name,
+            draw([Line(name, look, history.at, each.figures[figure]) for figure, name, look in lines], _frame(history)),
+        )
+        for each in shown[:MOST_CHARTS]
+    ]
+
+
+@router.get("/history")
+async def history(
+    service: ServiceOf,
+    access: ClusterReader,
+    visit: VisitOf,
+    subject: Subject = Subject.MODELS,
+    begin: Begin = None,
+    end: End = None,
+    back: Annotated[str, Query(pattern="^(day|week|month)?$")] = "",
+) -> Response:
+    """Charts of cards, queues or nodes in a span."""
+    if back:
+        end = time.time()
+        begin = end - SPANS[back]
+
+    names = service.queues.names_for(access.caller) if subject is Subject.QUEUES else None
+
+    def drawn() -> Response:
+        return show(
+            "charts/history.html",
+            visit,
+            subject=subject.value,
+            history=series_of(service, subject, begin, end, names),
+            back=back,
+            is_chosen=begin is not None and not back,
+            most=MOST_CHARTS,
+            pool_chart=pool_chart,
+            charts_of=charts_of,
+        )
+
+    return await asyncio.to_thread(drawn)
+
+
+def card_charts(cards: TimeSeriesInfo) -> dict[str, Chart]:
+    """Charts of what the cards of a job did, by figure, with a line for each card; figures that nothing measured are
+    left out."""
+    shown = cards.series[: COLOURS * DASHES]
+    return {
+        figure: draw(
+            [Line(each.name, look_of(index), cards.at, each.figures[figure]) for index, each in enumerate(shown)],
+            _frame(cards),
+        )
+        for figure in FIGURES
+        if any(value is not None for each in shown for value in each.figures[figure])
+    }
+
+
+def _frame(history: TimeSeriesInfo) -> Frame:
+    return Frame(history.begin, history.end, is_time=True, gap=1.5 * history.step_s, from_zero=True)
+
+
+def _sums(columns: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """The sum of what is known at each instant."""
+    rows = ([value for value in row if value is not None] for row in zip(*columns, strict=True))
+    return [sum(known) if known else None for known in rows]
+
+
+def _known(values: Sequence[float | None]) -> bool:
+    return any(value is not None and value > 0 for value in values)
+
+
+def _highest(series: NamedSeries, figures: Sequence[str]) -> float:
+    return max((value for figure in figures for value in series.figures[figure] if value is not None), default=0.0)

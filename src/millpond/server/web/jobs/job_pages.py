@@ -1,0 +1,153 @@
+"""The pages of jobs: the list with its filters and saved views, and one job with all that is known of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import unicodedata
+from typing import Annotated, Final
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import RedirectResponse
+
+from millpond.model.states import JobState
+from millpond.model.workloads import LONGEST_JOB_ID
+from millpond.server.api.permits import Access, ServiceOf, Word, job_in_path, may
+from millpond.server.api.service import Service
+from millpond.server.auth.roles import Caller, Verb, job_target, program_permission
+from millpond.server.jobs.listing import ListRequest
+from millpond.server.jobs.saved_views import filters_in
+from millpond.server.monitoring.telemetry.job_cards import cards_of
+from millpond.server.store.jobs import JobFilter
+from millpond.server.views.visibility import reader_of
+from millpond.server.web.charts import history_pages
+from millpond.server.web.jobs import submit_page
+from millpond.server.web.jobs.life_line import life_of
+from millpond.server.web.pages import PageRoute, VisitOf, may_do
+from millpond.server.web.rendering import show
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.saved_views import SavedViewInfo
+from millpond.specs.job.serving import SERVING_KINDS
+from millpond.specs.yaml_edit import yaml_text
+
+JOBS_ON_A_PAGE: Final = 100
+MOST_MATCHING: Final = 100_000
+"""So many jobs of a view can be acted on together."""
+EVENTS_SHOWN: Final = 200
+
+Lister = Annotated[Access, may(Verb.READ_JOBS)]
+Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
+
+router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("/jobs")
+async def jobs(
+    request: Request,
+    service: ServiceOf,
+    access: Lister,
+    visit: VisitOf,
+    state: Annotated[tuple[JobState, ...], Query()] = (),
+    user: Word = "",
+    queue: Word = "",
+    name: Word = "",
+    everything: Annotated[bool, Query(alias="all")] = False,
+    members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
+    behind: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
+) -> Response:
+    """Jobs, the newest first; the parameters are those of the API."""
+    wanted = JobFilter(tuple(each.value for each in state), user, queue, unicodedata.normalize("NFC", name))
+    most = JOBS_ON_A_PAGE * (10 if members else 1)
+    asked = ListRequest(wanted, everything or bool(members), most, members, behind)
+    found = await service.jobs.listed(asked, reader_of(access.caller))
+    views, keepers = await _views_for(service, access.caller)
+    pairs = [(key, value) for key, value in parse_qsl(request.url.query) if key != "behind"]
+    following = [*pairs, ("behind", found.jobs[-1].id if found.jobs else "")]
+    changeable = {
+        job.id
+        for job in found.jobs
+        if job.ended_at is None and may_do(access.caller, Verb.CHANGE_JOBS, job_target(job))
+    }
+    return show(
+        "jobs/list.html",
+        visit,
+        jobs=found.jobs,
+        changeable=changeable,
+        may_change=may_do(access.caller, Verb.CHANGE_JOBS),
+        matching=f"/api/v1/jobs?{urlencode([*pairs, ('limit', MOST_MATCHING)])}",
+        more=f"?{urlencode(following)}" if found.truncated and not members else "",
+        truncated=found.truncated,
+        wanted=wanted,
+        everything=everything,
+        members=members,
+        behind=behind,
+        queues=[each.name for each in await service.queues.seen_by(access.caller) if each.takes_jobs],
+        states=list(JobState),
+        views=views,
+        here=filters_in(request.url.query),
+        keepers=keepers,
+        me=access.caller.user,
+    )
+
+
+async def _views_for(service: Service, caller: Caller) -> tuple[list[tuple[SavedViewInfo, bool]], list[str]]:
+    """Saved views with whether they may be forgotten, and for which groups more can be saved; empty: for oneself."""
+    if not may_do(caller, Verb.READ_VIEWS):
+        return [], []
+    found = await asyncio.to_thread(service.saved_views.seen_by, caller)
+    may_change = may_do(caller, Verb.CHANGE_VIEWS)
+    owners = ["", *(group for group in sorted(caller.groups) if service.saved_views.may_change_of(caller, group))]
+    changeable = [(each, may_change and service.saved_views.may_change(caller, each)) for each in found]
+    return changeable, owners if may_change else []
+
+
+@router.get("/views/{view}")
+async def saved_view(
+    view: str, service: ServiceOf, access: Annotated[Access, may(Verb.READ_VIEWS)]
+) -> RedirectResponse:
+    """Lead to the list of jobs that a saved view is now."""
+    info = await asyncio.to_thread(service.saved_views.one, view, access.caller)
+    return RedirectResponse(f"/portal/jobs?{info.query}", 303, {"Cache-Control": "no-store"})
+
+
+@router.get("/jobs/{job}")
+async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) -> Response:
+    """One job with all that is known of it."""
+    reader = reader_of(access.caller)
+    info = await service.jobs.show(job, reader)
+    reason = await service.waits.added_to(await service.jobs.why(job, reader))
+    events = await service.events.of_job(job, reader)
+    can_change = may_do(access.caller, Verb.CHANGE_JOBS, job_target(info))
+    spec = await _spec_of(service, job) if can_change else None
+    cards = await asyncio.to_thread(cards_of, service.state_dir, info) if info.gpu_milli and not info.array else None
+    now = time.time()
+    return show(
+        "jobs/job.html",
+        visit,
+        job=info,
+        reason=reason,
+        events=events[-EVENTS_SHOWN:],
+        left_out=max(len(events) - EVENTS_SHOWN, 0),
+        card_charts={} if cards is None else history_pages.card_charts(cards),
+        life=life_of(info, events, reason.waits, now),
+        can_change=can_change,
+        can_replace=can_change and submit_page.can_replace(info, reason),
+        has_ended=JobState(info.state).ended,
+        can_open=await _can_open(service, access, info),
+        spec=spec,
+        now=now,
+    )
+
+
+async def _can_open(service: Service, access: Access, job: JobInfo) -> bool:
+    """Whether a browser may be let in to what a job serves."""
+    may_come = job.kind in SERVING_KINDS and may_do(access.caller, *program_permission(job))
+    if not may_come or JobState(job.state).ended or job.state in (JobState.SUSPENDED, JobState.STOPPING):
+        return False
+    return (await service.job_files.soon(job.id)).serve is not None
+
+
+async def _spec_of(service: Service, job: str) -> str:
+    """The job file as a job was submitted with it, as text."""
+    return yaml_text(await service.lookup.document(job))

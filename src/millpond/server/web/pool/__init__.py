@@ -1,0 +1,1 @@
+"""The pages about hardware: the map of the pool, nodes and their cards, cells, reservations."""

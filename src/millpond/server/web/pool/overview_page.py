@@ -1,0 +1,58 @@
+"""The page at a glance: what is free, the pool as a map, what starts next, what is held unused, the queues."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fastapi import APIRouter, Response
+
+from millpond.server.api.permits import ClusterReader, ServiceOf
+from millpond.server.auth.roles import Verb, job_target
+from millpond.server.monitoring.time_series.figures import Subject
+from millpond.server.views.visibility import reader_of
+from millpond.server.web.charts import history_pages
+from millpond.server.web.pages import PageRoute, VisitOf, may_do
+from millpond.server.web.pool.pool_map import Colouring, map_of
+from millpond.server.web.rendering import show
+from millpond.specs.api.jobs import JobInfo
+
+router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("/")
+async def overview(
+    service: ServiceOf, access: ClusterReader, visit: VisitOf, colour: Colouring = Colouring.USE
+) -> Response:
+    """The pool at a glance."""
+    reader = reader_of(access.caller)
+    nodes = await service.machines.all(reader)
+    info = await service.overview.of(nodes, reader)
+
+    def find(job: str) -> JobInfo | None:
+        found = service.lookup.live(job)
+        return found if found is not None and reader.sees(found) else None
+
+    suspendable = {
+        idle.job
+        for idle in info.idle
+        if (found := find(idle.job)) is not None and may_do(access.caller, Verb.CHANGE_JOBS, job_target(found))
+    }
+    queues = await service.queues.seen_by(access.caller)
+
+    def drawn() -> Response:
+        drawing = map_of(nodes, colour, find)
+        now = time.time()
+        return show(
+            "pool/overview.html",
+            visit,
+            info=info,
+            map=drawing,
+            queues=queues,
+            suspendable=suspendable,
+            now=now,
+            history=history_pages.series_of(service, Subject.MODELS, None, None, None),
+            pool_chart=history_pages.pool_chart,
+        )
+
+    return await asyncio.to_thread(drawn)  # of thousands of machines: other requests go on meanwhile

@@ -1,0 +1,1 @@
+"""The pages about queues, and the form that edits one."""

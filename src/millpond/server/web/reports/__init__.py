@@ -1,0 +1,1 @@
+"""The pages about what was: who used what, who waited, and what another policy would have done."""

@@ -1,0 +1,34 @@
+"""What all pages of reports show beside their subject: the period, and the addresses of the same page and of others."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from millpond.server.auth.roles import Caller, Verb
+from millpond.server.web.pages import may_do
+from millpond.server.web.reports.periods import ReportPeriod, latest_months
+
+
+def frame(caller: Caller, period: ReportPeriod, query: dict[str, str]) -> dict[str, Any]:
+    """What all these pages show besides: the period, and addresses of the same page and of others.
+
+    Args:
+        query: what the address says besides the period.
+    """
+
+    def address(**changes: str) -> str:
+        return f"?{urlencode({**query, **period.query, **changes})}"
+
+    def in_period(**chosen: str) -> str:
+        return f"?{urlencode({**query, **chosen})}"
+
+    return {
+        "period": period,
+        "query": query,
+        "address": address,
+        "in_period": in_period,
+        "months": latest_months(),
+        "day_query": urlencode(period.query),
+        "asks_what_if": may_do(caller, Verb.ASK_WHAT_IF),
+    }
