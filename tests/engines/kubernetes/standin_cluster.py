@@ -11,6 +11,7 @@ import asyncio
 import copy
 import itertools
 import json
+import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -109,6 +110,7 @@ class StandinCluster:
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _cut: int = 0
+    _commands: set[subprocess.Popen[bytes]] = field(default_factory=set)
     _server: uvicorn.Server | None = None
     _thread: threading.Thread | None = None
     port: int = 0
@@ -135,6 +137,8 @@ class StandinCluster:
         assert self._server is not None
         assert self._thread is not None
         self.cut_watches()
+        for command in list(self._commands):  # such as a shell at a terminal whose client has gone
+            command.kill()
         self._server.should_exit = self._server.force_exit = True
         self._thread.join()
 
@@ -285,7 +289,7 @@ class StandinCluster:
             await serve_port(client, port, self.ports.get((pod, port)))
             return
         words = [word.replace(INPUT_FOLDER, self.input_folder) for word in client.query_params.getlist("command")]
-        await serve_command(client, words, client.query_params["tty"] == "true")
+        await serve_command(client, words, client.query_params["tty"] == "true", self._commands)
 
     def _create(self, kind: str, namespace: str, plain: Plain) -> Response:
         name = plain["metadata"].get("name") or f"{plain['metadata']['generateName']}{next(self._versions)}"

@@ -25,8 +25,14 @@ _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE = (bytes([number]) for number in rang
 _DATA, _ERROR = b"\x00", b"\x01"
 
 
-async def serve_command(client: WebSocket, words: Sequence[str], terminal: bool) -> None:
-    """Run one command for a client; it is started as the leader of a session, as containers' commands are."""
+async def serve_command(
+    client: WebSocket, words: Sequence[str], terminal: bool, running: set[subprocess.Popen[bytes]]
+) -> None:
+    """Run one command for a client; it is started as the leader of a session, as containers' commands are.
+
+    Args:
+        running: has the command while it runs.
+    """
     await client.accept(subprotocol=PROTOCOL)
     try:
         process, ends = _start(words, terminal)
@@ -36,7 +42,9 @@ async def serve_command(client: WebSocket, words: Sequence[str], terminal: bool)
         return
     outputs = [asyncio.ensure_future(_carry_out(client, end, kind)) for kind, end in ends.items() if kind != _STDIN]
     inward = asyncio.ensure_future(_carry_in(client, ends[_STDIN], terminal))
+    running.add(process)
     code = await asyncio.to_thread(process.wait)
+    running.discard(process)
     await asyncio.wait(outputs, timeout=0.2)  # others may hold them open
     with contextlib.suppress(Exception):
         await client.send_bytes(_STATUS + (_exit_status(code if code >= 0 else 128 - code)))
