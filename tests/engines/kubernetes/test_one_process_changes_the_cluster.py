@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -67,6 +68,23 @@ def cut_off(job: str) -> Callable[[str, Plain], object]:
         return refusal(500, "InternalError", job) if is_lease and body["spec"]["holderIdentity"] == job else None
 
     return refuses
+
+
+def test_a_lease_that_is_asked_for_when_an_engine_ends_is_given_back(cluster: StandinCluster, tmp_path: Path) -> None:
+    asked, is_closed = threading.Event(), threading.Event()
+
+    def slowly(request: str, body: Plain) -> object:
+        if "/leases" in request and not request.startswith("GET") and body["spec"]["holderIdentity"]:
+            asked.set()
+            is_closed.wait(0.2)  # the answer comes while the engine ends
+        return None
+
+    cluster.refuses = slowly  # type: ignore[assignment]
+    with another(cluster, tmp_path / "short", LASTING):
+        assert asked.wait(10)
+    is_closed.set()
+    assert cluster.get(LEASES, LEASE) is not None
+    assert holder(cluster) == ""
 
 
 def test_the_next_process_waits_until_the_lease_is_given_back(

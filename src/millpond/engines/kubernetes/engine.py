@@ -328,7 +328,8 @@ class KubernetesEngine:
         self._loop.close()
 
     async def _end(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        stay = {asyncio.current_task(), self._lease.asking if self._tasks else None}
+        others = [task for task in asyncio.all_tasks() if task not in stay]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)

@@ -61,6 +61,9 @@ class ClusterLease:
 
     Args:
         server: identity of the server: processes that work for the same one take turns.
+
+    Attributes:
+        asking: what asks for it, last. Cut off in the middle, it might have got the lease without knowing so.
     """
 
     def __init__(self, channel: ApiChannel, namespace: str, server: str, times: LeaseTimes) -> None:
@@ -75,6 +78,7 @@ class ClusterLease:
         self._version = ""
         self._seen, self._seen_at = "", 0.0
         self._was_held = False
+        self.asking: asyncio.Task[bool] | None = None
 
     async def held(self) -> None:
         """Wait until this process may change the cluster: at once, for as long as it has the lease."""
@@ -102,27 +106,39 @@ class ClusterLease:
             LeadershipLostError: another process has taken it.
         """
         while True:
-            asked_at = time.monotonic()
-            try:
-                has = await (self._renew() if self._version and asked_at < self._until else self._take())
-            except httpx2.HTTPError:
-                has = False  # not reached: the reflectors say so in the log
-            if has:
-                self._until, self._was_held = asked_at + self._times.holds_s, True
-                self._renewed.set()
-                self._renewed = asyncio.Event()
+            self.asking = asyncio.create_task(self._ask_for_it())
+            has = await asyncio.shield(self.asking)  # a request that has begun has its answer before it is given back
             await asyncio.sleep(self._times.renewed_every_s if has else self._times.renewed_every_s / 4)
+
+    async def _ask_for_it(self) -> bool:
+        asked_at = time.monotonic()
+        try:
+            has = await (self._renew() if self._version and asked_at < self._until else self._take())
+        except httpx2.HTTPError:
+            return False  # not reached: the reflectors say so in the log
+        if has:
+            self._until, self._was_held = asked_at + self._times.holds_s, True
+            self._renewed.set()
+            self._renewed = asyncio.Event()
+        return has
 
     async def release(self) -> None:
         """Let another process have it at once."""
-        if self._version and time.monotonic() < self._until:
+        try:
+            async with asyncio.timeout(_RELEASED_WITHIN_S):
+                if self.asking is not None:
+                    await asyncio.wait((self.asking,))
+                if not self._version or time.monotonic() >= self._until:
+                    return
+                self._until = 0.0
+                while (await self._write("", self._version)).status_code in PASSING:
+                    await asyncio.sleep(_AGAIN_AFTER_S)
+        except (httpx2.HTTPError, TimeoutError) as error:
+            log.debug("the lease runs out by itself: %s", error)
+        finally:
             self._until = 0.0
-            try:
-                async with asyncio.timeout(_RELEASED_WITHIN_S):
-                    while (await self._write("", self._version)).status_code in PASSING:
-                        await asyncio.sleep(_AGAIN_AFTER_S)
-            except (httpx2.HTTPError, TimeoutError) as error:
-                log.debug("the lease runs out by itself: %s", error)
+            if self.asking is not None:
+                self.asking.cancel()
 
     async def _renew(self) -> bool:
         answer = await self._write(self.holder, self._version)
