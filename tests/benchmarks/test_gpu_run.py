@@ -65,6 +65,7 @@ def test_a_card_with_work_on_it_is_not_measured(fake_driver: FakeDriver, tmp_pat
     assert said.count("\n") == 1
 
 
+@pytest.mark.long
 def test_what_was_found_is_there_though_the_program_is_killed_before_its_end(
     fake_driver: FakeDriver, tmp_path: Path
 ) -> None:

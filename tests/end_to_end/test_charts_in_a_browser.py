@@ -92,6 +92,7 @@ def test_a_chart_is_used_by_the_keyboard_alone(pond: Pond, visit: Visit, past: f
     page.locator("#all-cards .lines .held").wait_for()
 
 
+@pytest.mark.long
 def test_charts_fit_a_phone_and_a_desk(pond: Pond, visit: Visit, past: float) -> None:
     page = visit.enter(pond)
     for size in (DESKTOP, PHONE):

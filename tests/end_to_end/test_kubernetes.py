@@ -220,6 +220,7 @@ def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: Standi
     assert json.loads(away.stdout)[0]["grade"] == "broken"
 
 
+@pytest.mark.long
 def test_a_server_of_one_machine_moves_to_a_cluster(cluster: StandinCluster, tmp_path: Path) -> None:
     before = Pond(tmp_path / "machine")
     before.up()

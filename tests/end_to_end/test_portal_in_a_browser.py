@@ -24,6 +24,7 @@ REPORTS = ("reports", "reports?by=job", "reports/waits", "reports/waits/jobs", "
 PASSWORD = "correct horse battery"
 
 
+@pytest.mark.long
 def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "echo " + "wide" * 100 + "; sleep 600", "--gpus", "1", "--name", "n" * 60)
     page = visit.enter(pond)

@@ -147,6 +147,7 @@ def test_a_list_is_saved_under_a_hostile_name_and_opened_by_its_address(pond: Po
     tab.wait_for(state="detached")
 
 
+@pytest.mark.long
 def test_the_pages_fit_a_phone_and_a_desk(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "sleep 600", "--gpus", "2", "--name", "n" * 60)
     page = visit.enter(pond)

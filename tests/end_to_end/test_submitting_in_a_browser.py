@@ -77,6 +77,7 @@ def test_text_and_form_follow_each_other_and_faults_lead_to_their_lines(pond: Po
     assert page.input_value("#f-env") == "A: [", "what cannot be read stays where it was written"
 
 
+@pytest.mark.long
 def test_what_was_written_outlives_the_server_and_the_page(pond: Pond, visit: Visit) -> None:
     page = form_of(visit, pond)
     page.fill("#f-command", "sleep 600")
