@@ -16,7 +16,7 @@ from millpond.server.store.time_series import SeriesRow, TimeSeriesStore
 
 __all__ = ["chromium", "pond", "visit"]  # fixtures
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 MINUTE, HOUR = 60, 3_600
 
 REPORTS = """
@@ -92,7 +92,6 @@ def test_a_chart_is_used_by_the_keyboard_alone(pond: Pond, visit: Visit, past: f
     page.locator("#all-cards .lines .held").wait_for()
 
 
-@pytest.mark.long
 def test_charts_fit_a_phone_and_a_desk(pond: Pond, visit: Visit, past: float) -> None:
     page = visit.enter(pond)
     for size in (DESKTOP, PHONE):

@@ -111,6 +111,7 @@ def test_a_person_with_a_password_is_led_to_what_they_wanted(pond: Pond, visit: 
     assert urlsplit(page.url).path == "/portal/login"
 
 
+@pytest.mark.long
 def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "sleep 600", "--gpus", "1")
     page = visit.enter(pond)
@@ -136,6 +137,7 @@ def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address
     pond("stop", job)
 
 
+@pytest.mark.long
 def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pond, visit: Visit) -> None:
     waiting = [submit(pond, "sleep 600", "--gpus", "4", "--time-limit", "1h") for _ in range(4)]
     page = visit.enter(pond)
@@ -175,6 +177,7 @@ def test_no_page_of_this_name_that_is_not_the_portals_reads_it(pond: Pond, chrom
     visit.context.close()
 
 
+@pytest.mark.long
 def test_a_lost_server_is_shown_and_found_again(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     page.locator("#live[data-state=live]").wait_for()
@@ -190,6 +193,7 @@ def test_a_lost_server_is_shown_and_found_again(pond: Pond, visit: Visit) -> Non
     visit.wrong.clear()  # the browser notes each request that nobody answered
 
 
+@pytest.mark.long
 def test_the_link_is_in_no_log(pond: Pond) -> None:
     log = Path(pond.state_dir / "server.log").read_text()
     assert "/portal/" in log

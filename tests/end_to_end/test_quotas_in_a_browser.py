@@ -11,7 +11,7 @@ import pytest
 from real_pond import Pond
 from test_portal_in_a_browser import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 __all__ = ["chromium", "pond", "visit"]
 """Fixtures."""
@@ -147,7 +147,6 @@ def test_a_list_is_saved_under_a_hostile_name_and_opened_by_its_address(pond: Po
     tab.wait_for(state="detached")
 
 
-@pytest.mark.long
 def test_the_pages_fit_a_phone_and_a_desk(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "sleep 600", "--gpus", "2", "--name", "n" * 60)
     page = visit.enter(pond)

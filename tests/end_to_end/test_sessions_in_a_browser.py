@@ -15,7 +15,7 @@ from real_pond import Pond, until
 
 from millpond.client.sdk import Client
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 __all__ = ["chromium", "visit"]
 """Fixtures."""
@@ -84,7 +84,6 @@ def test_a_session_is_started_opened_extended_and_stopped(pond: Pond, visit: Vis
     page.get_by_text("You have no session.").wait_for()
 
 
-@pytest.mark.long
 def test_a_newcomer_runs_a_cell_on_a_quarter_card_after_five_clicks_at_the_most(pond: Pond, visit: Visit) -> None:
     pond.up()
     page = sessions_of(pond, visit)  # 1
