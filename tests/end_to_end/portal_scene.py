@@ -26,8 +26,11 @@ OPTIONS: Final = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 SIZES: Final = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
-NO_PAGES: Final = ("/portal/stream", "/portal/enter", "/portal/static/", "/portal/language/", "/portal/{path")
-"""Routes that answer with something else than a page, or lead on to one."""
+NO_PAGES: Final = (
+    "/portal/stream", "/portal/enter", "/portal/static/", "/portal/language/", "/portal/{path", "/portal/views/",
+    "/portal/what-if/answer",
+)  # fmt: skip
+"""Routes that answer with something else than a page, or with a part of one, or lead on to one."""
 CONFIGURATION: Final = """
 pools: [{name: default, suspends: true}]
 queues:
