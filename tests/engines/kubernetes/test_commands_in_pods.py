@@ -118,7 +118,8 @@ def test_a_terminal_has_a_size_a_kind_and_ctrl_c(running: PodBench) -> None:
         client.say(rows=20, columns=60)
         client.type(b"sleep 0.2; stty size\n")
         client.until(b"20 60")
-        client.type(b"echo wa''its; sleep 1000\n")
+        # A program of its own says that it waits: the terminal is its by then, and Ctrl-C reaches it, not the shell.
+        client.type(b"""sh -c "echo wa''its; exec sleep 1000"\n""")
         client.until(b"waits")
         client.type(b"\x03")
         client.type(b"exit 5\n")
