@@ -33,7 +33,7 @@ from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.events import Confirmed, DurationPredicted, Ended, JobSubmitted, NodeJoined, QueueChanged
 from millpond.model.resources import Amount, TaskRequest
 from millpond.model.states import JobState, Outcome
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Job, Priority, Role
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.records import JobRecord

@@ -23,15 +23,15 @@ import time
 from collections.abc import Iterator, Sequence
 
 from calibration import as_served
-from millpond.model.cells import CellCount
-from millpond.model.chains import ChainSpec, ClusterSpec
 from millpond.model.decisions import Decision, Start, Stop
-from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined, QueueChanged, StopRequested
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.cells import CellCount
+from millpond.model.tenancy.chains import ChainSpec, ClusterSpec
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.placement.kernel_warmup import warm
 from millpond.scheduling.scheduler import Scheduler

@@ -22,7 +22,7 @@ import chaos_jobs as jobs
 from chaos_checks import Findings, check
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, UnavailableError
-from millpond.specs.api.logs import FIRST_CURSOR
+from millpond.specs.api.jobs.logs import FIRST_CURSOR
 from reporting import Table, command_line, emit, note, program
 from served import ServedPond
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import chaos_jobs as jobs
 from millpond.client.sdk import Client
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from served import ServedPond
 
 _LINE = re.compile(r"(\S+) (\d+) (\d+) line (\d+)")

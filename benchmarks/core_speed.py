@@ -25,12 +25,12 @@ import numpy as np
 
 from calibration import TARGET_RATE, calibration_rate
 from millpond.model.decisions import Decision, Stop
-from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined, QueueChanged
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, Amount, TaskRequest
 from millpond.model.states import Outcome
-from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.scheduler import Scheduler

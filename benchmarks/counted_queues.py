@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from millpond.model.resources import Amount
-from millpond.model.tenants import ROOT_QUEUE, Queue
+from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue
 
 OTHERS = "others"
 """In place of a model of cards: those that no guarantee names."""

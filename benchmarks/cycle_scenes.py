@@ -12,7 +12,6 @@ from typing import Any
 
 from calibration import as_served
 from millpond.model.decisions import Decision, Stop
-from millpond.model.devices import Device
 from millpond.model.events import (
     Confirmed,
     Ended,
@@ -25,10 +24,11 @@ from millpond.model.events import (
     ResumeRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Node, Pool
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.resources import Amount, TaskRequest
 from millpond.model.states import Outcome
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Job, Priority, Role, Suspendable
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.scheduler import Scheduler

@@ -34,7 +34,7 @@ from millpond.model.decisions import Decision, Start
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import DurationPredicted, Event
 from millpond.model.resources import CARD_MILLI, Amount
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

@@ -36,10 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "scheduli
 from worlds import World, asks, elastic, gang, machine, queue
 
 from millpond.model.decisions import Decision, Stop, Suspend
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
-from millpond.model.tenants import DEFAULT_QUEUE, Queue
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Suspendable
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.settings import PreemptionCost, Settings

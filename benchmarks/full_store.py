@@ -11,7 +11,7 @@ from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
-from millpond.specs.api.jobs import JobInfo, TaskInfo
+from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
 
 _BEGAN = 1_700_000_000.0
 _APART_S = 20.0

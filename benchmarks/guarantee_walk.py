@@ -34,12 +34,12 @@ from worlds import World, asks, elastic, gang, machine
 
 from counted_queues import CountedTree
 from millpond.model.decisions import Decision, Start, Stop, Suspend
-from millpond.model.devices import DeviceHealth
 from millpond.model.events import DeviceHealthChanged, NodeJoined, NodeLost
-from millpond.model.nodes import Pool
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Pool
 from millpond.model.resources import CARD_MILLI, Amount, TaskRequest
 from millpond.model.states import JobState
-from millpond.model.tenants import DEFAULT_QUEUE, Queue
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.records import JobRecord, TaskRecord

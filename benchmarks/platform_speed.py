@@ -28,7 +28,7 @@ from full_store import fill
 from lean_http import LeanClient
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError
-from millpond.specs.api.logs import FIRST_CURSOR
+from millpond.specs.api.jobs.logs import FIRST_CURSOR
 from own_postgresql import own_postgresql, what_is_missing
 from reporting import Table, command_line, emit, note, program, verdict
 from served import ServedPond

@@ -23,7 +23,7 @@ import httpx2
 import full_store
 from crowd import crowded
 from millpond.client.sdk import Client
-from millpond.specs.api.accounts import AccountLimits, UserChange
+from millpond.specs.api.accounts.accounts import AccountLimits, UserChange
 from reporting import Table, command_line, emit, note, program
 from served import ServedPond
 

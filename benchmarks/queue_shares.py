@@ -27,8 +27,8 @@ import numpy as np
 
 from millpond.model.decisions import Start
 from millpond.model.events import DurationPredicted, Ended, JobSubmitted, NodeJoined, PoolChanged, QueueChanged
-from millpond.model.nodes import Pool
-from millpond.model.tenants import Queue
+from millpond.model.hardware.nodes import Pool
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import capacity_milli, uniform_cluster

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, Amount, TaskRequest
-from millpond.model.tenants import ROOT_QUEUE, Queue
+from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue
 
 MOST_QUEUES = 9
 DEEPEST = 4

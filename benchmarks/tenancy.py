@@ -30,7 +30,7 @@ from cycle_scenes import ONE_CARD, Measured
 from guarantee_walk import GuaranteeWalk
 from millpond.model.events import QueueChanged
 from millpond.model.resources import CARD_MILLI, Amount, TaskRequest
-from millpond.model.tenants import ROOT_QUEUE, Queue
+from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue
 from millpond.model.workloads import Job, Role
 from reporting import Table, command_line, emit, note, program, verdict
 

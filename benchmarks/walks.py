@@ -28,8 +28,8 @@ import millpond
 from millpond.engines.local.engine import LocalEngine
 from millpond.engines.local.options import EngineOptions
 from millpond.model.decisions import Grant, Placement, Start
-from millpond.model.devices import Device
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.node.devices.fake import FakeVendor
 from millpond.node.host.machine import Machine

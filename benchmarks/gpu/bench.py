@@ -19,8 +19,8 @@ import psutil
 from gpu import guard
 from gpu.children import Child
 from gpu.results import Journal, Place, Verdict
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
+from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.nvml import Nvml, text
 

@@ -12,7 +12,7 @@ from gpu.bench import Bench, Measurement
 from gpu.children import Child
 from gpu.results import Verdict, held
 from gpu.swapping import OUT, STEP_S, helper, move, state
-from millpond.model.devices import DeviceHealth
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.nvml import text
 from millpond.node.sharing.helper import CheckpointHelper, DriverError, ProcessState

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from millpond.client.sdk import Client
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.logs import LogChunk
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.logs import LogChunk
 from millpond.specs.api.models import adapter_of
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from millpond.client.cli.commands.server import background, down
 from millpond.model.errors import MillpondError
-from millpond.specs.api.jobs import JobInfo, JobList, TaskInfo
+from millpond.specs.api.jobs.jobs import JobInfo, JobList, TaskInfo
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 
 

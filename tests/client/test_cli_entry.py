@@ -52,8 +52,8 @@ def test_version_and_help_load_click_and_nothing_heavy(loaded, argument):
 def test_a_daily_command_loads_the_bodies_of_jobs_and_no_other_subject(loaded, tmp_path, command):
     others = ("api.models", "api.accounts", "job.job_file", "api.nodes", "api.events", "api.services", "job.fields")
     names = [*(f"millpond.specs.{other}" for other in others), "millpond.model.workloads", "yaml", "rich", "numpy"]
-    assert loaded(["millpond.specs.api.jobs", *names], *command, "--state-dir", str(tmp_path)) == [
-        "millpond.specs.api.jobs"
+    assert loaded(["millpond.specs.api.jobs.jobs", *names], *command, "--state-dir", str(tmp_path)) == [
+        "millpond.specs.api.jobs.jobs"
     ]
 
 

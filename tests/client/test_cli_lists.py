@@ -11,7 +11,7 @@ import yaml
 from millpond.client.cli import main
 from millpond.client.cli.commands.inspection.why import start_text
 from millpond.client.cli.printing.tables import Column, show
-from millpond.specs.api.reasons import StartInfo
+from millpond.specs.api.jobs.reasons import StartInfo
 
 CARD = {
     "uuid": "FAKE-a-0",

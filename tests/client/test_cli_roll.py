@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond.client.cli import main
-from millpond.specs.api.nodes import CordonInfo, NodeInfo
+from millpond.specs.api.pool.nodes import CordonInfo, NodeInfo
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 
 from millpond.client.cli import main
 from millpond.client.cli.commands.cluster.top import device_lines, fitted
-from millpond.specs.api.nodes import DeviceStatus, SamplePoint, SliceStatus
+from millpond.specs.api.pool.nodes import DeviceStatus, SamplePoint, SliceStatus
 
 SLICE = SliceStatus(
     job="resnet50-abcde", attempt=1, task=0, role="worker", user="ada", state="running", share_class="backfill",

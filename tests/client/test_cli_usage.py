@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from millpond.client.cli.commands.cluster import usage
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.usage import UsageList, UsageRow, WaitFigure, WaitReport, WaitRow
+from millpond.specs.api.reports.usage import UsageList, UsageRow, WaitFigure, WaitReport, WaitRow
 from millpond.specs.calendar_spans import month_span
 
 ROW = UsageRow(name="ada", model="A100", jobs=3, gpu_hours=1.5, cpu_hours=12.0, memory_gib_hours=48.0, cost=3.0)

@@ -10,7 +10,7 @@ import pytest
 from millpond.client.sdk.resources.images import ImagesClient
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api.base import ErrorBody
-from millpond.specs.api.images import ImageInfo, ImageStep
+from millpond.specs.api.jobs.images import ImageInfo, ImageStep
 
 TORCH = ImageInfo(
     name="torch",

@@ -13,7 +13,7 @@ from millpond.client.sdk.resources import inputs
 from millpond.client.sdk.resources.inputs import Inputs
 from millpond.client.sdk.transport import reconnecting
 from millpond.model.errors import ConflictError, UnavailableError
-from millpond.specs.api.requests import InputInfo
+from millpond.specs.api.jobs.requests import InputInfo
 
 
 class Server:

@@ -15,7 +15,15 @@ from millpond.client.sdk.resources.files import FilesClient
 from millpond.client.sdk.resources.uploads import WORTH_ASKING, Upload
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.folders import LARGEST_BATCHED, digest_of
-from millpond.specs.api.files import BlobInfo, BlobList, BlobProgress, DatasetList, OutputFile, OutputList, read_batch
+from millpond.specs.api.jobs.files import (
+    BlobInfo,
+    BlobList,
+    BlobProgress,
+    DatasetList,
+    OutputFile,
+    OutputList,
+    read_batch,
+)
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry
 
 

@@ -7,8 +7,8 @@ from itertools import combinations
 import pytest
 from pages import DOCS, table
 
-from millpond.model.devices import Device
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import SliceRequest, TaskRequest
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.scheduling.ledger.cluster import Cluster

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.model import codec
-from millpond.model.cells import CellCount
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Ended, JobSubmitted
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
+from millpond.model.tenancy.cells import CellCount
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.windows import MINUTES_A_DAY, Window
 from millpond.model.workloads import UNBOUNDED_PREEMPTIONS, Job, Priority, Role
 

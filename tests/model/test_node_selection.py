@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.model.node_selection import NodeOperator, NodeRequirement, selection_text, selects
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, selection_text, selects
 
 LABELS = (("count", "8"), ("zone", "a"))
 

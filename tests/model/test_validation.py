@@ -10,7 +10,7 @@ import pytest
 from millpond.model import errors
 from millpond.model.decisions import Grant, Placement
 from millpond.model.errors import InvalidInputError, MillpondError
-from millpond.model.nodes import Pool, SharingPolicy
+from millpond.model.hardware.nodes import Pool, SharingPolicy
 from millpond.model.resources import SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import LONGEST_JOB_ID, Job, Role

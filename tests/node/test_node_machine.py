@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from types import SimpleNamespace
 
-from millpond.model.devices import SWAP_SHARE
+from millpond.model.hardware.devices import SWAP_SHARE
 from millpond.node.devices.discovery import FoundVendors
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host import controllers

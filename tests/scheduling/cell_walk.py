@@ -11,9 +11,7 @@ from typing import Any
 
 from worlds import World, asks, elastic, gang, machine, queue, single
 
-from millpond.model.cells import CellCount
 from millpond.model.decisions import Decision, Stop, Suspend
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InvalidInputError, MillpondError
 from millpond.model.events import (
     DeviceHealthChanged,
@@ -26,10 +24,12 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Node, Pool
-from millpond.model.reservations import AdvanceReservation
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.states import JobState
-from millpond.model.tenants import ROOT_QUEUE, Queue
+from millpond.model.tenancy.cells import CellCount
+from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING
 from millpond.scheduling.records import JobRecord

@@ -12,7 +12,6 @@ from dataclasses import replace
 from scripts import MODELS, POOLS, SLICES, WHOLE, tree
 from worlds import CARD_MIB, World, machine
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import MillpondError
 from millpond.model.events import (
     DeviceHealthChanged,
@@ -27,12 +26,13 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Cordon, Node, Pool, SharingPolicy
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Cordon, Node, Pool, SharingPolicy
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome
-from millpond.model.tenants import Limit, Queue
-from millpond.model.topology import Level
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.windows import Window
 from millpond.model.workloads import (
     Checkpoint,

@@ -23,13 +23,13 @@ from worlds import machine
 from ledgers import check_everything
 from millpond.model import events
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InconsistentStateError, MillpondError
-from millpond.model.nodes import Cordon, Node
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.reasons import Cause, Remedy
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.states import JobState, Outcome, TaskState
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.tenancy.tenants import Limit
 from millpond.model.windows import is_open
 from millpond.model.workloads import GangRule, Job
 from millpond.scheduling.elastic.gang_sizes import is_enough

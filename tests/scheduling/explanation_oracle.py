@@ -35,7 +35,6 @@ from dataclasses import replace
 from worlds import asks
 
 from millpond.model.decisions import Start
-from millpond.model.devices import DeviceHealth
 from millpond.model.events import (
     Confirmed,
     DeviceHealthChanged,
@@ -50,10 +49,11 @@ from millpond.model.events import (
     SchedulingResumed,
     StopRequested,
 )
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Reason, Remedy
 from millpond.model.states import JobState, Outcome, TaskState
-from millpond.model.tenants import Limit
-from millpond.model.topology import Level
+from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from millpond.model.nodes import Node, Pool
+from millpond.model.hardware.nodes import Node, Pool
+from millpond.model.hardware.topology import Level
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
-from millpond.model.topology import Level
 from millpond.model.workloads import Job
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from worlds import World
 
 from millpond.model.decisions import Start, Stop
-from millpond.model.nodes import Node, Pool
+from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.reasons import Cause
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Job
 from millpond.scheduling.settings import Settings
 

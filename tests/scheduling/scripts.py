@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import strategies as st
 from worlds import CARD_MIB, asks, machine, queue
 
-from millpond.model.nodes import Node, Pool, SharingPolicy
+from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
+from millpond.model.hardware.topology import Level
 from millpond.model.resources import Amount, TaskRequest
 from millpond.model.sharing import ShareClass
-from millpond.model.tenants import Queue
-from millpond.model.topology import Level
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.windows import Window
 from millpond.model.workloads import (
     UNBOUNDED_PREEMPTIONS,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from worlds import World, machine, queue, single
 
-from millpond.model.cells import CellCount
-from millpond.model.devices import DeviceHealth
 from millpond.model.events import DeviceHealthChanged
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.tenancy.cells import CellCount
 from millpond.scheduling.tenancy.cells.cell_map import CellCards, CellCardState, CellOwed
 
 LAB = queue("lab", guarantee=8, cells=(CellCount("node", 1),))

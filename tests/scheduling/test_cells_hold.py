@@ -8,8 +8,8 @@ import pytest
 from cell_walk import CellWalk, CellWalkInHierarchies, CellWalkOnAllPaths, require_what_is_owed, walk
 from worlds import World, machine, queue, single
 
-from millpond.model.cells import CellCount
 from millpond.model.states import JobState
+from millpond.model.tenancy.cells import CellCount
 
 
 @pytest.mark.parametrize("seed", range(12))

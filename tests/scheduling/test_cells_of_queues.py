@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from worlds import World, asks, elastic, gang, machine, queue, single
 
-from millpond.model.cells import CellCount
 from millpond.model.decisions import Start, Stop
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import (
     DesiredCountChanged,
@@ -20,9 +18,11 @@ from millpond.model.events import (
     NodeOpened,
     QueueChanged,
 )
-from millpond.model.nodes import Cordon, Node
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.reasons import Cause
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.cells import CellCount
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Priority
 from millpond.scheduling.scheduler import Scheduler
 

@@ -16,9 +16,9 @@ from worlds import asks, elastic, gang, machine, single
 from ledgers import check_everything
 from millpond.model import events
 from millpond.model.decisions import Decision, Placement, Start
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.model.nodes import DEFAULT_POOL, Cordon, Node, Pool
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import DEFAULT_POOL, Cordon, Node, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.windows import Window

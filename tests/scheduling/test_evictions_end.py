@@ -11,8 +11,8 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 
 from evictions import Walk
 from millpond.model.decisions import Stop, Suspend
-from millpond.model.nodes import Pool
-from millpond.model.tenants import Queue
+from millpond.model.hardware.nodes import Pool
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
 from millpond.scheduling.settings import PreemptionCost, Settings
 

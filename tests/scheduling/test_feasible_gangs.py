@@ -12,13 +12,13 @@ from layouts_by_hand import fits
 from worlds import World, asks, gang, machine, single
 
 from ledgers import overdrawn
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.events import NodeJoined
-from millpond.model.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
-from millpond.model.topology import Level
 from millpond.model.workloads import Job, Role
 
 MODELS = ("A", "B", "C")

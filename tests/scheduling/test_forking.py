@@ -9,9 +9,9 @@ from worlds import CARD_MIB, World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.events import LimitChanged, NodeJoined, PolicyChanged
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.states import JobState
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Priority, Suspendable
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.records import JobRecord, TaskRecord

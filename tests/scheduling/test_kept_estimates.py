@@ -7,7 +7,7 @@ from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.events import ReservationMade, StopRequested
 from millpond.model.reasons import StartEstimate
-from millpond.model.reservations import AdvanceReservation
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.estimating import kept_estimates, pool_model
 from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.scheduler import Scheduler

@@ -15,9 +15,9 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Decision, Stop
 from millpond.model.events import DurationPredicted, JobSubmitted, LimitChanged, NodeClosed
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Kind, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
 from millpond.scheduling.cycle.claims import Claims

@@ -17,9 +17,9 @@ from worlds import World, asks, gang, machine, queue, single
 from ledgers import check_everything
 from millpond.model.errors import MillpondError
 from millpond.model.events import NodeJoined, NodeLost, ReservationMade
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.settings import Settings
 

@@ -16,10 +16,10 @@ from worlds import World
 from ledgers import check_everything
 from millpond.model.errors import InconsistentStateError
 from millpond.model.events import JobSubmitted, LimitChanged
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
-from millpond.model.tenants import Limit, Queue
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job
 from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger

@@ -9,7 +9,6 @@ import pytest
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Stop
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.events import (
     DeviceHealthChanged,
@@ -20,10 +19,11 @@ from millpond.model.events import (
     ReservationMade,
     StopRequested,
 )
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.states import JobState
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Checkpoint
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

@@ -20,10 +20,10 @@ from millpond.model.events import (
     QueueChanged,
     StopRequested,
 )
-from millpond.model.nodes import Cordon, Pool
+from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
-from millpond.model.tenants import BACKGROUND_QUEUE, Limit, Queue
+from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, Limit, Queue
 from millpond.model.windows import Window
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.settings import Settings

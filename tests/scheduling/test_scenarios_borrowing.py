@@ -15,7 +15,7 @@ from millpond.model.events import QueueChanged
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Priority
 from millpond.scheduling.settings import Settings
 

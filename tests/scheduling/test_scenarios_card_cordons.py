@@ -9,7 +9,6 @@ import pytest
 from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.decisions import Stop
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.events import (
     CardClosed,
@@ -21,7 +20,8 @@ from millpond.model.events import (
     NodeJoined,
     NodeLost,
 )
-from millpond.model.nodes import Cordon, Node
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling.nodes.card_cordons import BY_HEALTH, PROBATION_S

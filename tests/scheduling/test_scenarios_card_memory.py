@@ -11,10 +11,10 @@ from ledgers import check_everything
 from millpond.model.decisions import Stop
 from millpond.model.errors import ConflictError
 from millpond.model.events import LimitChanged, MigrateRequested, QueueChanged, SuspendRequested
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount, SliceRequest, TaskRequest
-from millpond.model.tenants import Limit, Queue
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority, Role
 from millpond.scheduling.scheduler import Scheduler
 

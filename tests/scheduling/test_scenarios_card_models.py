@@ -13,11 +13,11 @@ from ledgers import check_everything
 from millpond.model.decisions import Stop
 from millpond.model.errors import ConflictError
 from millpond.model.events import MigrateRequested, QueueChanged, SuspendRequested
-from millpond.model.nodes import Node, Pool
+from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.scheduling.scheduler import Scheduler
 
 UNBOUNDED = 2**50

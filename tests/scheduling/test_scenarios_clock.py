@@ -6,7 +6,7 @@ from worlds import CARD_MIB, World, machine, single
 
 from ledgers import check_everything
 from millpond.model.events import ClockJumped, SuspendRequested
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority
 

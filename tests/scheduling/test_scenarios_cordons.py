@@ -21,7 +21,7 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Priority

@@ -9,7 +9,7 @@ from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.decisions import Suspend
 from millpond.model.events import Ended, JobSubmitted, Refused, ResumeRequested, StopRequested, SuspendRequested
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Priority

@@ -7,7 +7,7 @@ from worlds import World, asks, elastic, machine, queue, single
 from ledgers import check_everything
 from millpond.model.decisions import Stop
 from millpond.model.events import DesiredCountChanged
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.workloads import Priority
 from millpond.scheduling.settings import Settings
 

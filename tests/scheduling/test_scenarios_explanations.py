@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 import pytest
 from worlds import World, asks, elastic, gang, machine, queue, single
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import NotFoundError
 from millpond.model.events import Confirmed, DeviceHealthChanged, DurationPredicted, JobSubmitted, SuspendRequested
-from millpond.model.nodes import Pool, SharingPolicy
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Pool, SharingPolicy
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Remedy
 from millpond.model.resources import Amount, TaskRequest
 from millpond.model.states import JobState
-from millpond.model.tenants import Queue
-from millpond.model.topology import Level
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Job, Priority, Role, Suspendable
 from millpond.scheduling.settings import Settings
 

@@ -8,7 +8,6 @@ import pytest
 from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.decisions import Start, Stop
-from millpond.model.devices import DeviceHealth
 from millpond.model.events import (
     Confirmed,
     DeviceHealthChanged,
@@ -19,6 +18,7 @@ from millpond.model.events import (
     Refused,
     StopRequested,
 )
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.workloads import GangRule, Priority

@@ -7,7 +7,6 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Stop
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import (
     DesiredCountChanged,
@@ -20,10 +19,11 @@ from millpond.model.events import (
     ResumeRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Pool
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Pool
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
-from millpond.model.topology import Level
 from millpond.model.workloads import GangRule, Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost, Settings
 

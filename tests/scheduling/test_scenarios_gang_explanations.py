@@ -8,10 +8,10 @@ import pytest
 from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.events import JobSubmitted, NodeJoined
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.model.states import JobState
-from millpond.model.topology import Level
 from millpond.model.workloads import Job, Priority, Role
 from millpond.scheduling.settings import Settings
 

@@ -9,9 +9,9 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 from millpond.model.decisions import Start, Stop
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.events import DesiredCountChanged, NodeLost
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
-from millpond.model.topology import Level
 from millpond.model.workloads import GangRule, Job, Priority, Role
 
 PAIR = (machine("n0", 4), machine("n1", 4))

@@ -9,7 +9,7 @@ from ledgers import check_everything
 from millpond.model.decisions import Stop
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import NodeClosed
-from millpond.model.nodes import Cordon, Pool
+from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.windows import Window

@@ -10,10 +10,10 @@ from worlds import World, asks, gang, machine, single
 
 from ledgers import check_everything, overdrawn
 from millpond.model.decisions import Resume, Suspend, SuspendMode
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError
 from millpond.model.events import Confirmed, DeviceHealthChanged, Ended, NodeJoined, ResumeRequested, SuspendRequested
-from millpond.model.nodes import Pool, SharingPolicy
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Priority

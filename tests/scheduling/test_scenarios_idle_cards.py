@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from worlds import World, machine, queue, single
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.events import LimitChanged, SchedulingPaused, SchedulingResumed
-from millpond.model.nodes import Pool
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.tenants import Limit
 from millpond.scheduling.cycle.overdue import IDLE_LENGTH, IDLE_PART
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.journal import Journal

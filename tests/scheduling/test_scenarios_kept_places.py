@@ -10,7 +10,6 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Start, Stop
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError
 from millpond.model.events import (
     DesiredCountChanged,
@@ -22,7 +21,8 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Cordon, Pool
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.windows import Window

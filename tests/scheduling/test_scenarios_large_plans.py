@@ -8,7 +8,7 @@ from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 from ledgers import check_everything
 from millpond.model.decisions import Decision, Start, Stop, Suspend
 from millpond.model.events import Confirmed, JobSubmitted, NodeLost, StopRequested, SuspendRequested
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority, Suspendable

@@ -11,7 +11,7 @@ from millpond.model.decisions import Start, Stop
 from millpond.model.events import SuspendRequested
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Priority
 
 ROOMY = (machine("n", 8),)

@@ -11,7 +11,6 @@ from worlds import CARD_MIB, World, asks, gang, machine, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Migrate, Resume, Start, Stop
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.events import (
     DeviceHealthChanged,
@@ -25,10 +24,11 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Cordon, Pool
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Cordon, Pool
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
-from millpond.model.topology import Level
 from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

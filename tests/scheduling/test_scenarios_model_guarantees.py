@@ -14,11 +14,11 @@ from ledgers import check_everything
 from millpond.model.decisions import Stop
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.events import QueueChanged, ReservationMade
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause, DeadlineVerdict
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import Amount
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS

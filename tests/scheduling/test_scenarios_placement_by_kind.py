@@ -9,7 +9,7 @@ from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import JobSubmitted, LoadSampled, PolicyChanged, QueueChanged
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.model.policies import placements_of
 from millpond.model.workloads import Kind
 from millpond.scheduling.scheduler import Scheduler

@@ -8,7 +8,7 @@ from worlds import World, asks, gang, machine, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.events import Ended, StopRequested
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority

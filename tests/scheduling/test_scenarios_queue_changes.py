@@ -9,7 +9,7 @@ from worlds import World, machine, queue, single
 
 from millpond.model.errors import MillpondError
 from millpond.model.events import LimitChanged, QueueChanged, QueueRemoved
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.tenants import Limit
 from millpond.scheduling.scheduler import Scheduler
 
 HALVES = (queue("vision", guarantee=6), queue("speech", guarantee=10))

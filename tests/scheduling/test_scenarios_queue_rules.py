@@ -12,7 +12,7 @@ from millpond.model.decisions import Stop
 from millpond.model.events import LimitChanged, QueueChanged
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
-from millpond.model.tenants import Limit, Queue
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Priority
 from millpond.scheduling.scheduler import Scheduler
 

@@ -12,11 +12,11 @@ from worlds import World, asks, gang, machine, single
 
 from millpond.model.decisions import Start
 from millpond.model.events import StopRequested
-from millpond.model.nodes import Pool, SharingPolicy
+from millpond.model.hardware.nodes import Pool, SharingPolicy
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
-from millpond.model.topology import Level
 from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

@@ -12,7 +12,7 @@ from ledgers import check_everything
 from millpond.model.decisions import Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.errors import ConflictError
 from millpond.model.events import DesiredCountChanged, Ended, NodeJoined, Refused, ResumeRequested, SuspendRequested
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.sharing import ShareClass
 from millpond.model.states import JobState, Outcome

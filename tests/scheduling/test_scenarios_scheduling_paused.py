@@ -7,7 +7,7 @@ import json
 from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.events import NodeJoined, NodeLost, PoolChanged, SchedulingPaused, SchedulingResumed
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.workloads import GangRule, Priority
 from millpond.scheduling.scheduler import Scheduler

@@ -11,8 +11,8 @@ from worlds import World, asks, gang, machine, single
 from ledgers import check_everything
 from millpond.model.decisions import Stop
 from millpond.model.events import NodeJoined
-from millpond.model.node_selection import NodeOperator, NodeRequirement, NodeSelection
-from millpond.model.nodes import Node
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause, Filter
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority

@@ -8,10 +8,10 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 from ledgers import check_everything
 from millpond.model.decisions import Resume, Stop
 from millpond.model.events import NodeJoined, NodeLost, QueueChanged, ResumeRequested, StopRequested, SuspendRequested
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome
-from millpond.model.topology import Level
 from millpond.model.workloads import Priority
 from millpond.scheduling.settings import Settings
 

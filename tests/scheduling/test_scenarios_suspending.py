@@ -9,7 +9,6 @@ from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Resume, Stop, Suspend, SuspendMode
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError
 from millpond.model.events import (
     DeviceHealthChanged,
@@ -19,7 +18,8 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Node, Pool, SharingPolicy
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Suspendable

@@ -8,7 +8,7 @@ from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Resume, Start, Suspend, SuspendMode
-from millpond.model.nodes import Node, Pool, SharingPolicy
+from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority, Suspendable

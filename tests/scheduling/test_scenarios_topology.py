@@ -8,10 +8,10 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Stop
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
-from millpond.model.topology import Level
 from millpond.model.workloads import Job, Priority
 
 

@@ -11,7 +11,7 @@ from millpond.model.decisions import Stop
 from millpond.model.events import DesiredCountChanged, LimitChanged
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

@@ -11,7 +11,7 @@ from ledgers import check_everything
 from millpond.model.decisions import Stop, Suspend, SuspendMode
 from millpond.model.errors import ConflictError
 from millpond.model.events import DurationPredicted, ResumeRequested, StopRequested, SuspendRequested
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.windows import Window

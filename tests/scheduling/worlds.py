@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
-from millpond.model.devices import Device
 from millpond.model.events import (
     Confirmed,
     DurationPredicted,
@@ -25,11 +24,12 @@ from millpond.model.events import (
     Refused,
     Tick,
 )
-from millpond.model.nodes import Node, Pool
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.reasons import Reason
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
 from millpond.model.states import JobState, Outcome
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import CheckpointMode, Job, Role
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

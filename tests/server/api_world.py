@@ -36,7 +36,7 @@ from millpond.server.store.store import Store
 from millpond.server.views.about import ServerFacts
 from millpond.specs.api.base import ErrorBody, ErrorInfo
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.config.provisioning import ProvisioningRules
 from millpond.specs.config.queues import QueueRules
 

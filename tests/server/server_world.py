@@ -13,10 +13,10 @@ from fresh_databases import fresh_sqlite
 
 from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision, Start, Stop
-from millpond.model.devices import Device
 from millpond.model.engine import Inventory, Observed
 from millpond.model.events import Confirmed, Ended, Event, Kept
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.auth.secrets import Passwords

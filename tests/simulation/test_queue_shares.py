@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from queue_shares import DAY_S, NESTED, Case, Crowd, Policy, Saturation, entitled, finish_times, measured
 
 WITHIN = 0.05

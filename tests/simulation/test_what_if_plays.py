@@ -17,9 +17,9 @@ from millpond.model.events import (
     QueueChanged,
     StopRequested,
 )
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.resources import Amount
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
@@ -30,7 +30,7 @@ from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
 from millpond.simulation.what_if.answers import WhatIfQuery, answer_live, answer_past
 from millpond.simulation.what_if.plays import NEVER, LiveCopy
-from millpond.specs.api.what_if import WhatIfInfo
+from millpond.specs.api.reports.what_if import WhatIfInfo
 
 FREE = PreemptionCost(0.0, 0.0)
 CLUSTER = uniform_cluster("4x8")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.nodes import SharingPolicy
+from millpond.model.hardware.nodes import SharingPolicy
 from millpond.model.reasons import Cause, Reason
 from millpond.model.workloads import Job
 from millpond.simulation.clusters import capacity_milli, cards_per_node, uniform_cluster

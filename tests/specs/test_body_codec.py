@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from millpond.specs.api.codec import from_json, to_plain
-from millpond.specs.api.jobs import ArrayInfo, DeviceGrant, JobInfo, JobList, TaskInfo
+from millpond.specs.api.jobs.jobs import ArrayInfo, DeviceGrant, JobInfo, JobList, TaskInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo, StartInfo
 from millpond.specs.api.models import adapter_of
-from millpond.specs.api.reasons import ReasonInfo, RemedyInfo, StartInfo
 
 GRANT = DeviceGrant(uuid="GPU-1", index=0, model="V100", compute_milli=500, limit_milli=500, memory_mib=16_384)
 JOB = JobInfo(

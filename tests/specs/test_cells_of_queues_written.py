@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.model.cells import CellCount
+from millpond.model.tenancy.cells import CellCount
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import UnavailableError
-from millpond.model.nodes import SharingPolicy
+from millpond.model.hardware.nodes import SharingPolicy
 from millpond.server.operations.webhooks.notices import Topic
 from millpond.specs.config.cluster import load_cluster, read_cluster
 from millpond.specs.config.tasks import RunAs, TaskRules, UserKind

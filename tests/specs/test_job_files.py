@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from millpond.model.hardware.topology import Level
 from millpond.model.sharing import ShareClass
-from millpond.model.topology import Level
 from millpond.model.windows import Window
 from millpond.model.workloads import CheckpointMode, Kind, Priority
 from millpond.specs.errors import Problem, SpecError

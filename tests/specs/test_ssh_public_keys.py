@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.ssh import PublicKey
+from millpond.specs.api.accounts.ssh import PublicKey
 
 BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIFUDoiUoxrADmV2ZLLBQ1OUMdKUVdHoFKlrGqIzsFcyo"
 FINGERPRINT = "SHA256:8CJTe323Ig+iKOr/e5eSj6L72oIfhxgBZUP9gNFvct4"

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision
-from millpond.model.devices import Device
 from millpond.model.errors import InconsistentStateError, LeadershipLostError
 from millpond.model.events import (
     Confirmed,
@@ -26,7 +25,8 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.node.task.records import TaskId
 
 _log = logging.getLogger(__name__)

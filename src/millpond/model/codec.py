@@ -14,21 +14,18 @@ from functools import cache
 from typing import Any
 
 from millpond.model import (
-    cells,
     confinement,
     decisions,
-    devices,
     engine,
     events,
-    node_selection,
-    nodes,
     reasons,
     resources,
-    tenants,
     windows,
     workloads,
 )
 from millpond.model.errors import InvalidInputError
+from millpond.model.hardware import devices, node_selection, nodes
+from millpond.model.tenancy import cells, tenants
 
 _MODULES = (
     cells,

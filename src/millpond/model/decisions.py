@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from millpond.model.devices import Device
+from millpond.model.hardware.devices import Device
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
 

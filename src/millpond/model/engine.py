@@ -9,7 +9,7 @@ from typing import Protocol
 from millpond.model.confinement import Confinement
 from millpond.model.decisions import Decision
 from millpond.model.events import Event
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 
 
 @dataclass(frozen=True, slots=True)

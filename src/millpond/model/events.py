@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.model.confinement import Confinement
-from millpond.model.devices import DeviceHealth
-from millpond.model.nodes import Cordon, Node, Pool
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Cordon, Node, Pool
 from millpond.model.reasons import Cause
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.states import Outcome
-from millpond.model.tenants import Limit, Queue
+from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job
 
 ALL_TASKS = -1

@@ -7,13 +7,13 @@ from enum import IntEnum, StrEnum
 from typing import Final
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.node_selection import NodeSelection
-from millpond.model.nodes import DEFAULT_POOL
+from millpond.model.hardware.node_selection import NodeSelection
+from millpond.model.hardware.nodes import DEFAULT_POOL
+from millpond.model.hardware.topology import Level
 from millpond.model.resources import TaskRequest
 from millpond.model.sharing import ShareClass
 from millpond.model.states import Outcome
-from millpond.model.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE
-from millpond.model.topology import Level
+from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE
 from millpond.model.windows import Window
 
 LONGEST_JOB_ID: Final = 120

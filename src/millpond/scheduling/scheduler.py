@@ -16,8 +16,8 @@ import numpy as np
 from millpond.model.decisions import Decision, Migrate
 from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, StartEstimate
-from millpond.model.reservations import AdvanceReservation
-from millpond.model.tenants import Limit, Queue
+from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling import runs
 from millpond.scheduling.copies import forking, snapshots

@@ -17,7 +17,7 @@ from millpond.model.decisions import Decision
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
-from millpond.model.tenants import ROOT_QUEUE, Limit, Queue
+from millpond.model.tenancy.tenants import ROOT_QUEUE, Limit, Queue
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses

@@ -20,7 +20,7 @@ from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.storage.provisioning.pod_jobs import PodJobs, taking_slices
 from millpond.server.store.store import Store
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.job.job_spec import JobSpec
 
 

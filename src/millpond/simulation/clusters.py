@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from millpond.model.devices import Device
 from millpond.model.errors import InvalidInputError
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI
 
 CPU_PER_CARD_MILLI = 12_000

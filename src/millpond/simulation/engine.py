@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.engine import Inventory, Observed
 from millpond.model.events import Confirmed, Ended, Event
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.model.workloads import CheckpointMode, Job, Kind

@@ -27,9 +27,9 @@ from millpond.model.events import (
     StopRequested,
     Tick,
 )
-from millpond.model.nodes import Node, Pool
+from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.states import Outcome
-from millpond.model.tenants import Limit, Queue
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import SimulatedEngine, Work

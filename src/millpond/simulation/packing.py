@@ -15,7 +15,7 @@ import numpy as np
 from millpond.model.decisions import Placement, Start
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Confirmed, Event, JobSubmitted, NodeJoined, PoolChanged, StopRequested
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.scheduling.settings import Settings
 from millpond.simulation import packing, queueing
 from millpond.simulation.clusters import capacity_milli, cards_per_node, uniform_cluster

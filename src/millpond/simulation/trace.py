@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.nodes import DEFAULT_POOL, Pool, SharingPolicy
+from millpond.model.hardware.nodes import DEFAULT_POOL, Pool, SharingPolicy
 from millpond.model.reasons import Reason
 from millpond.model.resources import CARD_MILLI, SliceRequest, TaskRequest
-from millpond.model.tenants import DEFAULT_QUEUE, Queue
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, Job, Role
 
 ERRORS_SHOWN = 5

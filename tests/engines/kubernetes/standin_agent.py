@@ -8,7 +8,7 @@ from standin_cluster import StandinCluster
 
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE, AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
-from millpond.model.devices import Device
+from millpond.model.hardware.devices import Device
 
 CARDS = tuple(Device(f"GPU-{n}", n, "nvidia", "H200", 16_384, context_mib=512) for n in range(2))
 

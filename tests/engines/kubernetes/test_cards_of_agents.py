@@ -15,10 +15,10 @@ from standin_cluster import StandinCluster
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE, AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.model.decisions import Grant, Placement, Start
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.events import Confirmed, NodeJoined
-from millpond.model.node_selection import selects
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.node_selection import selects
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.resources import SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.sharing import SliceHold

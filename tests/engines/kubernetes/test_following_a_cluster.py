@@ -10,10 +10,10 @@ from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes.cluster import cluster_view
 from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, NodeJoined, NodeLost
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Node
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 

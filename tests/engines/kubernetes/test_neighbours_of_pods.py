@@ -13,7 +13,7 @@ from standin_cluster import NAMESPACE, StandinCluster
 
 from millpond.engines.kubernetes.adoption.gangs import FoundGang
 from millpond.model.events import Confirmed, Refused
-from millpond.model.node_selection import selects
+from millpond.model.hardware.node_selection import selects
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -23,10 +23,10 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.engines.kubernetes.cluster.objects import ObjectMeta, PodObject, PodSpec, PodStatus
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.model.decisions import Grant
-from millpond.model.devices import Device, DeviceHealth
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.sharing import ShareClass
-from millpond.model.telemetry import DeviceSample
 from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesses
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.gate.region import GateRegion

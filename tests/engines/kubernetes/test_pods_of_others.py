@@ -15,9 +15,9 @@ from standin_cluster import NAMESPACE, StandinCluster, refusal
 from millpond.engines.kubernetes import engine
 from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gangs, pod_answers
 from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
-from millpond.model.devices import DeviceHealth
 from millpond.model.events import Confirmed, Ended, NodeJoined, Refused, StopRequested
-from millpond.model.node_selection import NodeSelection, selection_text, selects
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import Outcome

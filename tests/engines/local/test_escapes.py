@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from millpond.model.decisions import Grant
+from millpond.model.hardware.telemetry import DeviceSample, ProcessSample
 from millpond.model.sharing import ShareClass
-from millpond.model.telemetry import DeviceSample, ProcessSample
 from millpond.node.sharing.backend import SliceUsage
 from millpond.node.sharing.escape_history import EscapeHistory
 from millpond.node.sharing.watched_slices import EscapeKind, WatchedSlice

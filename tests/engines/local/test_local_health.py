@@ -11,11 +11,11 @@ import pytest
 from local_bench import Bench, eventually
 
 from millpond.engines.local.health import QUIET_S, HealthListener, HealthWatch
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.events import DeviceHealthChanged, DeviceReported, Noted
-from millpond.model.nodes import Node
-from millpond.model.telemetry import FaultScope, HealthEvent
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.devices.vendor import NO_PROCESSES, Availability, OwnProcesses
 from millpond.node.host.machine import Machine

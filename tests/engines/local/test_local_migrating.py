@@ -11,9 +11,9 @@ from local_bench import Bench, eventually
 
 from fake_driver.driver import MIB, Action, Card, FakeDriver
 from millpond.model.decisions import Grant, Migrate, Placement, Resume, Start, Suspend, SuspendMode
-from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Ended, NodeJoined, Refused
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.node.devices.fake import FakeVendor

@@ -12,13 +12,13 @@ from local_bench import Bench, eventually
 
 from fake_driver.driver import MIB, Action, Card, FakeDriver
 from millpond.model.decisions import Grant, Placement, Resume, Start, Stop, Suspend, SuspendMode
-from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Ended, Event, Noted, Refused, SuspendRequested
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.telemetry import DeviceSample, ProcessSample
 from millpond.model.reasons import Cause
 from millpond.model.sharing import EscapePolicy, ShareClass, SliceHold, SliceRules
 from millpond.model.states import Outcome
-from millpond.model.telemetry import DeviceSample, ProcessSample
 from millpond.node.devices.fake import FakeVendor
 from millpond.node.host import procfs
 from millpond.node.host.controllers import Controllers

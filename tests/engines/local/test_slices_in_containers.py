@@ -15,9 +15,9 @@ from test_local_slices import CARD_MIB, OneCard
 
 from fake_driver.driver import FakeDriver
 from millpond.model.decisions import Grant, Placement, Start
-from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Event, Noted, Refused
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.sharing import DEFAULT_SLICE_RULES, SliceHold, SliceRules
 from millpond.node.containers.container_launch import ContainerLaunch, default_owner

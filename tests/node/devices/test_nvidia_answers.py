@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from stub_nvml import MIB, NOT_SUPPORTED, TIMEOUT, UNKNOWN, NVMLError, StubNvml, plain
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.model.telemetry import DeviceLink, DeviceSample, FaultScope, HealthEvent, ProcessSample
-from millpond.model.topology import Link
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.telemetry import DeviceLink, DeviceSample, FaultScope, HealthEvent, ProcessSample
+from millpond.model.hardware.topology import Link
 from millpond.node.devices import nvidia_facts
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.nvidia_sampling import NvidiaSampler

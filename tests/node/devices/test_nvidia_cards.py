@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millpond.model.devices import DeviceHealth
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor, model_name
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host.machine import link_map as known_link_map

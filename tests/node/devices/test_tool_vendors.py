@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import tool_outputs as outputs
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.model.telemetry import DeviceSample, ProcessSample
-from millpond.model.topology import Link
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.telemetry import DeviceSample, ProcessSample
+from millpond.model.hardware.topology import Link
 from millpond.node.devices import tool
 from millpond.node.devices.amd import AmdVendor
 from millpond.node.devices.ascend import AscendVendor

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_placement import hold
 
-from millpond.model.topology import Level
+from millpond.model.hardware.topology import Level
 from millpond.scheduling.placement.arrays import ClusterArrays
 from millpond.scheduling.placement.gangs import GangPlacement, place_gang
 from millpond.scheduling.placement.mix import TypicalMix

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.model.topology import LINK_MAPS
+from millpond.model.hardware.topology import LINK_MAPS
 from millpond.scheduling.placement.arrays import ClusterArrays
 from millpond.scheduling.placement.links import LinkTables, id_cost
 from millpond.scheduling.placement.mix import TypicalMix

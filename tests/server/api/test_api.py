@@ -21,8 +21,8 @@ from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.api import body_limits
 from millpond.server.jobs.reasons import last_word
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.jobs import JobInfo, JobList
-from millpond.specs.api.logs import LogChunk
+from millpond.specs.api.jobs.jobs import JobInfo, JobList
+from millpond.specs.api.jobs.logs import LogChunk
 
 
 def test_a_submitted_job_is_shown_listed_explained_stopped_and_told(api: Api) -> None:

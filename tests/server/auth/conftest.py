@@ -16,7 +16,7 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs import plans
 from millpond.server.jobs.what_if import play, service
 from millpond.server.jobs.what_if.plan import plan
-from millpond.specs.api.reasons import PlanInfo
+from millpond.specs.api.jobs.reasons import PlanInfo
 from oidc_provider import rules
 
 

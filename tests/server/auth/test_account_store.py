@@ -10,12 +10,12 @@ import sqlalchemy as sa
 from auth_world import API, OWNER_TOKEN, PASSWORD, AuthWorld, error_of
 from server_world import Clock
 
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.tenants import Limit
 from millpond.server.auth.roles import UserRole
 from millpond.server.store.audit import AuditQuery
 from millpond.server.store.jobs import Owners
 from millpond.server.store.store import Store
-from millpond.specs.api.accounts import AuditInfo
+from millpond.specs.api.accounts.accounts import AuditInfo
 
 
 def entry(*values: float | str) -> AuditInfo:

@@ -77,7 +77,7 @@ def test_entries_that_could_not_be_written_are_written_later(world: AuthWorld, m
 
 
 def _mark() -> Any:
-    from millpond.specs.api.accounts import AuditInfo
+    from millpond.specs.api.accounts.accounts import AuditInfo
 
     return AuditInfo(**dict(zip(AuditInfo.model_fields, (0.0, "", "", "", "mark", "", "", "", "", "", 0), strict=True)))
 

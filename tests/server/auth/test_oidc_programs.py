@@ -14,7 +14,7 @@ from oidc_world import OidcWorld, fields, heading
 from millpond.client.sdk.transport.oidc_login import Landing, SignOnAttempt
 from millpond.model.errors import NotAllowedError, NotFoundError, NotLoggedInError, UnavailableError
 from millpond.server.auth.secrets import digest_of
-from millpond.specs.api.accounts import LoginInfo
+from millpond.specs.api.accounts.accounts import LoginInfo
 
 CHALLENGE = digest_of("secret")
 FORM = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "http://testserver"}

@@ -9,7 +9,7 @@ from auth_world import API, AuthWorld
 
 from millpond.model.events import QueueChanged
 from millpond.model.resources import Amount
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.server.store.time_series import SeriesRow
 
 

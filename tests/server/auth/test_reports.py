@@ -18,7 +18,7 @@ from millpond.server.jobs.what_if import service as what_if_service
 from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.card_use import JobCardUse
 from millpond.server.store.jobs import NewJob
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.calendar_spans import day_begin
 from millpond.specs.config.prices import PriceList
 

@@ -9,7 +9,7 @@ from auth_world import API, AuthWorld, error_of
 
 from millpond.model.events import QueueChanged
 from millpond.model.resources import Amount
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 
 
 @pytest.fixture

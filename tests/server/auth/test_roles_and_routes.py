@@ -20,7 +20,7 @@ from millpond.server.auth.roles import RIGHTS, Scope, UserRole, Verb
 from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
 from millpond.server.store.saved_views import SavedViewRow
-from millpond.specs.api.ssh import PublicKey
+from millpond.specs.api.accounts.ssh import PublicKey
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot
 
 ROLES = ("olga", "amy", "lea", "max", "mia", "vic", "sam", "sue", "nob", "")

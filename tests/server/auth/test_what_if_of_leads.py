@@ -5,7 +5,7 @@ from __future__ import annotations
 from auth_world import API, AuthWorld, error_of
 
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.what_if import WhatIfInfo
+from millpond.specs.api.reports.what_if import WhatIfInfo
 
 OWN = {"set": [{"queue": "vision", "field": "weight", "value": 3}]}
 

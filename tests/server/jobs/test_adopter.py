@@ -10,10 +10,10 @@ from api_world import Api
 
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangTerms, PodRole
 from millpond.model.events import NodeJoined, QueueChanged
-from millpond.model.node_selection import NodeOperator, NodeRequirement
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.resources import SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.adoption.adopter import Adopter
 from millpond.server.jobs.adoption.gang_documents import GangPlace, key_in, spec_of

@@ -15,7 +15,7 @@ from millpond.node.task.records import TaskId
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
 from millpond.server.runtime.active_jobs.array import FEWEST_WAITING
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.jobs import ArrayInfo, JobInfo
+from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo
 
 
 def submit(server: Server, name: str, **fields: Any) -> JobInfo:

@@ -31,9 +31,9 @@ from millpond.server.web.charts.curves_page import (
     best_so_far,
     metric_chart,
 )
-from millpond.specs.api.curves import CurveInfo
-from millpond.specs.api.jobs import JobInfo, TaskInfo
-from millpond.specs.api.trials import TrialList
+from millpond.specs.api.jobs.curves import CurveInfo
+from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
+from millpond.specs.api.jobs.trials import TrialList
 
 JOB = JobInfo(
     id="job",

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from millpond.server.store.jobs import JobFilter, NewJob
 from millpond.server.store.store import Store
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 @pytest.fixture

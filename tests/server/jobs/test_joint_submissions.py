@@ -12,7 +12,7 @@ from server_world import Clock, KilledError, Server, World, submission_of
 from millpond.client.sdk.resources.job_matching import meant_by, the_one_meant
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.server.store.jobs import JobStore
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.models import adapter_of
 
 BATCH = f"{JOBS}/batch"

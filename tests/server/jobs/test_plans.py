@@ -13,13 +13,13 @@ from server_world import Clock, Server, World, node
 from millpond.client.cli.commands.submission.apply import plan_lines
 from millpond.forecasting.durations import Forecast
 from millpond.model.events import PoolChanged, QueueChanged
-from millpond.model.nodes import Node, Pool
+from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.resources import Amount
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.scheduling.reclaiming import suspend_instead
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.what_if.plan import plan, plan_apart
-from millpond.specs.api.reasons import PlanInfo
+from millpond.specs.api.jobs.reasons import PlanInfo
 from millpond.specs.job.job_spec import check_job
 
 

@@ -20,8 +20,8 @@ from millpond.server.jobs.sweeps.readings import MOST_AT_ONCE, MOST_LINES, MOST_
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.files import MetricsInfo
-from millpond.specs.api.trials import TrialList
+from millpond.specs.api.jobs.files import MetricsInfo
+from millpond.specs.api.jobs.trials import TrialList
 from millpond.specs.job.sweeps import Halving, SweepMetric
 
 LOSS = SweepMetric(name="loss")

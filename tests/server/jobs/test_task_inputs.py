@@ -15,8 +15,8 @@ from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs import task_inputs
 from millpond.server.jobs.task_inputs import SILENT_S, InputPiece, TaskInputs, end_silent
 from millpond.server.runtime.active_jobs.job_cache import JobCache
-from millpond.specs.api.jobs import JobInfo, TaskInfo
-from millpond.specs.api.requests import InputInfo
+from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
+from millpond.specs.api.jobs.requests import InputInfo
 
 
 class Scene:

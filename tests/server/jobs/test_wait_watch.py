@@ -10,13 +10,13 @@ from api_world import Api
 
 from millpond.client.cli.commands.inspection.why import waits_of
 from millpond.model.events import NodeClosed, NodeOpened, QueueChanged, WaitExplained
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.resources import Amount
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo
 
 
 @pytest.fixture

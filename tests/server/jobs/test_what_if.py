@@ -15,15 +15,15 @@ from api_world import Api, error_of
 from millpond.client.cli.commands.simulation.what_if_report import draw
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.model.events import QueueChanged
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.what_if import play, service
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.queue_settings.service import QueueEdit
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.what_if import WhatIfInfo
-from millpond.specs.api.what_if_request import WhatIfRequest
+from millpond.specs.api.reports.what_if import WhatIfInfo
+from millpond.specs.api.reports.what_if_request import WhatIfRequest
 
 WHAT_IF = "/api/v1/what-if"
 

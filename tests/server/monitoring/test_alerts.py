@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millpond.model.events import QueueChanged
 from millpond.model.resources import Amount
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

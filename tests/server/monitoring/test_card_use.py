@@ -10,13 +10,13 @@ import pytest
 from fresh_databases import fresh_sqlite
 from server_world import Clock
 
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.telemetry.sampling import Sampled
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.server.store.books import UsageFilter
 from millpond.server.store.store import Store
-from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
 from millpond.specs.calendar_spans import day_begin
 
 NOON = day_begin("2026-11-20") + 12 * 3600.0

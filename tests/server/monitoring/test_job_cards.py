@@ -13,7 +13,7 @@ from millpond.node.task.records import attempt_dir
 from millpond.server.monitoring.telemetry.job_cards import MOST_LINES, JobCardsRecorder, cards_of
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
-from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
 
 CARD = "FAKE-fake-1-0"
 GRANT = DeviceGrant(uuid=CARD, index=0, model="V100", compute_milli=1000, limit_milli=1000, memory_mib=32_768)

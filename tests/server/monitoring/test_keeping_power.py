@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.model.errors import UnavailableError
-from millpond.model.power import UNTOUCHED, PowerRule, PowerSetting
+from millpond.model.hardware.power import UNTOUCHED, PowerRule, PowerSetting
 from millpond.model.sharing import ShareClass
 from millpond.node.devices.fake import FakePowerControl, FakeVendor
 from millpond.node.host.machine import describe_machine

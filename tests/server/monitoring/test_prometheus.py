@@ -6,16 +6,16 @@ import pytest
 from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.events import DeviceHealthChanged, QueueChanged
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.resources import Amount
 from millpond.model.states import Outcome
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.views import metrics_page
 from millpond.server.views.metrics_page import MOST_QUEUES
 from millpond.server.views.pool_metrics import node_metrics
-from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.pool.nodes import NodeInfo
 
 
 class Page:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.devices.fake import FakeVendor, Tenant
 from millpond.node.host.machine import describe_machine
 from millpond.server.monitoring.telemetry import sampling

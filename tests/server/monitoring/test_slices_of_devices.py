@@ -6,15 +6,15 @@ import os
 import subprocess
 from dataclasses import replace
 
+from millpond.model.hardware.telemetry import DeviceSample, ProcessSample, SliceReading
 from millpond.model.sharing import ShareClass, SliceHold
-from millpond.model.telemetry import DeviceSample, ProcessSample, SliceReading
 from millpond.node.devices.fake import FakeVendor, Tenant
 from millpond.node.host.machine import describe_machine
 from millpond.node.task.records import RunRecord, TaskId
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceMeter, SliceUse, Sources
 from millpond.server.monitoring.telemetry.views import classes_by_device, slices_by_device, tenants_of
-from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
 
 CARD = "FAKE-fake-1-0"
 KEY = SliceKey("job-a", 1, 0, CARD)

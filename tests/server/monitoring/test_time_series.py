@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from server_world import Clock, node
 
 from millpond.model.events import QueueChanged
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import Amount
-from millpond.model.telemetry import DeviceSample
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.node.host.machine import Machine, describe_machine
 from millpond.scheduling.nodes.views import DeviceUse, NodeFree, NodeView
 from millpond.server.monitoring.telemetry.sampling import Telemetry
@@ -25,7 +25,7 @@ from millpond.server.startup.background_workers import pool_standing
 from millpond.server.store.store import Store
 from millpond.server.store.time_series import SeriesRow
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.time_series import TimeSeriesInfo
+from millpond.specs.api.reports.time_series import TimeSeriesInfo
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 NO_CARDS = Machine((), {})

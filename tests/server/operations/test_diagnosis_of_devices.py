@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
+from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.node.devices.discovery import FoundVendors
 from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.devices.fake import FakeVendor, fake_nodes

@@ -12,7 +12,7 @@ from millpond.server.auth.roles import UserRole
 from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Dataset, Datasets
-from millpond.specs.api.accounts import AccountLimits
+from millpond.specs.api.accounts.accounts import AccountLimits
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import HealthInfo
 

@@ -11,7 +11,7 @@ from millpond.forecasting.durations import Forecast
 from millpond.model.workloads import Job
 from millpond.server.runtime.active_jobs.job_cache import view_before_start
 from millpond.server.runtime.forecasts import Forecaster
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_spec import check_job
 
 

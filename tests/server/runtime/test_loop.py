@@ -23,7 +23,7 @@ from millpond.model.errors import (
     UnavailableError,
 )
 from millpond.model.events import DesiredCountChanged, Event, PoolChanged, ResumeRequested, SuspendRequested
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.states import Outcome
 from millpond.model.windows import Window
 from millpond.node.task.records import TaskId
@@ -32,7 +32,7 @@ from millpond.server.runtime import turn_processor
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.policies import Policies
 from millpond.server.views.events import story
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 def test_a_submitted_job_starts_runs_and_ends(server: Server) -> None:

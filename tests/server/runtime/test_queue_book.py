@@ -9,7 +9,7 @@ import pytest
 
 from millpond.model.errors import ConflictError
 from millpond.model.events import QueueChanged, QueueRemoved
-from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts, merged
 from millpond.server.store.queue_settings import QueueRow
 from millpond.specs.config.queue_documents import read_queues

@@ -17,7 +17,7 @@ from millpond.server.serving import rollouts
 from millpond.server.serving.probes import Probe
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.sessions.task_routes import TaskRoute
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job.job_spec import JobSpec, stored_job
 from millpond.specs.job.serving import Serve

@@ -10,7 +10,7 @@ import pytest
 
 from millpond.model.errors import UnavailableError
 from millpond.server.sessions.ssh.listener import HOST_KEY_FILE, host_key_in, open_listener
-from millpond.specs.api.ssh import PublicKey
+from millpond.specs.api.accounts.ssh import PublicKey
 from millpond.specs.config.listen import SshFile
 
 

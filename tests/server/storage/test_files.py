@@ -16,7 +16,7 @@ from millpond.model.folders import LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED,
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.task.workspace import OUTPUT, blob_path
 from millpond.server.storage.files.mounts import MountRules
-from millpond.specs.api.files import read_batch
+from millpond.specs.api.jobs.files import read_batch
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.job.job_spec import check_job
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot

@@ -30,8 +30,8 @@ from millpond.server.storage.provisioning.catalogue import CatalogueImage
 from millpond.server.storage.provisioning.image_rules import ImageRules
 from millpond.server.storage.provisioning.images import ImageService
 from millpond.server.storage.provisioning.staging import Item
-from millpond.specs.api.accounts import AuditInfo
-from millpond.specs.api.images import ImageAdd, ImagePush
+from millpond.specs.api.accounts.accounts import AuditInfo
+from millpond.specs.api.jobs.images import ImageAdd, ImagePush
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import ProvisioningRules
 from millpond.specs.job.job_spec import check_job

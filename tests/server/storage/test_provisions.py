@@ -26,7 +26,7 @@ from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgre
 from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as
 from millpond.server.storage.provisioning.containerfile import bases_of
 from millpond.server.storage.provisioning.staging import Item, Staging
-from millpond.specs.api.images import ImageAdd
+from millpond.specs.api.jobs.images import ImageAdd
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import DataSource, ProvisioningRules
 from millpond.specs.config.queues import QueueRules

@@ -10,7 +10,7 @@ from millpond.model.events import Noted
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import CLOSED, LIVE, NewJob
 from millpond.server.store.store import Store, StoredSnapshot
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 @pytest.fixture

@@ -16,15 +16,15 @@ from millpond.model import decisions, events
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.decisions import Grant, Placement, SuspendMode
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.model.nodes import Cordon, Node, Pool, SharingPolicy
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import Cordon, Node, Pool, SharingPolicy
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
-from millpond.model.tenants import Limit, Queue
-from millpond.model.topology import Level
+from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority, Role
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.histories import DecisionEntry, LogEntry

@@ -12,10 +12,10 @@ from server_world import Clock, Server, World
 from sqlalchemy.exc import OperationalError
 
 from millpond.model.events import NodeClosed
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.server.wording import local_time
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.pool.nodes import NodeInfo
 
 NODE = "/api/v1/nodes/n1"
 

@@ -12,8 +12,8 @@ from api_world import Api, error_of
 from millpond.client.cli.commands.simulation.history import _trace
 from millpond.node.task.records import TaskId
 from millpond.simulation.readers import native, read_workload
-from millpond.specs.api.history import HistoryPage, TraceRow
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.reports.history import HistoryPage, TraceRow
 
 
 def page(api: Api, **params: Any) -> HistoryPage:

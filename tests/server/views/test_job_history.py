@@ -18,11 +18,11 @@ from millpond.model.events import (
     QueueRemoved,
     Tick,
 )
-from millpond.model.nodes import Pool, SharingPolicy
+from millpond.model.hardware.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.sharing import SliceHold
-from millpond.model.tenants import Limit, Queue
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.windows import Window
 from millpond.server.store.histories import LogEntry
 from millpond.server.views.events import account

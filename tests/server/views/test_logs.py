@@ -14,8 +14,8 @@ from millpond.node.task.output import Mark, Stream
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.views import log_parts, logs
 from millpond.server.views.logs import LogReader, LogRequest
-from millpond.specs.api.jobs import JobInfo, TaskInfo
-from millpond.specs.api.logs import FIRST_CURSOR, LogChunk
+from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
+from millpond.specs.api.jobs.logs import FIRST_CURSOR, LogChunk
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 

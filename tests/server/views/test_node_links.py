@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millpond.model.devices import Device
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.server.views.node_links import links_of
 
 

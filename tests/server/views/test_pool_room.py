@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.server.monitoring.telemetry.sampling import Sampled
 from millpond.server.views.pool_room import IDLE_AFTER_S, idle_holders, rooms_of
-from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
-from millpond.specs.api.nodes import DeviceInfo, NodeInfo
+from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 
 NOW = 10_000.0
 

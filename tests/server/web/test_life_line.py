@@ -8,8 +8,8 @@ import pytest
 
 from millpond.server.web.jobs.life_line import life_of
 from millpond.specs.api.events import EventInfo
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.reasons import WaitInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.reasons import WaitInfo
 
 
 def job(ended_at: float | None = None) -> JobInfo:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millpond.server.web.pool.pool_map import MOST_IN_DETAIL, Colouring, map_of
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.pool.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
 
 
 def job(name: str, user: str) -> JobInfo:

@@ -11,7 +11,7 @@ import click
 from millpond.client.cli.error_output import complain
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError, NotFoundError
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 def require_attended(verb: str, yes: bool) -> None:

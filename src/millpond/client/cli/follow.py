@@ -11,8 +11,8 @@ from millpond.client.cli.printing.task_output import Output
 from millpond.client.cli.printing.waiting_line import await_job
 from millpond.client.cli.terminal.interrupts import held_back, silence
 from millpond.client.sdk import Client
-from millpond.specs.api.jobs import JobInfo, TaskInfo
-from millpond.specs.api.logs import FIRST_CURSOR
+from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
+from millpond.specs.api.jobs.logs import FIRST_CURSOR
 
 STOPPED = 143
 """Exit code of a job that was stopped, as a shell shows a program that was asked to end."""

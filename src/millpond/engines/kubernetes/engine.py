@@ -37,7 +37,7 @@ from millpond.model.decisions import Decision, Stop
 from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Event
-from millpond.model.telemetry import SliceReading
+from millpond.model.hardware.telemetry import SliceReading
 from millpond.node.task.records import RunRecord, TaskId
 
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from millpond.engines.local.slices import Slices, TaskAssignments
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Placement
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.model.telemetry import SliceReading
+from millpond.model.hardware.telemetry import SliceReading
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host import procfs
 from millpond.node.host.machine import Machine

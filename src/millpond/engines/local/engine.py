@@ -15,11 +15,11 @@ from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.engines.outbox import Outbox
 from millpond.model.decisions import Decision
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import InconsistentStateError
 from millpond.model.events import Event
-from millpond.model.telemetry import SliceReading
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.telemetry import SliceReading
 from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.host.machine import Machine
 from millpond.node.task import runner

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.model.nodes import Node
-from millpond.model.telemetry import FaultScope, HealthEvent
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.vendor import HealthStream, OwnProcesses
 from millpond.node.host.machine import Machine
 from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker

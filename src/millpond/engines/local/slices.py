@@ -8,8 +8,8 @@ from pathlib import Path
 
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.model.decisions import Grant
-from millpond.model.devices import Device
 from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.hardware.devices import Device
 from millpond.model.sharing import SliceHold
 from millpond.node.containers.container_launch import ContainerLaunch
 from millpond.node.containers.preload_trial import trouble_with_preload

@@ -18,8 +18,8 @@ from millpond.engines.local.verdicts import refusal_of
 from millpond.engines.task_ends import Refusal
 from millpond.model.confinement import Confinement, loosest
 from millpond.model.decisions import Decision, Placement, Start
-from millpond.model.devices import Device
 from millpond.model.errors import UnavailableError
+from millpond.model.hardware.devices import Device
 from millpond.node.host.controllers import Amounts
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.backend import UNSLICED, TaskEnv

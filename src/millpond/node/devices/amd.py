@@ -6,8 +6,8 @@ from itertools import combinations
 from typing import Any
 
 from millpond.model.errors import UnavailableError
-from millpond.model.telemetry import DeviceLink, DeviceSample, ProcessSample
-from millpond.model.topology import Link
+from millpond.model.hardware.telemetry import DeviceLink, DeviceSample, ProcessSample
+from millpond.model.hardware.topology import Link
 from millpond.node.devices.tool import ToolReading, ToolVendor, local_uuid, parse_json
 from millpond.node.devices.vendor import Fact
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from millpond.model.errors import UnavailableError
-from millpond.model.telemetry import DeviceLink, DeviceSample, ProcessSample
-from millpond.model.topology import Link
+from millpond.model.hardware.telemetry import DeviceLink, DeviceSample, ProcessSample
+from millpond.model.hardware.topology import Link
 from millpond.node.devices.tool import ToolReading, ToolVendor, cells_of, figure, local_uuid
 from millpond.node.devices.vendor import Fact
 

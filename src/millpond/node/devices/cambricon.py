@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.devices.tool import ToolReading, ToolVendor, cells_of, local_uuid
 from millpond.node.devices.vendor import Fact
 

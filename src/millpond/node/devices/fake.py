@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.model.devices import SWAP_SHARE, Device
 from millpond.model.errors import InvalidInputError
-from millpond.model.nodes import Node
-from millpond.model.power import PowerLimits
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.devices import SWAP_SHARE, Device
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.power import PowerLimits
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.devices.vendor import (
     NO_PROCESSES,
     Availability,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.devices.tool import ToolReading, ToolVendor, local_uuid, parse_json
 from millpond.node.devices.vendor import Fact
 

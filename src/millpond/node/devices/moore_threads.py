@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from millpond.model.devices import Device
-from millpond.model.telemetry import DeviceLink, DeviceSample
-from millpond.model.topology import Link
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.telemetry import DeviceLink, DeviceSample
+from millpond.model.hardware.topology import Link
 from millpond.node.devices.vendor import NO_PROCESSES, Availability, DeviceVendor, Fact, OwnProcesses
 
 _MIB = 1024 * 1024

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.model.telemetry import DeviceLink, DeviceSample
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.telemetry import DeviceLink, DeviceSample
 from millpond.node.devices.nvidia_facts import facts_of, why_not_remapping, why_not_swapping
 from millpond.node.devices.nvidia_faults import NvmlEvents, driver_complaint
 from millpond.node.devices.nvidia_links import nvidia_links

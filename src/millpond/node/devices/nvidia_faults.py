@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.model.telemetry import FaultScope, HealthEvent
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.nvml import Nvml, identity, text
 
 _NAMES: Final = {

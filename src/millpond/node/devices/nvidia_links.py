@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from millpond.model.telemetry import DeviceLink
-from millpond.model.topology import Link
+from millpond.model.hardware.telemetry import DeviceLink
+from millpond.model.hardware.topology import Link
 from millpond.node.devices.nvml import Nvml, text
 
 _TO_GPU, _TO_SWITCH = 0, 2

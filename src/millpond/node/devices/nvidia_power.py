@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millpond.model.errors import UnavailableError
-from millpond.model.power import PowerLimits
+from millpond.model.hardware.power import PowerLimits
 from millpond.node.devices.nvml import Nvml
 
 _MILLI = 1000

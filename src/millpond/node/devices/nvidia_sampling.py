@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, KeysView, Mapping
 from typing import Any, NamedTuple
 
-from millpond.model.telemetry import DeviceSample, ProcessSample
+from millpond.model.hardware.telemetry import DeviceSample, ProcessSample
 from millpond.node.devices.nvml import Nvml
 
 _MIB = 1024 * 1024

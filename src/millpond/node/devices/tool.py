@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.devices.vendor import NO_PROCESSES, Availability, DeviceVendor, OwnProcesses, used_by
 
 Run = Callable[[Sequence[str]], str]

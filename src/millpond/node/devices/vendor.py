@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from millpond.model.devices import Device, DeviceHealth
-from millpond.model.power import PowerLimits
-from millpond.model.telemetry import DeviceLink, DeviceSample, HealthEvent
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.power import PowerLimits
+from millpond.model.hardware.telemetry import DeviceLink, DeviceSample, HealthEvent
 
 _MOST_NAMED = 3
 

@@ -7,11 +7,11 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from millpond.model.devices import SWAP_SHARE, Device
 from millpond.model.errors import UnavailableError
-from millpond.model.nodes import Node
-from millpond.model.telemetry import DeviceLink
-from millpond.model.topology import Link
+from millpond.model.hardware.devices import SWAP_SHARE, Device
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.telemetry import DeviceLink
+from millpond.model.hardware.topology import Link
 from millpond.node.devices.discovery import FoundVendors, find_vendors
 from millpond.node.devices.fake import VENDOR, FakeVendor, fake_nodes
 from millpond.node.devices.nvidia import VENDOR as NVIDIA

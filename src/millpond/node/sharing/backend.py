@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from millpond.model.decisions import Grant
-from millpond.model.devices import Device
 from millpond.model.errors import InvalidInputError
+from millpond.model.hardware.devices import Device
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.task.records import TaskId

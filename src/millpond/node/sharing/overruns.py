@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.sharing.watched_slices import Escape, EscapeKind, WatchedSlice
 from millpond.node.task.records import TaskId
 

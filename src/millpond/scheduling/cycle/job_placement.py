@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from millpond.model.hardware.topology import Level
 from millpond.model.policies import FOR_ALL_KINDS, PLACEMENTS, own_placements_of, placements_of
-from millpond.model.topology import Level
 from millpond.model.workloads import Job, Kind
 from millpond.scheduling.elastic.gang_sizes import least_tasks, most_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass

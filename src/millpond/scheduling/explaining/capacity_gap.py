@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.model.amounts import memory_text
-from millpond.model.devices import Device
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.model.resources import CARD_MILLI
-from millpond.model.topology import Level
 from millpond.model.workloads import Role
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer

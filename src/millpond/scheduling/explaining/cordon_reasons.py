@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from millpond.model.devices import DeviceHealth
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask

@@ -9,7 +9,7 @@ from millpond.model import windows
 from millpond.model.amounts import memory_text
 from millpond.model.reasons import Cause, Reason
 from millpond.model.resources import Amount
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.explaining.wording import card_memory_text, cards_text, cpus_text, gpus_text

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from millpond.model.amounts import memory_text, milli_text
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Remedy
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
-from millpond.model.topology import Level
 from millpond.model.workloads import Job, Role
 
 MOST_VARIANTS = 100

@@ -10,7 +10,7 @@ from typing import Final
 from millpond.model import windows
 from millpond.model.amounts import memory_text
 from millpond.model.decisions import SuspendMode
-from millpond.model.devices import DeviceHealth
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.reasons import Cause, Reason, Remedy
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.records import BY_REQUEST, JobRecord

@@ -6,9 +6,9 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from millpond.model.amounts import memory_text
-from millpond.model.node_selection import NodeSelection, selection_text, selects
-from millpond.model.nodes import Node, Pool, SharingPolicy
-from millpond.model.topology import Level
+from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
+from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
+from millpond.model.hardware.topology import Level
 from millpond.model.workloads import Job, Priority, Suspendable
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.infeasibility import Infeasibility

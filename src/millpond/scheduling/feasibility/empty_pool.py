@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from millpond.model.devices import DeviceHealth
-from millpond.model.nodes import Node, Pool
-from millpond.model.topology import Level
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Node, Pool
+from millpond.model.hardware.topology import Level
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.ledger.cluster import Cluster

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
 from millpond.model.errors import InconsistentStateError, InvalidInputError
-from millpond.model.nodes import DEFAULT_POOL
+from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.model.resources import SHARE_OF_CARD, TaskRequest
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.placement.arrays import MODEL_LIMIT

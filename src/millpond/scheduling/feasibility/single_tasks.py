@@ -7,8 +7,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from millpond.model.amounts import memory_text, milli_text
-from millpond.model.devices import Device
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.sharing import GPU_SLICES
 from millpond.scheduling.explaining.infeasibility import Infeasibility

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import InconsistentStateError
-from millpond.model.node_selection import NodeSelection, selects
-from millpond.model.nodes import DEFAULT_POOL, Node, Pool
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.node_selection import NodeSelection, selects
+from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool
+from millpond.model.hardware.topology import LINK_MAPS
 from millpond.model.resources import CARD_MILLI, Amount
-from millpond.model.topology import LINK_MAPS
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPED, Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal

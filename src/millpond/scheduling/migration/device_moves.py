@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from millpond.model.devices import Device
+from millpond.model.hardware.devices import Device
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding, HoldState

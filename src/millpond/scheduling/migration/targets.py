@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.scheduling.elastic.gang_sizes import tasks_of_next_run
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.records import JobRecord, TaskRecord

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from millpond.model.codec import from_plain, to_plain
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import ConflictError
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import Cordon
 from millpond.scheduling.ledger.cluster import Cluster
 
 PROBATION_S: Final = 86_400.0

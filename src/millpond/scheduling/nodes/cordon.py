@@ -23,7 +23,7 @@ import numpy as np
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import ConflictError
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ordering.forecasts import NEVER, debt_s

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millpond.model.errors import InvalidInputError, NotFoundError
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import GangRule

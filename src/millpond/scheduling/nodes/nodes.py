@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millpond.model import events
-from millpond.model.devices import DeviceHealth
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Node
 from millpond.model.states import Outcome
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.event_handling.task_completion import TaskCompletion

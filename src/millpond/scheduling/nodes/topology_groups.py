@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from millpond.model.topology import Level
+from millpond.model.hardware.topology import Level
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.job_placement import Placed
 from millpond.scheduling.ledger.cluster import Cluster

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millpond.model.devices import Device
-from millpond.model.nodes import Cordon, Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Cordon, Node
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS

@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.model.topology import Level
+from millpond.model.hardware.topology import Level
 from millpond.scheduling.placement.arrays import CPU_FREE, FIRST_EXTRA, MEMORY_FREE, Int64Array, NodeMask
 from millpond.scheduling.placement.layouts import MOST_MEMBERS, Layout, LayoutSearch, NodeKinds, SearchBudget
 from millpond.scheduling.placement.selector import Choice, Selector

@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from millpond.model.topology import Link
+from millpond.model.hardware.topology import Link
 from millpond.scheduling.placement.arrays import (
     DEVICE_TOTAL,
     FIRST_DEVICE,

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from millpond.model.amounts import memory_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI
-from millpond.model.tenants import ROOT_QUEUE
+from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.tenancy.tenants import ROOT_QUEUE
 from millpond.scheduling.explaining.wording import card_memory_text
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until

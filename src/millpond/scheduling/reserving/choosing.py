@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from millpond.model.nodes import Node
-from millpond.model.reservations import AdvanceReservation
+from millpond.model.hardware.nodes import Node
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom

@@ -14,8 +14,8 @@ from typing import Any
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import NotFoundError
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.records import JobRecord

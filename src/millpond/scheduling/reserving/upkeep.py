@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState, TaskState
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Job
 from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millpond.model.reservations import AdvanceReservation
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.state import State
 
 

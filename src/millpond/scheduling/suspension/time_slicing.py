@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from millpond.model.amounts import memory_text
 from millpond.model.decisions import SuspendMode
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling.cycle.claims import Claim, Claims

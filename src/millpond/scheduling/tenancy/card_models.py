@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Job
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.cluster import Cluster

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from millpond.model.reservations import AdvanceReservation
 from millpond.model.resources import Amount
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.resources import Amount
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.tenants import Limit
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.records import JobRecord, TaskRecord

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from millpond.model.resources import Amount
-from millpond.model.tenants import BACKGROUND_QUEUE, Limit
+from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, Limit
 from millpond.model.workloads import Job
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.records import JobRecord

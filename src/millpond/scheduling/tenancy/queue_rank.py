@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from millpond.model.resources import Amount
-from millpond.model.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT_QUEUE
+from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT_QUEUE
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.ordering.line_table import (
     ACCOUNT,

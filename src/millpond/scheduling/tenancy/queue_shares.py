@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from millpond.model.tenants import ROOT_QUEUE
+from millpond.model.tenancy.tenants import ROOT_QUEUE
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
 

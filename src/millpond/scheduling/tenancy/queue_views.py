@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from millpond.model.cells import CellUsage
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
-from millpond.model.tenants import ROOT_QUEUE, Queue
+from millpond.model.tenancy.cells import CellUsage
+from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

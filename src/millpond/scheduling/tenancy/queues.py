@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from millpond.model.errors import ConflictError, InconsistentStateError, InvalidInputError, NotFoundError
 from millpond.model.policies import own_orderings_of, own_placements_of
 from millpond.model.resources import Amount
-from millpond.model.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS, Beyond, Bound
 from millpond.scheduling.tenancy.promises import keeps_promises

@@ -7,8 +7,15 @@ from collections.abc import Iterable
 from millpond.model.amounts import decimal_text
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import Group, GroupInvitation, SshKey, Token, User
-from millpond.specs.api.accounts import AccountLimits, GroupInfo, MemberInfo, MembershipInfo, TokenInfo, UserInfo
-from millpond.specs.api.ssh import PublicKey, SshKeyInfo
+from millpond.specs.api.accounts.accounts import (
+    AccountLimits,
+    GroupInfo,
+    MemberInfo,
+    MembershipInfo,
+    TokenInfo,
+    UserInfo,
+)
+from millpond.specs.api.accounts.ssh import PublicKey, SshKeyInfo
 
 
 def memberships(accounts: Accounts, user: str) -> list[MembershipInfo]:

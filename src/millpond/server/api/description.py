@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 
 from millpond.specs.api.base import API_PREFIX, ErrorInfo
-from millpond.specs.api.jobs import MOST_TOGETHER
+from millpond.specs.api.jobs.jobs import MOST_TOGETHER
 from millpond.specs.api.models import adapter_of
 from millpond.specs.job.job_file import JobFile
 

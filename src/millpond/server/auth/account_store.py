@@ -21,7 +21,7 @@ from millpond.server.auth.records import (
 from millpond.server.auth.roles import UserRole, Verb
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
-from millpond.specs.api.accounts import AccountLimits
+from millpond.specs.api.accounts.accounts import AccountLimits
 
 Account = User | Group | GroupMember | Token | OidcIdentity | GroupInvitation
 

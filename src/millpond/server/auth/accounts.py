@@ -20,7 +20,7 @@ from millpond.server.auth.roles import AccessTarget, Caller, UserRole, Verb, abs
 from millpond.server.auth.run_tokens import RunTokens
 from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.auth.user_numbers import UserNumbers
-from millpond.specs.api.accounts import AccountLimits
+from millpond.specs.api.accounts.accounts import AccountLimits
 
 log = logging.getLogger(__name__)
 

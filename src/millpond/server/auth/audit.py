@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.server.auth.roles import AccessTarget, Caller, Verb
 from millpond.server.store.audit import AuditQuery, AuditStore
-from millpond.specs.api.accounts import AuditInfo
+from millpond.specs.api.accounts.accounts import AuditInfo
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from millpond.server.auth.roles import Caller
 from millpond.server.auth.secrets import csrf_of, id_of, is_same
 from millpond.server.http.origins import HOST_ONLY, JOB_ADDRESSED, PLATFORM_COOKIES, is_same_origin, job_addressed
 from millpond.server.http.security_headers import API_HEADERS
-from millpond.specs.api.accounts import CSRF_HEADER
+from millpond.specs.api.accounts.accounts import CSRF_HEADER
 from millpond.specs.api.base import API_PREFIX, ErrorBody, ErrorInfo
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 from millpond.specs.job.serving import OPEN_PATH, PROXY_PREFIX

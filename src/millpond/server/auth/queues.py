@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from millpond.model.amounts import seconds_text
 from millpond.model.errors import InvalidInputError, NotAllowedError
-from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job, Kind
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows

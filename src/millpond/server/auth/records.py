@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.server.auth.roles import UserRole, Verb
-from millpond.specs.api.accounts import AccountLimits
+from millpond.specs.api.accounts.accounts import AccountLimits
 
 
 @dataclass(frozen=True, slots=True)

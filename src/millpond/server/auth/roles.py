@@ -13,7 +13,7 @@ from typing import Final
 
 from millpond.model.errors import NotAllowedError, NotFoundError
 from millpond.model.workloads import Kind
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 _LONGEST_SHOWN: Final = 120
 _LISTED_BY: Final = {

@@ -14,7 +14,7 @@ from millpond.server.auth.records import SshKey
 from millpond.server.auth.roles import AccessTarget, absent
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
-from millpond.specs.api.ssh import PublicKey
+from millpond.specs.api.accounts.ssh import PublicKey
 
 MOST_KEYS: Final = 50
 """One user may have."""

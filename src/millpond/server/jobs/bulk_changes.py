@@ -8,7 +8,7 @@ from typing import Final
 
 from millpond.model.errors import MillpondError
 from millpond.server.http.error_responses import refusal_of
-from millpond.specs.api.jobs import JobActed, JobInfo
+from millpond.specs.api.jobs.jobs import JobActed, JobInfo
 
 _AT_ONCE: Final = 100
 """So many stand before the scheduler together, which answers them in one turn."""

@@ -26,8 +26,8 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.storage.job_files import JobFiles
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.requests import MigrateRequest, ResizeRequest
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.requests import MigrateRequest, ResizeRequest
 
 LongestDev = Callable[[QueuePlace], float | None]
 

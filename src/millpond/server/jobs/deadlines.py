@@ -21,7 +21,7 @@ from millpond.scheduling.ordering.forecasts import TRUSTED_SPREAD
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.wording import local_time, rounded_span
-from millpond.specs.api.jobs import DeadlineInfo, JobInfo
+from millpond.specs.api.jobs.jobs import DeadlineInfo, JobInfo
 
 LOOK_EVERY_S: Final = 5.0
 ESTIMATES_WITHIN_S: Final = 5.0

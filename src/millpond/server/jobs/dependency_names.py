@@ -17,7 +17,7 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.store.jobs import JobStore
 from millpond.server.views.visibility import reader_of
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_ids import member_id, split_member
 from millpond.specs.job.job_spec import JobSpec
 

@@ -25,7 +25,7 @@ from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.sessions.activity import Activity
 from millpond.server.wording import lasting
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.config.tasks import DevRules
 
 log = logging.getLogger(__name__)

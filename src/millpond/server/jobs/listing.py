@@ -16,8 +16,8 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.store.jobs import ALL_JOBS, JobFilter, JobStore, listed_at
 from millpond.server.views.visibility import Reader
-from millpond.specs.api.jobs import JobInfo, JobList
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.jobs.jobs import JobInfo, JobList
+from millpond.specs.api.jobs.reasons import ReasonInfo
 
 
 @dataclass(frozen=True, slots=True)

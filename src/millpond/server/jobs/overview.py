@@ -11,8 +11,8 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.views.pool_room import IDLE_AFTER_S, idle_holders, rooms_of
 from millpond.server.views.visibility import Reader
-from millpond.specs.api.nodes import NodeInfo
-from millpond.specs.api.overview import NextJob, OverviewInfo
+from millpond.specs.api.pool.nodes import NodeInfo
+from millpond.specs.api.pool.overview import NextJob, OverviewInfo
 
 NEXT_SHOWN: Final = 8
 _LOOKED_AT: Final = 40

@@ -17,7 +17,7 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.views.visibility import reader_of
-from millpond.specs.api.reasons import PlanInfo
+from millpond.specs.api.jobs.reasons import PlanInfo
 from millpond.specs.job.job_spec import check_job
 
 _PLANS_AT_ONCE: Final = 2

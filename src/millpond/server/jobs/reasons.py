@@ -17,8 +17,8 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.views.nodes import reason_info
 from millpond.server.views.visibility import Reader
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.reasons import ReasonInfo, RemedyInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo
 
 REASONS_IN_A_LIST: Final = 20
 """Reasons cost the scheduler's thread time; in a list the first so many waiting jobs get one."""

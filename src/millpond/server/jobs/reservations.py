@@ -11,7 +11,7 @@ from functools import partial
 
 from millpond.model.errors import ConflictError, NotAllowedError
 from millpond.model.events import ReservationCancelled, ReservationMade
-from millpond.model.reservations import AdvanceReservation
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.reserving.views import ReservationView
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.queues import place_for
@@ -20,7 +20,7 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.wording import local_time
-from millpond.specs.api.reservations import ReservationInfo, ReserveRequest
+from millpond.specs.api.pool.reservations import ReservationInfo, ReserveRequest
 
 
 class Reservations:

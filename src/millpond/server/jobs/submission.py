@@ -24,7 +24,7 @@ from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.storage.job_files import Accepted
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.config.origins import LONGEST_JOB_NAME, slug_of
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job.job_file import JobFile

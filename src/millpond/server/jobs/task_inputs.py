@@ -27,8 +27,8 @@ from millpond.node.task import runner
 from millpond.node.task.input import InputRing
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.server.runtime.loop import Loop
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.requests import InputInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.requests import InputInfo
 
 WAIT_S: Final = 5.0
 SILENT_S: Final = 600.0

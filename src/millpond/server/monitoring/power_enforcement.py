@@ -14,7 +14,7 @@ from typing import Final
 
 from millpond.model.amounts import decimal_text
 from millpond.model.errors import InvalidInputError, MillpondError
-from millpond.model.power import UNTOUCHED, PowerLimits, PowerRule, PowerSetting
+from millpond.model.hardware.power import UNTOUCHED, PowerLimits, PowerRule, PowerSetting
 from millpond.model.sharing import ShareClass
 from millpond.node.devices.vendor import PowerControl
 from millpond.node.host.files import read_json, write_json

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import MillpondError
+from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.node.devices.discovery import FoundVendors
 from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.devices.nvidia import VENDOR as NVIDIA

@@ -22,7 +22,7 @@ from millpond.server.runtime.inbox import ChangeJob, ChangeSetting, Submission
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import DEPENDENT, LIVE, NewJob
 from millpond.server.store.store import Store
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.mounts import After

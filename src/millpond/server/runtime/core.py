@@ -12,8 +12,8 @@ from typing import Any
 from millpond.model import events
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
-from millpond.model.devices import Device
 from millpond.model.errors import InconsistentStateError, MillpondError
+from millpond.model.hardware.devices import Device
 from millpond.scheduling.scheduler import Scheduler
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import Final
 from millpond.forecasting.durations import DurationPredictor, Forecast
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Kind
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 REMEMBERED: Final = 2_000
 """So many of the latest jobs are read again after a restart."""

@@ -14,7 +14,7 @@ from millpond.model.events import Event
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord
 from millpond.server.runtime.core import Core
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 @dataclass(slots=True, eq=False)

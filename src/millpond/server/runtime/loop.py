@@ -28,7 +28,7 @@ from millpond.server.runtime.inbox import (
     Wake,
     abandon,
 )
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 class Loop:

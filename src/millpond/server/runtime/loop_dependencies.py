@@ -14,7 +14,7 @@ from millpond.model.workloads import Job
 from millpond.node.task.records import TaskId
 from millpond.server.storage.provisioning.staging import NOTHING_TO_STAGE, NothingToStage, Staging
 from millpond.server.store.deliveries import NewDelivery
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 class AdoptingEngine(Engine, Protocol):

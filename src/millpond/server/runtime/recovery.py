@@ -9,7 +9,7 @@ from typing import Final
 from millpond.model import events
 from millpond.model.decisions import Decision, Start
 from millpond.model.errors import InconsistentStateError, MillpondError
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.model.states import TaskState
 from millpond.model.workloads import Job
 from millpond.node.task.records import TaskId

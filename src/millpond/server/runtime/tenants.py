@@ -12,7 +12,7 @@ from collections.abc import Callable
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Event, LimitChanged, QueueChanged
 from millpond.model.reasons import Cause
-from millpond.model.tenants import ROOT_QUEUE, Limit, Queue
+from millpond.model.tenancy.tenants import ROOT_QUEUE, Limit, Queue
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.records import Group, User

@@ -41,8 +41,8 @@ from millpond.server.runtime.usage import UsageMeter
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.store import ClaimsEntry, Store, StoredSnapshot
 from millpond.server.version import VERSION
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from millpond.model.devices import Device
+from millpond.model.hardware.devices import Device
 from millpond.model.resources import Amount
 from millpond.scheduling.ledger.holdings import counted
 from millpond.scheduling.records import JobRecord

@@ -25,7 +25,7 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.serving.proxy.request_meter import Load, ProxyMeter
 from millpond.server.serving.replica_counts import Goal, Sizing
 from millpond.server.wording import lasting
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.fields import Tasks
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.serving import Scale, Serve

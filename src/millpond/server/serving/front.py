@@ -19,7 +19,7 @@ from millpond.server.serving.proxy.load_balancer import Balancer
 from millpond.server.serving.proxy.request_meter import ProxyMeter
 from millpond.server.serving.proxy.request_queue import RequestQueue
 from millpond.server.serving.routing import Routes
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_file import JobFile
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from millpond.model.errors import ConflictError
 from millpond.server.serving.revisions import Phase, Revision
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_ids import revision_job, service_of
 
 NOTHING_COMES: Final = "look at its revisions with `pond rollout status`"

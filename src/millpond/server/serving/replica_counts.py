@@ -21,7 +21,7 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.proxy.load_balancer import Balancer
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from millpond.server.serving.revisions import GONE, HELD, TO_BE_SUBMITTED, Phase
 from millpond.server.serving.routing import Split
 from millpond.server.storage.provisioning.admission import NEEDED
 from millpond.server.store.jobs import JobStore
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_spec import stored_job
 from millpond.specs.job.serving import Serve
 

@@ -18,7 +18,7 @@ from millpond.server.serving.proxy.load_balancer import Readiness
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
 from millpond.server.storage.job_files import JobFiles
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.services import RevisionInfo, ServiceInfo
 from millpond.specs.config.origins import JobOrigins
 from millpond.specs.job.job_ids import service_of

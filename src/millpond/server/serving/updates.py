@@ -19,8 +19,8 @@ from millpond.server.serving.replica_counts import desired_now
 from millpond.server.serving.revisions import Phase
 from millpond.server.serving.rollouts import Rollouts
 from millpond.server.serving.services import Services
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.requests import RevisionRequest, RolloutRequest
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.requests import RevisionRequest, RolloutRequest
 from millpond.specs.api.services import FieldChange, RevisionPlan, ServiceInfo
 from millpond.specs.config.queues import QueueRules
 from millpond.specs.job.job_file import JobFile

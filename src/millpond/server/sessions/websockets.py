@@ -24,7 +24,7 @@ from millpond.node.task.records import TaskId
 from millpond.server.runtime.active_jobs.array import array_named
 from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.task_routes import TaskRoute
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 _BLOCK: Final = 65_536
 _TAKEN_WITHIN_S: Final = 5.0

@@ -11,7 +11,7 @@ from millpond.engines.local.engine import LocalEngine
 from millpond.engines.local.options import EngineOptions
 from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import InvalidInputError
-from millpond.model.telemetry import SliceReading
+from millpond.model.hardware.telemetry import SliceReading
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.controllers import GroupMode
 from millpond.node.host.device_memory import pci_address, regions

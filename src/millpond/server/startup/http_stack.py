@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.server.api.app import make_app
 from millpond.server.api.service import Service
 from millpond.server.auth.components import Security
@@ -28,7 +28,7 @@ from millpond.server.version import VERSION
 from millpond.server.views.about import ServerFacts
 from millpond.server.web.entry import entry_path
 from millpond.server.web.portal import portal_routes
-from millpond.specs.api.ssh import SshInfo
+from millpond.specs.api.accounts.ssh import SshInfo
 from millpond.specs.config.listen import ListenRules
 
 

@@ -24,7 +24,7 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.storage.files.partials import held_parts
 from millpond.server.store.jobs import JobStore
-from millpond.specs.api.usage import DiskInfo
+from millpond.specs.api.reports.usage import DiskInfo
 from millpond.specs.quantities import size_text
 
 MAKE_ROOM: Final = "remove what is no longer needed on the server (pond delete, pond data rm, --keep-logs-gib)"

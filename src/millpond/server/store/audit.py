@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
-from millpond.specs.api.accounts import AuditInfo
+from millpond.specs.api.accounts.accounts import AuditInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.models import adapter_of
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.members import member_document

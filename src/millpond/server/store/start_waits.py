@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from millpond.server.store.books import Share
 from millpond.server.store.schema import start_waits
 from millpond.server.store.tables import TableStore
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from millpond.server.store.start_waits import StartWaitStore, write_waits
 from millpond.server.store.tables import TableStore
 from millpond.server.store.time_series import TimeSeriesStore
 from millpond.server.store.trials import TrialStore
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 KEPT_EVENTS: Final = 1_000_000
 """The newest events that are kept behind a snapshot, for job histories and for replay in the simulator."""

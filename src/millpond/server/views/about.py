@@ -22,8 +22,8 @@ from millpond.server.version import VERSION
 from millpond.server.views.machines import Machines
 from millpond.server.views.settings import shown_settings
 from millpond.server.views.visibility import EVERYBODY
+from millpond.specs.api.accounts.ssh import SshInfo
 from millpond.specs.api.server import ServerInfo, SettingsInfo
-from millpond.specs.api.ssh import SshInfo
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 
 

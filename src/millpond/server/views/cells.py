@@ -9,7 +9,7 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.views.queues import VEILED_QUEUES
-from millpond.specs.api.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo, CellOwedInfo
+from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo, CellOwedInfo
 
 
 class Cells:

@@ -11,7 +11,7 @@ from millpond.model.amounts import seconds_text
 from millpond.model.codec import to_plain
 from millpond.model.confinement import Confinement
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.sharing import SliceHold
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
@@ -21,8 +21,8 @@ from millpond.server.views.setting_changes import settings_text
 from millpond.server.views.visibility import Reader
 from millpond.server.wording import counted, local_time
 from millpond.specs.api.events import EventInfo
-from millpond.specs.api.jobs import ArrayInfo, JobInfo, beyond_exit_code
-from millpond.specs.api.trials import TrialList
+from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo, beyond_exit_code
+from millpond.specs.api.jobs.trials import TrialList
 
 
 class EventLog:

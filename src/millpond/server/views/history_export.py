@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from millpond.model.devices import Device
 from millpond.model.errors import InvalidInputError, MillpondError
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, TaskRequest
 from millpond.model.workloads import CheckpointMode, Job
 from millpond.server.runtime.active_jobs.job_cache import JobCache
@@ -23,8 +23,8 @@ from millpond.server.runtime.queries import CoreQueries
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.store.store import Store
 from millpond.server.views.visibility import Reader
-from millpond.specs.api.history import HistoryPage, TraceRow
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.reports.history import HistoryPage, TraceRow
 from millpond.specs.job.to_model import build_job
 
 _NEVER_RAN = "never ran"

@@ -19,8 +19,8 @@ from millpond.node.task.output import Stream
 from millpond.node.task.records import TaskFiles, TaskId, note_of_removal
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.views import log_parts
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.logs import LogChunk
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.logs import LogChunk
 
 CHUNK_BYTES: Final = 65_536
 FIRST_POLL_S: Final = 0.01

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.events import CardClosed, CardOpened, Event, NodeClosed, NodeOpened
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.node.host.machine import Machine
 from millpond.scheduling.nodes.views import NodeView
 from millpond.server.auth.isolation import Isolation
@@ -21,8 +21,8 @@ from millpond.server.runtime.queries import CoreQueries
 from millpond.server.views.node_links import links_of
 from millpond.server.views.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
-from millpond.specs.api.nodes import DeviceStatus, NodeDetail, NodeInfo
-from millpond.specs.api.requests import CloseRequest, OpenRequest
+from millpond.specs.api.jobs.requests import CloseRequest, OpenRequest
+from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo
 
 
 class Machines:

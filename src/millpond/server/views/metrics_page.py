@@ -25,8 +25,8 @@ from millpond.server.views.machines import Machines
 from millpond.server.views.pool_metrics import MOST_DEVICES, device_metrics, faulty_devices, node_metrics
 from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.queues import QueueInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.pool.queues import QueueInfo
 
 T = TypeVar("T")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millpond.model.devices import Device
-from millpond.model.nodes import Node
-from millpond.model.topology import LINK_MAPS, Link
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.topology import LINK_MAPS, Link
 from millpond.scheduling.placement.links import id_cost
 
 

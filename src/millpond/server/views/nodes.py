@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millpond.model.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.states import JobState
 from millpond.scheduling.nodes.views import DeviceUse, NodeView
 from millpond.server.wording import local_time
-from millpond.specs.api.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
-from millpond.specs.api.reasons import ReasonInfo, RemedyInfo, StartInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo, StartInfo
+from millpond.specs.api.pool.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
 
 
 def node_info(view: NodeView, slices: Mapping[str, list[SliceInfo]]) -> NodeInfo:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from millpond.model.devices import DeviceHealth
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
-from millpond.specs.api.nodes import DeviceInfo, DeviceStatus, NodeInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo
 
 MOST_DEVICES: Final = 2_000
 _MIB: Final = 2**20

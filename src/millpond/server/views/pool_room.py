@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from millpond.model.devices import DeviceHealth
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
 from millpond.server.monitoring.telemetry.sampling import IDLE_MILLI, Sampled, Samples
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.nodes import NodeInfo
-from millpond.specs.api.overview import IdleHolder, ModelRoom
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.pool.nodes import NodeInfo
+from millpond.specs.api.pool.overview import IdleHolder, ModelRoom
 
 IDLE_AFTER_S: Final = 600.0
 MOST_IDLE: Final = 20

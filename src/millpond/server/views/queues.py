@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from millpond.model.tenants import Limit
+from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Priority
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 from millpond.scheduling.tenancy.queue_shares import QueueShare
@@ -18,7 +18,7 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.views.visibility import Reader, reader_of
-from millpond.specs.api.queues import (
+from millpond.specs.api.pool.queues import (
     QueueBorrower,
     QueueCells,
     QueueDetailInfo,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from millpond.model import events
 from millpond.model.amounts import memory_text, milli_text
 from millpond.model.errors import InconsistentStateError
-from millpond.model.nodes import Pool
+from millpond.model.hardware.nodes import Pool
 from millpond.model.resources import Amount
-from millpond.model.tenants import Limit, Queue
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Priority
 from millpond.scheduling.explaining.wording import card_memory_text, cpus_text, gpus_text
 from millpond.server.wording import counted, lasting, local_time

@@ -16,7 +16,7 @@ from millpond.server.store.card_use import CardUseSum
 from millpond.server.store.store import Store
 from millpond.server.views.exact_sums import rounded_together
 from millpond.specs.api.events import DeliveryInfo
-from millpond.specs.api.usage import DiskInfo, UsageList, UsageRow
+from millpond.specs.api.reports.usage import DiskInfo, UsageList, UsageRow
 from millpond.specs.calendar_spans import months_within
 from millpond.specs.config.prices import PriceList
 

@@ -10,9 +10,9 @@ from millpond.model.events import LimitChanged, QueueChanged, QueueRemoved
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows
 from millpond.server.store.jobs import Owners
 from millpond.specs.api.events import EventInfo
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.nodes import DeviceStatus, NodeInfo, SliceStatus
-from millpond.specs.api.reasons import PlanInfo, ReasonInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo
+from millpond.specs.api.pool.nodes import DeviceStatus, NodeInfo, SliceStatus
 
 VEIL: Final = "a job of another group"
 

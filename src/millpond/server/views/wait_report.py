@@ -14,7 +14,7 @@ from millpond.server.auth.roles import Caller
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.store.start_waits import StartWait, StartWaitStore, WaitFilter, wait_of
 from millpond.server.views.usage import usage_share
-from millpond.specs.api.usage import WaitFigure, WaitingJob, WaitingJobList, WaitReport, WaitRow
+from millpond.specs.api.reports.usage import WaitFigure, WaitingJob, WaitingJobList, WaitReport, WaitRow
 
 STARTED: Final = "started"
 GAVE_UP: Final = "gave up"

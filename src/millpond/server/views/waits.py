@@ -10,7 +10,7 @@ from millpond.model.decisions import Start
 from millpond.model.events import Ended, JobSubmitted, StopRequested, WaitExplained
 from millpond.model.states import JobState
 from millpond.server.store.histories import DecisionEntry, History, HistoryStore, LogEntry
-from millpond.specs.api.reasons import ReasonInfo, StartInfo, WaitInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo, StartInfo, WaitInfo
 
 
 class Waits:

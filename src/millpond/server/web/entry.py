@@ -18,7 +18,7 @@ from millpond.server.auth.roles import AccessTarget
 from millpond.server.web.pages import HOME, LANGUAGE_COOKIE, PageRoute, VisitOf, trouble, way_back
 from millpond.server.web.rendering import show, static_file
 from millpond.server.web.translations import LANGUAGES
-from millpond.specs.api.accounts import PortalLink, PortalLinkRequest
+from millpond.specs.api.accounts.accounts import PortalLink, PortalLinkRequest
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 others = APIRouter(include_in_schema=False, route_class=PageRoute)

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.resources import CARD_MILLI, SliceRequest, TaskRequest
-from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job, Priority, Role
 from millpond.simulation.readers.rows import Row, Table, read_rows
 from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_roles

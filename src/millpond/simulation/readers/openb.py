@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millpond.model.devices import Device
 from millpond.model.errors import InvalidInputError
-from millpond.model.nodes import Node
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, SliceRequest, TaskRequest
 from millpond.model.workloads import Job, Role
 from millpond.simulation.readers.rows import Row, Table, read_rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job
 from millpond.simulation.readers.rows import Row, Table, read_rows
 from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_roles

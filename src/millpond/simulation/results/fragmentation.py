@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.model.decisions import Placement
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import TaskRequest
 from millpond.simulation.results.history import Floats, History
 from millpond.simulation.trace import Workload

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.decisions import Placement
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.simulation.clusters import capacity_milli
 from millpond.simulation.kernel import Simulation
 

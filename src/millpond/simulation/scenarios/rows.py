@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.model.nodes import DEFAULT_POOL, Pool
+from millpond.model.hardware.nodes import DEFAULT_POOL, Pool
 from millpond.model.workloads import Kind
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import capacity_milli

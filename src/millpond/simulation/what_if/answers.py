@@ -15,7 +15,7 @@ from millpond.simulation.queueing import admissible_world
 from millpond.simulation.trace import TraceJob
 from millpond.simulation.what_if.differences import compare
 from millpond.simulation.what_if.plays import NEVER, GoesOn, LiveCopy, Played, changed_settings, past_world, replay_past
-from millpond.specs.api.what_if import WhatIfInfo
+from millpond.specs.api.reports.what_if import WhatIfInfo
 
 LIVE_CAVEATS: Final = (
     "jobs run as long as estimates expect, and none fails",

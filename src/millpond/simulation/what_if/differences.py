@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from millpond.simulation.what_if.plays import Played, PlayedJob
-from millpond.specs.api.what_if import Effect, WhatIfInfo, WhatIfJob, WhatIfShare, WhatIfSide
+from millpond.specs.api.reports.what_if import Effect, WhatIfInfo, WhatIfJob, WhatIfShare, WhatIfSide
 
 LEAST_DIFFERENCE_S: Final = 1.0
 """A wait that changes by less is the same."""

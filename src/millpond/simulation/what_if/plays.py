@@ -23,7 +23,7 @@ from millpond.model.events import (
     PolicyChanged,
     QueueChanged,
 )
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 from millpond.model.workloads import Job
 from millpond.scheduling.copies.snapshots import settings_of
 from millpond.scheduling.placement.kernels import compiled

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE
 from millpond.specs.config.queues import PriorityName
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import Name

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from millpond.model.errors import UnavailableError
-from millpond.model.nodes import DEFAULT_POOL, Node, Pool
-from millpond.model.power import PowerRule
+from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool
+from millpond.model.hardware.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
-from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.listen import ListenFile, ListenRules, SshFile
 from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from millpond.model.chains import ChainSpec, ClusterSpec, PinnedCell, require_fit
 from millpond.model.errors import InvalidInputError
+from millpond.model.tenancy.chains import ChainSpec, ClusterSpec, PinnedCell, require_fit
 from millpond.specs.errors import SpecError
 from millpond.specs.source_positions import Located, Path, read_documents
 from millpond.specs.validation import Strict, validate

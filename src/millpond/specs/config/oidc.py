@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
-from millpond.specs.api.accounts import AccountName, GroupRole
+from millpond.specs.api.accounts.accounts import AccountName, GroupRole
 from millpond.specs.errors import BadValueError
 from millpond.specs.validation import Strict
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from millpond.model.amounts import seconds_text
-from millpond.model.devices import SWAP_SHARE, Device
-from millpond.model.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
-from millpond.model.power import PowerRule, PowerSetting
+from millpond.model.hardware.devices import SWAP_SHARE, Device
+from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
+from millpond.model.hardware.power import PowerRule, PowerSetting
+from millpond.model.hardware.topology import LINK_MAPS
 from millpond.model.sharing import EscapePolicy, MigLayout, ShareClass, SliceHold, SliceRules
-from millpond.model.topology import LINK_MAPS
 from millpond.specs.errors import BadValueError, suggest
 from millpond.specs.job.fields import Cpus, Duration, Extras, Memory, Name
 from millpond.specs.job.windows import Windows, model_of

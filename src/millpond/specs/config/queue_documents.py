@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.model.tenants import Queue
+from millpond.model.tenancy.tenants import Queue
 from millpond.specs.config.cluster import check_cluster
 from millpond.specs.config.queues import LimitFile, QueueFile, QueueRules
 from millpond.specs.errors import Problem, SpecError

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from millpond.model.amounts import memory_text, milli_text
-from millpond.model.cells import CellCount
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import own_orderings_of, own_placements_of
 from millpond.model.resources import Amount
-from millpond.model.tenants import ROOT_QUEUE, Queue, pinned_twice
+from millpond.model.tenancy.cells import CellCount
+from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue, pinned_twice
 from millpond.model.workloads import Priority
 from millpond.specs.config.pools import Registries
 from millpond.specs.errors import BadValueError

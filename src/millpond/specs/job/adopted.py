@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from millpond.model.node_selection import NodeOperator, NodeRequirement, NodeSelection
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 from millpond.specs.validation import Strict
 
 ObjectText = Annotated[str, Field(max_length=253)]

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from millpond.model.nodes import DEFAULT_POOL
-from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.hardware.nodes import DEFAULT_POOL
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.adopted import AdoptedPods
 from millpond.specs.job.arrays import ArrayFile

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from millpond.model.hardware.topology import Level
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.sharing import ShareClass
-from millpond.model.topology import Level
 from millpond.model.workloads import (
     Checkpoint,
     CheckpointMode,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from millpond.client.cli.printing.tables import Column
 
 if TYPE_CHECKING:
-    from millpond.specs.api.jobs import ArrayInfo, JobInfo
-    from millpond.specs.api.trials import TrialInfo, TrialList
+    from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo
+    from millpond.specs.api.jobs.trials import TrialInfo, TrialList
 
 TRIALS_SHOWN = 20
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from millpond.model.amounts import milli_text
 
 if TYPE_CHECKING:
-    from millpond.specs.api.jobs import DeadlineInfo, JobInfo
-    from millpond.specs.api.nodes import CordonInfo, DeviceInfo, DeviceStatus, NodeInfo
+    from millpond.specs.api.jobs.jobs import DeadlineInfo, JobInfo
+    from millpond.specs.api.pool.nodes import CordonInfo, DeviceInfo, DeviceStatus, NodeInfo
 
 PRECISE_WIDTH: Final = 22
 """Characters of ``precise_text``."""

@@ -11,7 +11,7 @@ from typing import TextIO
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.terminal_escape import RESET, TerminalFilter
-from millpond.specs.api.logs import LogChunk
+from millpond.specs.api.jobs.logs import LogChunk
 
 
 class Output:

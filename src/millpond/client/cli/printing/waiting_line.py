@@ -13,7 +13,7 @@ from typing import Self, TextIO
 
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.array_tables import where
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 PATIENCE_S = 0.5
 """Shorter waits are not worth a word."""

@@ -13,7 +13,7 @@ import threading
 from millpond.client.cli.error_output import complain
 from millpond.client.sdk import Client
 from millpond.model.errors import MillpondError
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 class InputFeeder:

@@ -18,10 +18,10 @@ from millpond.client.sdk.functions.outcomes import JobTimeoutError, value_of, wi
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.client.sdk.transport.reconnecting import Patience
 from millpond.model.errors import NotAllowedError, NotFoundError, UnavailableError
-from millpond.specs.api.files import MetricsInfo
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.logs import LogStream
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.jobs.files import MetricsInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.logs import LogStream
+from millpond.specs.api.jobs.reasons import ReasonInfo
 
 T = TypeVar("T")
 

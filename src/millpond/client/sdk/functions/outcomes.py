@@ -7,7 +7,7 @@ from typing import Any
 from millpond.job.call import RETURNED
 from millpond.job.envelopes import python_version, unpack
 from millpond.model.errors import MillpondError
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 class JobFailedError(MillpondError):

@@ -21,7 +21,7 @@ from millpond.client.sdk.environment import carried_environment, module_path
 from millpond.client.sdk.functions.handles import InlineJob, JobHandle, JobHandles, PoolJob
 from millpond.job.envelopes import EACH, pack
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_ids import member_id
 from millpond.specs.job.job_spec import check_job
 

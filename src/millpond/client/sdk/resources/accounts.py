@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
-from millpond.specs.api.accounts import (
+from millpond.specs.api.accounts.accounts import (
     AccountLimits,
     AuditInfo,
     AuditList,
@@ -22,7 +22,7 @@ from millpond.specs.api.accounts import (
     UserList,
     WhoInfo,
 )
-from millpond.specs.api.sign_on import IdentityInfo
+from millpond.specs.api.accounts.sign_on import IdentityInfo
 
 
 class AccountsClient:

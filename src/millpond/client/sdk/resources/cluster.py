@@ -10,11 +10,11 @@ from millpond.specs.api.server import ServerInfo
 
 if TYPE_CHECKING:
     from millpond.specs.api.events import DeliveryInfo, EventInfo
-    from millpond.specs.api.history import HistoryPage
-    from millpond.specs.api.nodes import DeviceStatus, NodeInfo
-    from millpond.specs.api.reservations import ReservationInfo
-    from millpond.specs.api.usage import UsageList, WaitReport
-    from millpond.specs.api.what_if import WhatIfInfo
+    from millpond.specs.api.pool.nodes import DeviceStatus, NodeInfo
+    from millpond.specs.api.pool.reservations import ReservationInfo
+    from millpond.specs.api.reports.history import HistoryPage
+    from millpond.specs.api.reports.usage import UsageList, WaitReport
+    from millpond.specs.api.reports.what_if import WhatIfInfo
 
 
 class ClusterRequests:
@@ -38,13 +38,13 @@ class ClusterRequests:
 
     def nodes(self) -> list[NodeInfo]:
         """All machines of the cluster."""
-        from millpond.specs.api.nodes import NodeList
+        from millpond.specs.api.pool.nodes import NodeList
 
         return self._ask(NodeList, "GET", "/nodes").nodes
 
     def reservations(self) -> list[ReservationInfo]:
         """The advance reservations of the queues of one's groups, for admins all, the first to begin first."""
-        from millpond.specs.api.reservations import ReservationList
+        from millpond.specs.api.pool.reservations import ReservationList
 
         return self._ask(ReservationList, "GET", "/reservations").reservations
 
@@ -58,7 +58,7 @@ class ClusterRequests:
         Raises:
             NotFoundError, InvalidInputError, ConflictError: it does not fit; the remedy says from when on it does.
         """
-        from millpond.specs.api.reservations import ReservationInfo
+        from millpond.specs.api.pool.reservations import ReservationInfo
 
         request = {"queue": queue, "cards": cards, "until": until, **fields}
         return self._ask(ReservationInfo, "PUT", f"/reservations/{segment(name)}", json=request)
@@ -73,7 +73,7 @@ class ClusterRequests:
 
     def devices(self, history: int = 0) -> list[DeviceStatus]:
         """All devices as they fare now, with so many earlier looks of each."""
-        from millpond.specs.api.nodes import DeviceList
+        from millpond.specs.api.pool.nodes import DeviceList
 
         return self._ask(DeviceList, "GET", "/devices", params={"history": history}).devices
 
@@ -98,7 +98,7 @@ class ClusterRequests:
         Raises:
             NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
         """
-        from millpond.specs.api.nodes import NodeInfo
+        from millpond.specs.api.pool.nodes import NodeInfo
 
         request = {"reason": reason, "until": until, "drain": drain, "begin": begin} | _of_card(card)
         return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/close", json=request)
@@ -113,7 +113,7 @@ class ClusterRequests:
         Raises:
             NotFoundError, ConflictError: there is none of that name; it is open.
         """
-        from millpond.specs.api.nodes import NodeInfo
+        from millpond.specs.api.pool.nodes import NodeInfo
 
         return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/open", json={"planned": planned} | _of_card(card))
 
@@ -123,7 +123,7 @@ class ClusterRequests:
         Args:
             by: ``user``, ``group``, ``queue``, ``model``, ``kind``, ``job`` or ``month``.
         """
-        from millpond.specs.api.usage import UsageList
+        from millpond.specs.api.reports.usage import UsageList
 
         params: dict[str, str | float] = {"by": by, "since": since}
         if until is not None:
@@ -136,7 +136,7 @@ class ClusterRequests:
         Args:
             by: ``group``, ``queue`` or ``user``, besides the number of cards.
         """
-        from millpond.specs.api.usage import WaitReport
+        from millpond.specs.api.reports.usage import WaitReport
 
         params: dict[str, str | float] = {"by": by, "since": since}
         if until is not None:
@@ -153,7 +153,7 @@ class ClusterRequests:
             NotFoundError, InvalidInputError: a change is about what is not there, is none, or is refused.
             ConflictError: one's last question is not answered yet.
         """
-        from millpond.specs.api.what_if import WhatIfInfo
+        from millpond.specs.api.reports.what_if import WhatIfInfo
 
         return self._ask(WhatIfInfo, "POST", "/what-if", json=dict(question))
 
@@ -165,7 +165,7 @@ class ClusterRequests:
 
     def history(self, since: float = 0.0, until: float | None = None) -> Iterator[HistoryPage]:
         """The jobs that were submitted between two instants (seconds since 1970) and have ended, part by part."""
-        from millpond.specs.api.history import HistoryPage
+        from millpond.specs.api.reports.history import HistoryPage
 
         params: dict[str, str | float] = {"since": since} if until is None else {"since": since, "until": until}
         while True:

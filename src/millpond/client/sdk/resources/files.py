@@ -21,7 +21,7 @@ from millpond.client.sdk.resources.uploads import Notify, Upload
 from millpond.client.sdk.transport.connection import RequestFunction, StreamFunction, segment
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.folders import LARGEST_BATCHED, batches, digest_of, is_inside, link_stays_inside
-from millpond.specs.api.files import (
+from millpond.specs.api.jobs.files import (
     MOST_DIGESTS,
     BlobInfo,
     BlobList,

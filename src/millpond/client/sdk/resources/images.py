@@ -12,7 +12,7 @@ from millpond.client.sdk.resources.files import FilesClient
 from millpond.client.sdk.transport.connection import PostFunction, RequestFunction, segment
 from millpond.client.sdk.transport.failures import from_body
 from millpond.model.errors import UnavailableError
-from millpond.specs.api.images import ImageInfo, ImageList, ImageStep
+from millpond.specs.api.jobs.images import ImageInfo, ImageList, ImageStep
 
 SILENCE_S = 60.0
 """The server gives a sign of life more often."""

@@ -12,7 +12,7 @@ from typing import Final
 from millpond.client.sdk.transport.connection import RequestFunction, segment
 from millpond.client.sdk.transport.reconnecting import Patience, Reconnecting
 from millpond.model.errors import UnavailableError
-from millpond.specs.api.requests import InputInfo
+from millpond.specs.api.jobs.requests import InputInfo
 
 PIECE_BYTES: Final = 2**19
 HEARD_EVERY_S: Final = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from millpond.model.errors import ConflictError
 from millpond.model.states import JobState
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_ids import service_of
 
 _NAMED_IN_DOUBT = 4

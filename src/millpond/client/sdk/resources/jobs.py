@@ -18,15 +18,15 @@ from millpond.client.sdk.transport.connection import RequestFunction, ServerConn
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.model.states import JobState
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
-from millpond.specs.api.jobs import JobInfo, JobList, LinkInfo
+from millpond.specs.api.jobs.jobs import JobInfo, JobList, LinkInfo
 from millpond.specs.job.job_ids import member_id, split_member
 
 if TYPE_CHECKING:
     from millpond.client.sdk.resources.files import FilesClient
     from millpond.specs.api.events import EventInfo
-    from millpond.specs.api.logs import LogChunk
-    from millpond.specs.api.reasons import PlanInfo, ReasonInfo
-    from millpond.specs.api.trials import TrialList
+    from millpond.specs.api.jobs.logs import LogChunk
+    from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo
+    from millpond.specs.api.jobs.trials import TrialList
 
 _Answer = TypeVar("_Answer")
 
@@ -116,7 +116,7 @@ class JobRequests(ABC):
         Raises:
             InvalidInputError: something in it is wrong, or the cluster could never run it.
         """
-        from millpond.specs.api.reasons import PlanInfo
+        from millpond.specs.api.jobs.reasons import PlanInfo
 
         return self._ask(PlanInfo, "POST", "/jobs/plan", json=dict(job))
 
@@ -146,7 +146,7 @@ class JobRequests(ABC):
         Raises:
             ConflictError: it is no sweep.
         """
-        from millpond.specs.api.trials import TrialList
+        from millpond.specs.api.jobs.trials import TrialList
 
         return self._ask(TrialList, "GET", f"/jobs/{segment(job_id)}/trials", params={"limit": limit})
 
@@ -182,7 +182,7 @@ class JobRequests(ABC):
 
     def why(self, job_id: str) -> ReasonInfo:
         """Why a job waits or runs, and what would help."""
-        from millpond.specs.api.reasons import ReasonInfo
+        from millpond.specs.api.jobs.reasons import ReasonInfo
 
         return self._ask(ReasonInfo, "GET", f"/jobs/{segment(job_id)}/why")
 

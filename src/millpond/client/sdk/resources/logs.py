@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from millpond.client.sdk.transport.reconnecting import Patience, Reconnecting
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.logs import LogChunk
+from millpond.specs.api.jobs.logs import LogChunk
 
 if TYPE_CHECKING:
     import httpx2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.client.sdk.transport.connection import RequestFunction, segment
 
 if TYPE_CHECKING:
-    from millpond.specs.api.queues import QueueDetailInfo, QueueEditInfo, QueueInfo
+    from millpond.specs.api.pool.queues import QueueDetailInfo, QueueEditInfo, QueueInfo
 
 
 class QueueRequests:
@@ -18,7 +18,7 @@ class QueueRequests:
 
     def queues(self) -> list[QueueInfo]:
         """The queues of one's groups, for admins all, each behind the one above it."""
-        from millpond.specs.api.queues import QueueList
+        from millpond.specs.api.pool.queues import QueueList
 
         return self._ask(QueueList, "GET", "/queues").queues
 
@@ -28,7 +28,7 @@ class QueueRequests:
         Raises:
             NotFoundError: there is none of this name, or it is not the caller's to see.
         """
-        from millpond.specs.api.queues import QueueDetailInfo
+        from millpond.specs.api.pool.queues import QueueDetailInfo
 
         return self._ask(QueueDetailInfo, "GET", f"/queues/{segment(name)}")
 
@@ -43,7 +43,7 @@ class QueueRequests:
             ConflictError: there is one of this name; its parent is used and takes jobs.
             InvalidInputError: a field is wrong, or does not go together with the other queues.
         """
-        from millpond.specs.api.queues import QueueEditInfo
+        from millpond.specs.api.pool.queues import QueueEditInfo
 
         request = {"name": name, "fields": dict(fields), "dry_run": dry_run}
         return self._ask(QueueEditInfo, "POST", "/queues", json=request)
@@ -62,7 +62,7 @@ class QueueRequests:
             NotFoundError, ConflictError: there is none of this name; its version is another one.
             InvalidInputError: a field is wrong, or does not go together with the other queues.
         """
-        from millpond.specs.api.queues import QueueEditInfo
+        from millpond.specs.api.pool.queues import QueueEditInfo
 
         request = {"fields": dict(fields), "version": version, "dry_run": dry_run}
         return self._ask(QueueEditInfo, "PATCH", f"/queues/{segment(name)}", json=request)
@@ -73,7 +73,7 @@ class QueueRequests:
         Raises:
             NotFoundError, ConflictError: there is none of this name; its version is another one, or it is used.
         """
-        from millpond.specs.api.queues import QueueEditInfo
+        from millpond.specs.api.pool.queues import QueueEditInfo
 
         params: dict[str, Any] = {"dry_run": dry_run} | ({} if version is None else {"version": version})
         return self._ask(QueueEditInfo, "DELETE", f"/queues/{segment(name)}", params=params)

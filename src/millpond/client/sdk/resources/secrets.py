@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
-from millpond.specs.api.accounts import SecretInfo, SecretList
+from millpond.specs.api.accounts.accounts import SecretInfo, SecretList
 
 SERVER = "server"
 

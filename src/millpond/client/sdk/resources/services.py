@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from millpond.client.sdk.transport.connection import RequestFunction, segment
 from millpond.model.errors import ConflictError
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.services import RevisionPlan, ServiceInfo
 from millpond.specs.job.job_ids import service_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.client.sdk.transport.connection import RequestFunction, segment
-from millpond.specs.api.ssh import SshInfo, SshKeyInfo, SshKeyList
+from millpond.specs.api.accounts.ssh import SshInfo, SshKeyInfo, SshKeyList
 
 
 class SshClient:

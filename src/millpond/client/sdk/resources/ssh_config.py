@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from millpond.client.sdk.transport.credentials import config_dir
 from millpond.model.errors import UnavailableError
-from millpond.specs.api.ssh import SshInfo
+from millpond.specs.api.accounts.ssh import SshInfo
 
 HOST_PREFIX = "millpond-"
 _BLOCK = re.compile(r"^Host (\S+)\n(?:[ \t]+.*\n)*", re.MULTILINE)

@@ -11,7 +11,7 @@ import httpx2
 
 from millpond.client.sdk.transport.connection import RequestFunction
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
-from millpond.specs.api.files import BlobInfo, BlobProgress
+from millpond.specs.api.jobs.files import BlobInfo, BlobProgress
 from millpond.specs.quantities import size_text
 
 WORTH_ASKING: Final = 8 * 2**20

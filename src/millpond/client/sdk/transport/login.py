@@ -11,7 +11,7 @@ from millpond.client.sdk.transport import failures
 from millpond.client.sdk.transport.discovery import Address, is_on_this_machine
 from millpond.client.sdk.transport.trust import trust
 from millpond.model.errors import UnavailableError
-from millpond.specs.api.accounts import LoginInfo, LoginRequest
+from millpond.specs.api.accounts.accounts import LoginInfo, LoginRequest
 from millpond.specs.api.base import API_PREFIX
 
 B = TypeVar("B", bound=BaseModel)

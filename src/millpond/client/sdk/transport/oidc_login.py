@@ -20,9 +20,9 @@ import httpx2
 
 from millpond.client.sdk.transport.login import ask_openly
 from millpond.model.errors import NotLoggedInError, TooManyTriesError
-from millpond.specs.api.accounts import LoginInfo
+from millpond.specs.api.accounts.accounts import LoginInfo
+from millpond.specs.api.accounts.sign_on import SignOnInfo, SignOnProgress, SignOnProof, SignOnRequest
 from millpond.specs.api.base import API_PREFIX
-from millpond.specs.api.sign_on import SignOnInfo, SignOnProgress, SignOnProof, SignOnRequest
 
 _LOGINS = f"{API_PREFIX}/oidc/logins"
 

@@ -12,7 +12,7 @@ from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_nodes import alternatives_in, within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
-from millpond.model.node_selection import NodeSelection
+from millpond.model.hardware.node_selection import NodeSelection
 
 _FORBIDDEN: Final = 403
 

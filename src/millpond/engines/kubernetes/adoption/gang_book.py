@@ -21,7 +21,7 @@ from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of
 from millpond.engines.kubernetes.adoption.pod_nodes import within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
-from millpond.model.node_selection import NodeSelection
+from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
 
 LOOK_AGAIN_S: Final = 3.0

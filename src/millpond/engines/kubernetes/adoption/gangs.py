@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from millpond.model.node_selection import NodeSelection
+from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
 
 ANNOTATION_PREFIX = "millpond.io/"

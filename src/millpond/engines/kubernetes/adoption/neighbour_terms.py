@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.model.node_selection import NodeOperator, NodeRequirement
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 LONGEST_TEXT: Final = 350

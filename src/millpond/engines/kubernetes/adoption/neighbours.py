@@ -16,7 +16,7 @@ from typing import Final
 
 from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm, affinities, aversions
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.model.node_selection import NodeOperator, NodeRequirement
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 
 MOST_TERMS: Final = 500
 """So many different affinities are kept up to date."""

@@ -15,7 +15,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
     offered,
     taint_label,
 )
-from millpond.model.node_selection import NodeOperator, NodeRequirement, NodeSelection
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 
 _REQUIRED: Final = "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 _MOST_TERMS: Final = 50

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from millpond.engines.kubernetes.cluster.cluster_nodes import SHARERS
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
-from millpond.model.devices import Device, DeviceHealth
+from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.resources import CARD_MILLI
 from millpond.node.task.records import TaskId
 

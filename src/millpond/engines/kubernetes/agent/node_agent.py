@@ -29,8 +29,8 @@ from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, VENDORS
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
-from millpond.model.devices import Device
 from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.hardware.devices import Device
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host.machine import Machine

@@ -14,8 +14,8 @@ import msgspec
 
 from millpond.engines.kubernetes.agent.allocations import Allocation
 from millpond.engines.kubernetes.agent.device_plugin import ContainerGifts, HostMount
-from millpond.model.devices import Device
 from millpond.model.errors import UnavailableError
+from millpond.model.hardware.devices import Device
 from millpond.node.host.files import read_json, write_json
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.backend import UNSLICED, EnforcementRequest, SliceUsage, TaskEnv, require_room

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from millpond.engines.kubernetes.cluster.objects import PodObject
-from millpond.model.devices import Device
+from millpond.model.hardware.devices import Device
 
 REPORT_ANNOTATION: Final = "millpond.io/cards"
 AGENT_NAMESPACE: Final = "millpond-agents"

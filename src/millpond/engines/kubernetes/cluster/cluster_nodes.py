@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.objects import NodeObject
 from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, amounts_in, quantity
-from millpond.model.devices import Device, DeviceHealth
-from millpond.model.node_selection import Labels
-from millpond.model.nodes import DEFAULT_POOL, Node
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.node_selection import Labels
+from millpond.model.hardware.nodes import DEFAULT_POOL, Node
 from millpond.model.sharing import GPU_SLICES
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.node.devices.nvidia import model_name

@@ -33,7 +33,7 @@ from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
 from millpond.engines.kubernetes.pods.pod_template import TaskMark
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.engines.outbox import Outbox
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
 
 _UNLABELLED = f"its label {POOL_LABEL} was taken away: what runs there goes on, and nothing new starts"
 LOOK_EVERY_S = 5.0

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from millpond.model.chains import ChainSpec, ClusterSpec, require_fit
 from millpond.model.errors import InvalidInputError
+from millpond.model.tenancy.chains import ChainSpec, ClusterSpec, require_fit
 from millpond.scheduling.tenancy.cells.chains import Cell, Chain, lower_first
 from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain

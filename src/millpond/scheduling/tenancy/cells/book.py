@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.model.cells import CellCount
-from millpond.model.nodes import Node
+from millpond.model.hardware.nodes import Node
+from millpond.model.tenancy.cells import CellCount
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellRequest

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millpond.model.cells import CellCount
 from millpond.model.errors import InvalidInputError
-from millpond.model.tenants import Queue, pinned_twice
+from millpond.model.tenancy.cells import CellCount
+from millpond.model.tenancy.tenants import Queue, pinned_twice
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millpond.model.cells import CellUsage
+from millpond.model.tenancy.cells import CellUsage
 from millpond.scheduling.tenancy.cells.book import CellBook
 from millpond.scheduling.tenancy.cells.domains import Domain
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from millpond.model.chains import ChainSpec
 from millpond.model.errors import InvalidInputError
+from millpond.model.tenancy.chains import ChainSpec
 
 if TYPE_CHECKING:
     from millpond.scheduling.tenancy.cells.domains import CellUse, Domain

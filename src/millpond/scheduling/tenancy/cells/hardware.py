@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from millpond.model.cells import CellCount
-from millpond.model.chains import ChainSpec, ClusterSpec, PinnedCell, left_of_pins
-from millpond.model.devices import Device
-from millpond.model.nodes import Node
-from millpond.model.tenants import Queue
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
+from millpond.model.tenancy.cells import CellCount
+from millpond.model.tenancy.chains import ChainSpec, ClusterSpec, PinnedCell, left_of_pins
+from millpond.model.tenancy.tenants import Queue
 
 Sizes = tuple[tuple[str, int], ...]
 """Levels from the single card to the machine, each with how many cards it has."""

@@ -26,8 +26,8 @@ from millpond.server.auth.records import TokenKind
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.auth.vault.secrets import GROUP, SERVER, USER
 from millpond.server.store.secrets import SecretRow
-from millpond.specs.api.accounts import NewToken, SecretInfo, SecretList, SecretPut, TokenInfo, TokenList
-from millpond.specs.api.ssh import NewSshKey, PublicKey, SshInfo, SshKeyInfo, SshKeyList
+from millpond.specs.api.accounts.accounts import NewToken, SecretInfo, SecretList, SecretPut, TokenInfo, TokenList
+from millpond.specs.api.accounts.ssh import NewSshKey, PublicKey, SshInfo, SshKeyInfo, SshKeyList
 from millpond.specs.errors import suggest
 from millpond.specs.job.fields import VARIABLE
 

@@ -13,7 +13,7 @@ from millpond.server.api.permits import Access, ServiceOf, may
 from millpond.server.auth.roles import Verb
 from millpond.server.jobs.curves.service import MOST_POINTS, MOST_RUNS, MOST_SHOWN, POINTS, CurvesRequest
 from millpond.server.views.visibility import reader_of
-from millpond.specs.api.curves import CurvesInfo
+from millpond.specs.api.jobs.curves import CurvesInfo
 
 router = api_router(tags=["files"])
 

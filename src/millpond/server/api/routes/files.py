@@ -13,7 +13,7 @@ from millpond.server.api.description import BYTES_BODY, api_router
 from millpond.server.api.permits import Access, ServiceOf, dataset_in_path, job_in_path, may
 from millpond.server.api.ranges import SPAN_PATTERN, answer_with, sent_span
 from millpond.server.auth.roles import Verb
-from millpond.specs.api.files import (
+from millpond.specs.api.jobs.files import (
     BlobInfo,
     BlobList,
     BlobProgress,

@@ -15,7 +15,7 @@ from millpond.server.api.permits import Access, SecurityOf, TenantsOf, group_in_
 from millpond.server.auth.components import Security
 from millpond.server.auth.records import Group
 from millpond.server.auth.roles import UserRole, Verb, allows
-from millpond.specs.api.accounts import GroupChange, GroupInfo, GroupList, Membership, NewGroup
+from millpond.specs.api.accounts.accounts import GroupChange, GroupInfo, GroupList, Membership, NewGroup
 from millpond.specs.validation import PLAIN_NAME
 
 router = api_router(prefix="/groups", tags=["groups"])

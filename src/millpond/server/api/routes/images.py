@@ -10,14 +10,14 @@ from fastapi import Path
 from fastapi.responses import StreamingResponse
 from starlette.requests import HTTPConnection
 
-from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, ServiceOf, may
 from millpond.server.api.service import Service
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand, first_group, job_target
 from millpond.server.storage.provisioning.image_steps import Work
-from millpond.specs.api.images import (
+from millpond.specs.api.jobs.images import (
     ImageAdd,
     ImageBuild,
     ImageChange,

@@ -25,8 +25,8 @@ from millpond.server.sessions.websockets import (
     running_task,
     way_to_port,
 )
-from millpond.specs.api.jobs import LinkInfo
-from millpond.specs.api.requests import InputInfo, RevisionRequest, RolloutRequest
+from millpond.specs.api.jobs.jobs import LinkInfo
+from millpond.specs.api.jobs.requests import InputInfo, RevisionRequest, RolloutRequest
 from millpond.specs.api.services import RevisionPlan, ServiceInfo
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import OPEN_PATH, ORIGIN_OPEN_PATH, SERVING_KINDS, base_path

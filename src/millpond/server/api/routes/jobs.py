@@ -22,12 +22,12 @@ from millpond.server.views.logs import LogRequest
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
 from millpond.specs.api.events import EventList
-from millpond.specs.api.jobs import MOST_TOGETHER, JobInfo, JobList, JobsActed
-from millpond.specs.api.logs import LogChunk
+from millpond.specs.api.jobs.jobs import MOST_TOGETHER, JobInfo, JobList, JobsActed
+from millpond.specs.api.jobs.logs import LogChunk
+from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo
+from millpond.specs.api.jobs.requests import ExtendRequest, JobsActRequest, MigrateRequest, ResizeRequest
+from millpond.specs.api.jobs.trials import TrialList
 from millpond.specs.api.models import adapter_of
-from millpond.specs.api.reasons import PlanInfo, ReasonInfo
-from millpond.specs.api.requests import ExtendRequest, JobsActRequest, MigrateRequest, ResizeRequest
-from millpond.specs.api.trials import TrialList
 from millpond.specs.errors import Problem, SpecError
 
 _AUDITED = 10

@@ -20,7 +20,7 @@ from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.auth.secrets import csrf_of
 from millpond.server.http.pages import page
 from millpond.server.http.security_headers import PLAIN_PAGE
-from millpond.specs.api.accounts import GroupInvitationInfo, LoginInfo, LoginRequest, PasswordChange, WhoInfo
+from millpond.specs.api.accounts.accounts import GroupInvitationInfo, LoginInfo, LoginRequest, PasswordChange, WhoInfo
 
 router = api_router(tags=["account"])
 root_page = APIRouter(include_in_schema=False)

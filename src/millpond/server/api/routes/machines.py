@@ -26,16 +26,16 @@ from millpond.server.views.history_export import HistorySpan
 from millpond.server.views.machines import place_name
 from millpond.server.views.metrics_page import CONTENT_TYPE
 from millpond.server.views.visibility import reader_of
-from millpond.specs.api.accounts import AuditList
+from millpond.specs.api.accounts.accounts import AuditList
 from millpond.specs.api.base import LATEST
 from millpond.specs.api.events import DeliveryList, EventList
-from millpond.specs.api.history import HistoryPage
-from millpond.specs.api.nodes import DeviceList, NodeDetail, NodeInfo, NodeList
-from millpond.specs.api.overview import OverviewInfo
-from millpond.specs.api.requests import CloseRequest, OpenRequest
+from millpond.specs.api.jobs.requests import CloseRequest, OpenRequest
+from millpond.specs.api.pool.nodes import DeviceList, NodeDetail, NodeInfo, NodeList
+from millpond.specs.api.pool.overview import OverviewInfo
+from millpond.specs.api.reports.history import HistoryPage
+from millpond.specs.api.reports.what_if import WhatIfInfo
+from millpond.specs.api.reports.what_if_request import WhatIfRequest
 from millpond.specs.api.server import HealthInfo, ServerInfo, SettingsInfo
-from millpond.specs.api.what_if import WhatIfInfo
-from millpond.specs.api.what_if_request import WhatIfRequest
 
 MostEvents = Annotated[int, Query(ge=1, le=10_000, description="How many.")]
 MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier looks to list of each.")]

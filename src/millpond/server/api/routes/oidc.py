@@ -20,7 +20,7 @@ from millpond.server.auth.oidc.sign_on import COOKIE, COOKIE_PATH, Departure, Si
 from millpond.server.auth.roles import AccessTarget
 from millpond.server.auth.secrets import csrf_of
 from millpond.server.http.error_responses import status_of
-from millpond.specs.api.sign_on import SignOnInfo, SignOnProgress, SignOnProof, SignOnRequest
+from millpond.specs.api.accounts.sign_on import SignOnInfo, SignOnProgress, SignOnProof, SignOnRequest
 
 router = api_router(prefix="/oidc", tags=["account"])
 people = APIRouter(prefix="/oidc", include_in_schema=False)

@@ -13,7 +13,7 @@ from millpond.server.auth.roles import Verb
 from millpond.server.views.usage import UsageRequest
 from millpond.server.views.wait_report import WaitRequest
 from millpond.specs.api.base import LATEST
-from millpond.specs.api.usage import Grouping, UsageList, WaitGrouping, WaitingJobList, WaitReport
+from millpond.specs.api.reports.usage import Grouping, UsageList, WaitGrouping, WaitingJobList, WaitReport
 
 MOST_ROWS: Final = 100_000
 

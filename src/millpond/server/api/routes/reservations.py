@@ -10,7 +10,7 @@ from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, ClusterReader, ServiceOf, may
 from millpond.server.auth.roles import AccessTarget, Verb
-from millpond.specs.api.reservations import ReservationInfo, ReservationList, ReserveRequest
+from millpond.specs.api.pool.reservations import ReservationInfo, ReservationList, ReserveRequest
 from millpond.specs.validation import PLAIN_NAME
 
 router = api_router(tags=["cluster"])

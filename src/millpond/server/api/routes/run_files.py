@@ -17,7 +17,7 @@ from millpond.server.api.ranges import answer_with
 from millpond.server.api.service import Service
 from millpond.server.auth.roles import AccessTarget, Verb, absent
 from millpond.server.auth.run_tokens import HOW
-from millpond.specs.api.files import BlobList, MetricsTaken, RunOutput, RunState
+from millpond.specs.api.jobs.files import BlobList, MetricsTaken, RunOutput, RunState
 from millpond.specs.job.snapshots import DIGEST_PATTERN
 
 router = api_router(prefix="/runs/{job}/{attempt}/{task}", tags=["files"])

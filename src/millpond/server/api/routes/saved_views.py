@@ -8,7 +8,7 @@ from typing import Annotated
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, ServiceOf, may
 from millpond.server.auth.roles import AccessTarget, Verb
-from millpond.specs.api.saved_views import SavedViewInfo, SavedViewList, SavedViewRequest
+from millpond.specs.api.jobs.saved_views import SavedViewInfo, SavedViewList, SavedViewRequest
 
 router = api_router(prefix="/views", tags=["jobs"])
 

@@ -14,7 +14,7 @@ from millpond.server.monitoring.telemetry.job_cards import cards_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.monitoring.time_series.reader import TimeSpan
 from millpond.specs.api.base import LATEST
-from millpond.specs.api.time_series import TimeSeriesInfo
+from millpond.specs.api.reports.time_series import TimeSeriesInfo
 
 router = api_router(tags=["cluster"])
 

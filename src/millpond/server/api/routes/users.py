@@ -11,8 +11,8 @@ from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, ServiceOf, TenantsOf, may, user_in_path
 from millpond.server.auth.records import User
 from millpond.server.auth.roles import UserRole, Verb
-from millpond.specs.api.accounts import ChangedUser, Invitation, NewUser, UserChange, UserList
-from millpond.specs.api.sign_on import Binding, IdentityInfo
+from millpond.specs.api.accounts.accounts import ChangedUser, Invitation, NewUser, UserChange, UserList
+from millpond.specs.api.accounts.sign_on import Binding, IdentityInfo
 
 router = api_router(prefix="/users", tags=["users"])
 

@@ -27,8 +27,8 @@ from millpond.server.server_components import ServerComponents
 from millpond.server.store.jobs import Owners
 from millpond.server.views.nodes import reason_info
 from millpond.server.views.visibility import Reader
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.config.adoption import AdoptFile
 
 LOOK_EVERY_S: Final = 5.0

@@ -19,7 +19,7 @@ from millpond.server.jobs.curves.event_files import EventFile
 from millpond.server.jobs.curves.growing_files import PIECE, GrowingFile
 from millpond.server.jobs.sweeps.readings import TrialReading
 from millpond.server.storage.files.outputs import own_output, reported_values
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.sweeps import SweepMetric
 
 MOST_CURVES: Final = 200

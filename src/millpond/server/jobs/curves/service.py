@@ -14,9 +14,9 @@ from millpond.model.errors import InvalidInputError, MillpondError
 from millpond.server.jobs.curves.curve import Curve, CurvePoints, thinned
 from millpond.server.jobs.curves.run_curves import CurveKey, RunCurves
 from millpond.server.views.visibility import Reader
-from millpond.specs.api.curves import CurveInfo, CurveRun, CurvesInfo
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.trials import TrialList
+from millpond.specs.api.jobs.curves import CurveInfo, CurveRun, CurvesInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.trials import TrialList
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.sweeps import SweepFile
 

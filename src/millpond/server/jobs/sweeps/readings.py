@@ -15,7 +15,7 @@ from typing import Final
 from millpond.node.task.output import LogIndex
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.storage.files.outputs import open_below, points_of
-from millpond.specs.api.files import MetricPoint, MetricSeries
+from millpond.specs.api.jobs.files import MetricPoint, MetricSeries
 from millpond.specs.job.sweeps import NUMBER, SweepMetric
 
 MOST_AT_ONCE: Final = 4 * 2**20

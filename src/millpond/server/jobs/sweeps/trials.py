@@ -18,9 +18,9 @@ from millpond.node.task.records import TaskId
 from millpond.server.jobs.sweeps.halving import rungs_up_to, verdict
 from millpond.server.jobs.sweeps.readings import Point, TrialReading, printed_series
 from millpond.server.store.store import Store
-from millpond.specs.api.files import MetricsInfo
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.trials import TrialInfo, TrialList
+from millpond.specs.api.jobs.files import MetricsInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.trials import TrialInfo, TrialList
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import member_id
 from millpond.specs.job.sweeps import SweepFile

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.events import Event, NodeClosed, NodeJoined
-from millpond.model.nodes import Cordon, Node
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import Cordon, Node
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.runtime.policies import Policies
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.simulation.clusters import uniform_cluster
-from millpond.specs.api.what_if_request import QueueSetting, WhatIfRequest
+from millpond.specs.api.reports.what_if_request import QueueSetting, WhatIfRequest
 from millpond.specs.errors import suggest
 
 MOST_ADDED: Final = 10_000

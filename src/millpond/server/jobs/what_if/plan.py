@@ -22,7 +22,7 @@ from millpond.server.jobs.deadlines import deadline_info
 from millpond.server.jobs.what_if.child import answer_parent, ask_child
 from millpond.server.views.nodes import reason_info
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.reasons import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
+from millpond.specs.api.jobs.reasons import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
 
 PLANNED_WITHIN_S: Final = 30.0
 

@@ -27,8 +27,8 @@ from millpond.server.server_components import ServerComponents
 from millpond.server.views.history_export import HistoryExport, Recorded
 from millpond.server.views.visibility import EVERYBODY, Reader, reader_of
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.what_if import WhatIfInfo
-from millpond.specs.api.what_if_request import PastSpan, WhatIfRequest
+from millpond.specs.api.reports.what_if import WhatIfInfo
+from millpond.specs.api.reports.what_if_request import PastSpan, WhatIfRequest
 from millpond.specs.job.job_spec import check_job
 
 ANSWERED_WITHIN_S: Final = 75.0

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.states import JobState
-from millpond.model.telemetry import DeviceSample
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import attempt_dir
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.server.monitoring.time_series.figures import Figures, Look, merged
-from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
-from millpond.specs.api.time_series import NamedSeries, TimeSeriesInfo
+from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 FIGURES: Final = ("engine", "own", "memory_mib", "power_w", "temperature_c")
 """Parts of the time from 0 to 1 in which anything ran on a card, and in which work of the job did; the job's memory on

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.devices.vendor import DeviceVendor
 from millpond.node.host.machine import Machine
 from millpond.node.host.periodic_worker import PeriodicWorker

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from millpond.model.telemetry import ProcessSample, SliceReading
+from millpond.model.hardware.telemetry import ProcessSample, SliceReading
 from millpond.node.host import procfs
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import RunRecord

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from millpond.model.devices import Device
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.telemetry import SliceReading
 from millpond.model.sharing import ShareClass
 from millpond.model.states import TaskState
-from millpond.model.telemetry import SliceReading
 from millpond.node.devices.fake import Tenant
 from millpond.scheduling.nodes.views import NodeView
 from millpond.server.monitoring.telemetry.sampling import Sampled, Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
-from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
-from millpond.specs.api.nodes import DeviceStatus, SamplePoint, SliceInfo, SliceStatus
+from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.pool.nodes import DeviceStatus, SamplePoint, SliceInfo, SliceStatus
 
 _HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)
 Uses = Mapping[SliceKey, SliceUse]

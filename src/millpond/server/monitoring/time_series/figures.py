@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from millpond.model.devices import DeviceHealth
+from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import CARD_MILLI
-from millpond.model.telemetry import DeviceSample
 from millpond.scheduling.nodes.views import DeviceUse, NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 

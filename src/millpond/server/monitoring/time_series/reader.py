@@ -13,7 +13,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.server.monitoring.time_series.figures import FIGURES, Look, Subject, merged
 from millpond.server.monitoring.time_series.recorder import RESOLUTIONS
 from millpond.server.store.time_series import SeriesRow, TimeSeriesStore
-from millpond.specs.api.time_series import NamedSeries, TimeSeriesInfo
+from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 MOST_POINTS: Final = 1_500
 """Of each series in one answer."""

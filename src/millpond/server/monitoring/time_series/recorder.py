@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.model.telemetry import DeviceSample
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus

@@ -12,7 +12,7 @@ from millpond.model.decisions import Start, Stop
 from millpond.model.reasons import Cause
 from millpond.server.runtime.loop_dependencies import TurnResult
 from millpond.server.wording import local_time
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 _PREEMPTING = (Cause.PREEMPTED, Cause.RECLAIMED, Cause.DRAINED)
 

@@ -15,7 +15,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.server.runtime.active_jobs.job_cache import STOPPED_WITHOUT_CODE, view_before_start
-from millpond.specs.api.jobs import ArrayInfo, JobInfo
+from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo
 from millpond.specs.job.arrays import Members, parse_members
 from millpond.specs.job.job_ids import member_id, split_member
 

@@ -15,8 +15,8 @@ from millpond.model.workloads import Job
 from millpond.server.runtime.active_jobs.array import Array
 from millpond.server.store.jobs import CLOSED, DEPENDENT, LIVE, JobStore, NewJob
 from millpond.server.store.trials import TrialStore
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.job_spec import stored_job
 

@@ -20,7 +20,7 @@ from millpond.model.workloads import Job
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.storage.provisioning.staging import NothingToStage, Staging
 from millpond.server.store.jobs import JobStore
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.job_spec import stored_job
 from millpond.specs.job.mounts import After

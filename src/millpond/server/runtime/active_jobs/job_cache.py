@@ -11,14 +11,14 @@ from typing import Any
 from millpond.model.amounts import memory_text, milli_text
 from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Placement, SuspendMode
-from millpond.model.devices import Device
+from millpond.model.hardware.devices import Device
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.suspension.suspension import is_leaving, why_suspend_refused
-from millpond.specs.api.jobs import DeadlineInfo, DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.jobs.jobs import DeadlineInfo, DeviceGrant, JobInfo, TaskInfo
 from millpond.specs.api.models import adapter_of
 from millpond.specs.job.job_ids import split_member
 

@@ -11,7 +11,7 @@ from millpond.server.runtime.active_jobs.array import array_named
 from millpond.server.runtime.active_jobs.arrays import Arrays
 from millpond.server.runtime.active_jobs.job_cache import JobCache, cancelled_view, view_before_start
 from millpond.server.store.jobs import JobStore
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.arrays import parse_members
 from millpond.specs.job.job_ids import member_id, split_member
 from millpond.specs.job.job_spec import stored_job

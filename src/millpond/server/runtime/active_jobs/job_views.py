@@ -16,7 +16,7 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache, cancelled_vi
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.usage import UsageMeter
 from millpond.server.store.books import UsageChange
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 class JobViews:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from millpond.model import events
 from millpond.model.errors import ConflictError
-from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue, takes_more_cells
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue, takes_more_cells
 from millpond.server.store.queue_settings import QueueRow
 from millpond.server.wording import counted
 from millpond.specs.config.queue_documents import QueueDocument, QueuesRead

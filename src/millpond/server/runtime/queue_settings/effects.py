@@ -11,7 +11,7 @@ from millpond.scheduling.explaining.wording import card_memory_text, cpus_text, 
 from millpond.scheduling.tenancy.bounds import of_model
 from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueStatus
-from millpond.specs.api.queues import QueueRoom, QueueRoomChange
+from millpond.specs.api.pool.queues import QueueRoom, QueueRoomChange
 from millpond.specs.config.queues import UNLIMITED
 
 

@@ -28,7 +28,7 @@ from millpond.model.errors import (
     UnavailableError,
 )
 from millpond.model.events import Event, QueueChanged, QueueRemoved
-from millpond.model.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
+from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
 from millpond.server.runtime.core import Core
@@ -37,7 +37,7 @@ from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.effects import changed_rooms, effects_of
 from millpond.server.store.queue_settings import QueueRow, QueueSettingsStore
-from millpond.specs.api.queues import QueueRoomChange
+from millpond.specs.api.pool.queues import QueueRoomChange
 from millpond.specs.config.queue_documents import QueueDocument, read_queue_rules, read_queues, with_field
 from millpond.specs.config.queues import QueueRules
 from millpond.specs.errors import suggest

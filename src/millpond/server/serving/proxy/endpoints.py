@@ -9,7 +9,7 @@ from millpond.model.errors import ConflictError, UnavailableError
 from millpond.model.states import JobState, TaskState
 from millpond.node.task.records import TaskId
 from millpond.server.sessions.task_routes import TaskRoute
-from millpond.specs.api.jobs import JobInfo, TaskInfo
+from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
 from millpond.specs.job.serving import SERVING_KINDS
 
 

@@ -27,8 +27,8 @@ from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.ssh.messages import GatewayRequest
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.server.sessions.websockets import running_task, way_to_port
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.ssh import PublicKey
+from millpond.specs.api.accounts.ssh import PublicKey
+from millpond.specs.api.jobs.jobs import JobInfo
 
 log = logging.getLogger(__name__)
 

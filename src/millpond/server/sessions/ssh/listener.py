@@ -14,7 +14,7 @@ from typing import Final
 
 from millpond.model.errors import UnavailableError
 from millpond.server.http.server import listen
-from millpond.specs.api.ssh import HOST_KEY_ALIAS, PublicKey, SshInfo
+from millpond.specs.api.accounts.ssh import HOST_KEY_ALIAS, PublicKey, SshInfo
 from millpond.specs.config.listen import SshFile
 
 HOST_KEY_FILE: Final = "ssh_host_ed25519_key"

@@ -11,7 +11,7 @@ from millpond.model.errors import NotFoundError
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, changed_target, seen_target
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
-from millpond.specs.api.files import Visibility
+from millpond.specs.api.jobs.files import Visibility
 from millpond.specs.job.mounts import DatasetRef
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.tenants import ROOT_QUEUE
+from millpond.model.tenancy.tenants import ROOT_QUEUE
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.host.identities import MachineAccount
 from millpond.specs.config.queues import QueueRules

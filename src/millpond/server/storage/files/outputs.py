@@ -17,8 +17,8 @@ from millpond.model.folders import is_inside
 from millpond.node.task.layout import open_regular
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.node.task.workspace import OUTPUT
-from millpond.specs.api.files import MetricPoint, MetricSeries, MetricsInfo, OutputFile, OutputList
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.files import MetricPoint, MetricSeries, MetricsInfo, OutputFile, OutputList
+from millpond.specs.api.jobs.jobs import JobInfo
 
 MOST_LISTED: Final = 100_000
 TAIL_BYTES: Final = 16 * 2**20

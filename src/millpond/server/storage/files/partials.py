@@ -23,7 +23,7 @@ from typing import BinaryIO, Final, Self
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.folders import LARGEST_BATCHED
 from millpond.server.storage.files.blobs import BLOBS_FOLDER, Incoming
-from millpond.specs.api.files import BlobProgress
+from millpond.specs.api.jobs.files import BlobProgress
 
 PARTIALS_FOLDER: Final = "partials"
 KEPT_S: Final = 86_400.0

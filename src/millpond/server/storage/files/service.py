@@ -23,8 +23,8 @@ from millpond.server.storage.files.outputs import OpenedFile, list_output, open_
 from millpond.server.storage.files.partials import KEPT_S, Partials
 from millpond.server.storage.files.run_files import RunFiles
 from millpond.server.store.store import Store
-from millpond.specs.api.files import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility, read_batch
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.files import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility, read_batch
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.mounts import DatasetRef
 from millpond.specs.job.snapshots import FolderSnapshot, read_snapshot

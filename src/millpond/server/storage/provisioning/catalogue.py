@@ -12,7 +12,7 @@ from millpond.model.errors import ConflictError, NotFoundError
 from millpond.server.auth.roles import AccessTarget, absent, changed_target, seen_target
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
-from millpond.specs.api.files import Visibility
+from millpond.specs.api.jobs.files import Visibility
 from millpond.specs.job.images import CATALOGUE_PREFIX, LOCAL_REGISTRY
 
 

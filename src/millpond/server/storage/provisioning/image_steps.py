@@ -13,7 +13,7 @@ from millpond.model.errors import ConflictError, MillpondError
 from millpond.node.containers.images import Notify
 from millpond.server.http.error_responses import refusal_of
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
-from millpond.specs.api.images import ImageInfo, ImageStep
+from millpond.specs.api.jobs.images import ImageInfo, ImageStep
 
 Work = Callable[[Notify], CatalogueImage]
 Ended = Callable[[int, str], Future[None] | None]

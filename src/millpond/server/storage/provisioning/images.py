@@ -23,8 +23,8 @@ from millpond.server.storage.provisioning.containerfile import bases_of
 from millpond.server.storage.provisioning.host import ContainerHost
 from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.server.storage.provisioning.image_steps import ImageSteps, Work
-from millpond.specs.api.files import Visibility
-from millpond.specs.api.images import (
+from millpond.specs.api.jobs.files import Visibility
+from millpond.specs.api.jobs.images import (
     ImageAdd,
     ImageBuild,
     ImageChange,
@@ -33,7 +33,7 @@ from millpond.specs.api.images import (
     ImagePush,
     ImageSave,
 )
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.images import LOCAL_REGISTRY, repository_of
 
 BUILD_FILES: Final = ("Containerfile", "Dockerfile")

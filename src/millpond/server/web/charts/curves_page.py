@@ -21,7 +21,7 @@ from millpond.server.web.charts.parallel_coordinates import parallel_of
 from millpond.server.web.charts.svg_charts import COLOURS, DASHES, Chart, Frame, Line, draw
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
-from millpond.specs.api.curves import CurveInfo, CurveRun, CurvesInfo
+from millpond.specs.api.jobs.curves import CurveInfo, CurveRun, CurvesInfo
 
 POINTS_IN_ALL: Final = 6_000
 """In one chart: a page of many runs has fewer of each."""

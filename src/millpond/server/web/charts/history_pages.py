@@ -19,7 +19,7 @@ from millpond.server.monitoring.time_series.reader import TimeSpan
 from millpond.server.web.charts.svg_charts import COLOURS, DASHES, Chart, Frame, Line, draw, look_of
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
-from millpond.specs.api.time_series import NamedSeries, TimeSeriesInfo
+from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 MOST_CHARTS: Final = 12
 _POINTS: Final = 240

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.server.web.charts.svg_charts import COLOURS, DASHES, HEIGHT, WIDTH, ChartTick, number_text
-from millpond.specs.api.curves import CurvesInfo
+from millpond.specs.api.jobs.curves import CurvesInfo
 
 MOST_AXES: Final = 9
 MOST_WORDS: Final = 12

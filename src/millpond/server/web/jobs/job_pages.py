@@ -26,8 +26,8 @@ from millpond.server.web.jobs import submit_page
 from millpond.server.web.jobs.life_line import life_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import show
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.saved_views import SavedViewInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.saved_views import SavedViewInfo
 from millpond.specs.job.serving import SERVING_KINDS
 from millpond.specs.yaml_edit import yaml_text
 

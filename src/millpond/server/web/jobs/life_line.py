@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.specs.api.events import EventInfo
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.reasons import WaitInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.reasons import WaitInfo
 
 _NARROWEST: Final = 0.4
 """Percent of the line that even the shortest span takes, so that it is seen."""

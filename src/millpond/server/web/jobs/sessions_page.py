@@ -23,7 +23,7 @@ from millpond.server.views.visibility import reader_of
 from millpond.server.web.jobs.ready_templates import ready_template, ready_templates
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.models import Body
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.serving import SERVING_KINDS

@@ -21,8 +21,8 @@ from millpond.server.web.jobs.job_form import job_form
 from millpond.server.web.jobs.ready_templates import ready_template, ready_templates
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.reasons import ReasonInfo, RemedyInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo
 from millpond.specs.yaml_edit import yaml_text
 
 Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.server.web.pool.pool_map import OWNERS_SHOWN
-from millpond.specs.api.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo
+from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo
 
 _COLOURS: Final = OWNERS_SHOWN + 1
 

@@ -15,7 +15,7 @@ from millpond.server.web.charts import history_pages
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.pool.pool_map import Colouring, map_of
 from millpond.server.web.rendering import show
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 

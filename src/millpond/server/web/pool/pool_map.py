@@ -13,10 +13,10 @@ from enum import StrEnum
 from typing import Final
 
 from millpond.model.amounts import milli_text
-from millpond.model.devices import DeviceHealth
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.nodes import DeviceInfo, NodeInfo, SliceInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SliceInfo
 
 MOST_IN_DETAIL: Final = 64
 """Machines of which each card is drawn."""

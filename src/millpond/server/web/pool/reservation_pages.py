@@ -14,7 +14,7 @@ from millpond.server.api.permits import ClusterReader, ServiceOf
 from millpond.server.auth.roles import Verb
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import show
-from millpond.specs.api.reservations import ReservationInfo
+from millpond.specs.api.pool.reservations import ReservationInfo
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 

@@ -29,9 +29,9 @@ from millpond.server.web.pool.pool_map import MOST_IN_DETAIL
 from millpond.server.web.queues.queue_form import FIELDS, changed_fields, shown, typed
 from millpond.server.web.rendering import PageReader, show
 from millpond.specs.api.base import ErrorBody
-from millpond.specs.api.queues import QueueInfo
-from millpond.specs.api.what_if import WhatIfInfo
-from millpond.specs.api.what_if_request import QueueSetting, WhatIfRequest
+from millpond.specs.api.pool.queues import QueueInfo
+from millpond.specs.api.reports.what_if import WhatIfInfo
+from millpond.specs.api.reports.what_if_request import QueueSetting, WhatIfRequest
 from millpond.specs.flow_text import flow_text
 
 JOBS_SHOWN: Final = 50

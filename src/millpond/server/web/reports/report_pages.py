@@ -15,8 +15,8 @@ from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
 from millpond.server.web.reports.periods import PeriodOf, ReportPeriod
 from millpond.server.web.reports.report_frame import frame
-from millpond.specs.api.report_csv import usage_csv, waits_csv
-from millpond.specs.api.usage import Grouping, UsageList, WaitGrouping
+from millpond.specs.api.reports.report_csv import usage_csv, waits_csv
+from millpond.specs.api.reports.usage import Grouping, UsageList, WaitGrouping
 
 ROWS_ON_A_PAGE: Final = 200
 OWN_JOBS: Final = 50

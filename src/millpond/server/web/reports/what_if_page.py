@@ -22,8 +22,8 @@ from millpond.server.web.rendering import show
 from millpond.server.web.reports.periods import PeriodOf
 from millpond.server.web.reports.report_frame import frame
 from millpond.specs.api.base import ErrorBody
-from millpond.specs.api.what_if import WhatIfInfo
-from millpond.specs.api.what_if_request import PastSpan, QueueSetting, WhatIfRequest
+from millpond.specs.api.reports.what_if import WhatIfInfo
+from millpond.specs.api.reports.what_if_request import PastSpan, QueueSetting, WhatIfRequest
 
 SPANS_DAYS: Final = (0, 1, 3, 7, 14, 30)
 """The choices of how far back the play begins; 0 plays what runs and waits now."""

@@ -13,7 +13,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
-from millpond.specs.api.accounts import AccountLimits, GroupInfo, GroupList, MemberInfo
+from millpond.specs.api.accounts.accounts import AccountLimits, GroupInfo, GroupList, MemberInfo
 
 
 def _members(members: list[MemberInfo]) -> str:

@@ -11,8 +11,8 @@ from millpond.client.cli.printing import formats
 from millpond.model.amounts import memory_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
-from millpond.specs.api.accounts import AccountLimits
-from millpond.specs.api.usage import DiskInfo
+from millpond.specs.api.accounts.accounts import AccountLimits
+from millpond.specs.api.reports.usage import DiskInfo
 from millpond.specs.errors import BadValueError
 
 NONE = "none"

@@ -23,7 +23,7 @@ from millpond.client.sdk.transport.login import log_in
 from millpond.client.sdk.transport.oidc_login import Landing, SignOnAttempt
 from millpond.client.sdk.transport.trust import absolute
 from millpond.model.errors import InvalidInputError, NotLoggedInError
-from millpond.specs.api.accounts import LoginInfo, LoginRequest
+from millpond.specs.api.accounts.accounts import LoginInfo, LoginRequest
 
 
 @click.command("login")

@@ -14,7 +14,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.specs.api.ssh import LONGEST_KEY, SshKeyInfo, SshKeyList
+from millpond.specs.api.accounts.ssh import LONGEST_KEY, SshKeyInfo, SshKeyList
 
 _TABLE: ListTable[SshKeyInfo] = ListTable(
     (

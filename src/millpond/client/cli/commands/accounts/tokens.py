@@ -15,7 +15,7 @@ from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
-from millpond.specs.api.accounts import NewToken, TokenInfo, TokenList
+from millpond.specs.api.accounts.accounts import NewToken, TokenInfo, TokenList
 from millpond.specs.errors import BadValueError
 
 

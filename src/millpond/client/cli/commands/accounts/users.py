@@ -16,7 +16,15 @@ from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
-from millpond.specs.api.accounts import AccountLimits, GroupRole, Invitation, NewUser, UserChange, UserInfo, UserList
+from millpond.specs.api.accounts.accounts import (
+    AccountLimits,
+    GroupRole,
+    Invitation,
+    NewUser,
+    UserChange,
+    UserInfo,
+    UserList,
+)
 
 
 def _groups(user: UserInfo) -> str:

@@ -13,7 +13,7 @@ from millpond.client.cli.printing.formats import card_state, machine_state
 from millpond.client.cli.time_options import WRITTEN, future
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.nodes import DeviceInfo, NodeInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 
 _machines = click.argument("names", nargs=-1, required=True, metavar="NODE...")
 _places = click.argument("names", nargs=-1, required=True, metavar="NODE[/CARD]...")

@@ -16,7 +16,7 @@ from millpond.client.cli.printing.formats import machine_state
 from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.model.resources import CARD_MILLI
-from millpond.specs.api.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo
 
 
 def _models(node: NodeInfo) -> str:

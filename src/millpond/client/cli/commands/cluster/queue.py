@@ -11,7 +11,7 @@ from millpond.client.cli.commands.cluster.queue_edits import add, change, delete
 from millpond.client.cli.commands.cluster.queue_view import draw_queue, draw_queues
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.sdk import Client
-from millpond.specs.api.queues import QueueList
+from millpond.specs.api.pool.queues import QueueList
 
 
 @click.group("queue", cls=SuggestingGroup)

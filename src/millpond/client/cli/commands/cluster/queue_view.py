@@ -10,7 +10,7 @@ import click
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.model.amounts import memory_text, milli_text, seconds_text
-from millpond.specs.api.queues import (
+from millpond.specs.api.pool.queues import (
     QueueBorrower,
     QueueCells,
     QueueDetailInfo,

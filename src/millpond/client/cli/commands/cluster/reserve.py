@@ -18,7 +18,7 @@ from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.cli.time_options import WRITTEN, future
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError, NotFoundError
-from millpond.specs.api.reservations import ReservationInfo, ReservationList
+from millpond.specs.api.pool.reservations import ReservationInfo, ReservationList
 
 
 @click.command("reserve")

@@ -18,7 +18,7 @@ import click
 from millpond.client.cli.connection import with_client
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.pool.nodes import NodeInfo
 
 _LOOK_EVERY_S: Final = 2.0
 

@@ -16,8 +16,16 @@ from millpond.client.cli.printing.tables import Column, show
 from millpond.client.cli.time_options import parse_date, parse_past
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.report_csv import usage_csv, waits_csv
-from millpond.specs.api.usage import Grouping, UsageList, UsageRow, WaitFigure, WaitGrouping, WaitReport, WaitRow
+from millpond.specs.api.reports.report_csv import usage_csv, waits_csv
+from millpond.specs.api.reports.usage import (
+    Grouping,
+    UsageList,
+    UsageRow,
+    WaitFigure,
+    WaitGrouping,
+    WaitReport,
+    WaitRow,
+)
 from millpond.specs.calendar_spans import month_span
 
 _AMOUNTS = ("JOBS", "GPU HOURS", "IDLE", "USED", "CPU HOURS")

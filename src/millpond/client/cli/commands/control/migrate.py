@@ -10,7 +10,7 @@ from millpond.client.cli.bulk_actions import act_on
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 @click.command("migrate")

@@ -12,7 +12,7 @@ from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, UnavailableError
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 _PATIENCE_S = 5.0
 """So long it is waited for a job to have left; moving much memory takes longer."""

@@ -24,10 +24,10 @@ from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.events import EventInfo
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo
+from millpond.specs.api.jobs.trials import TrialList
 from millpond.specs.api.services import ServiceInfo
-from millpond.specs.api.trials import TrialList
 
 _LAST_LINES = 10
 

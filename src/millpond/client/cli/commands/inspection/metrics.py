@@ -8,7 +8,7 @@ from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
-from millpond.specs.api.files import MetricSeries
+from millpond.specs.api.jobs.files import MetricSeries
 
 
 def _step(series: MetricSeries) -> str:

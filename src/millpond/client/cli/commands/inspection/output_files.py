@@ -15,7 +15,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.specs import quantities
-from millpond.specs.api.files import OutputFile
+from millpond.specs.api.jobs.files import OutputFile
 
 _TABLE: ListTable[OutputFile] = ListTable(
     (

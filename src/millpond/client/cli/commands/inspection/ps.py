@@ -14,7 +14,7 @@ from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED, MOST_JOBS, Only
 from millpond.model.states import JobState
-from millpond.specs.api.jobs import JobInfo, JobList
+from millpond.specs.api.jobs.jobs import JobInfo, JobList
 
 
 def _ran(job: JobInfo) -> str:

@@ -13,7 +13,7 @@ from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.escaped_text import json_text
 from millpond.client.sdk import Client
-from millpond.specs.api.reasons import ReasonInfo, StartInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo, StartInfo
 
 _FILTERS = {
     "unschedulable": "closed for new work by their engine",

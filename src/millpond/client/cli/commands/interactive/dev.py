@@ -22,7 +22,7 @@ from millpond.client.cli.terminal import streams
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.model.errors import ConflictError, InvalidInputError
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.templates import find_template

@@ -21,8 +21,8 @@ from millpond.client.sdk.resources.ssh_config import (
 )
 from millpond.client.sdk.transport.discovery import is_on_this_machine
 from millpond.model.errors import ConflictError, UnavailableError
-from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.ssh import SshInfo
+from millpond.specs.api.accounts.ssh import SshInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 _EVERYWHERE = ("0.0.0.0", "::")
 

@@ -15,7 +15,7 @@ from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
-from millpond.specs.api.files import DatasetInfo, DatasetList
+from millpond.specs.api.jobs.files import DatasetInfo, DatasetList
 
 _TABLE: ListTable[DatasetInfo] = ListTable(
     (

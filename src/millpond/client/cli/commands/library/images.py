@@ -19,7 +19,7 @@ from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
-from millpond.specs.api.images import ImageInfo, ImageList
+from millpond.specs.api.jobs.images import ImageInfo, ImageList
 from millpond.specs.job.images import catalogued
 
 

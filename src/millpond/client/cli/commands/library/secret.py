@@ -19,7 +19,7 @@ from millpond.client.cli.terminal.secret_input import SecretInput
 from millpond.client.sdk.client import Client
 from millpond.client.sdk.resources.secrets import SERVER
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.accounts import SecretInfo, SecretList
+from millpond.specs.api.accounts.accounts import SecretInfo, SecretList
 
 
 def _whose(kind: str, owner: str) -> str:

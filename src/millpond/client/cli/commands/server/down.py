@@ -24,7 +24,7 @@ from millpond.client.sdk import Client, default_state_dir
 from millpond.client.sdk.resources.jobs import MOST_JOBS
 from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 
 _LOOK_EVERY_S = 0.1

@@ -12,7 +12,7 @@ from millpond.client.cli.policy_options import OrderingChoice, PlacementChoice
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
 from millpond.server.startup.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
-from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.pool.nodes import NodeInfo
 from millpond.specs.api.server import FIRST_LOGIN_FILE
 
 

@@ -16,7 +16,7 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.time_options import parse_date, parse_past
 from millpond.model.errors import NotFoundError
-from millpond.specs.api.history import TraceRow
+from millpond.specs.api.reports.history import TraceRow
 
 
 @click.group("history")

@@ -10,7 +10,7 @@ import click
 
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.tables import Column, show
-from millpond.specs.api.what_if import WhatIfInfo, WhatIfJob, WhatIfShare, WhatIfSide
+from millpond.specs.api.reports.what_if import WhatIfInfo, WhatIfJob, WhatIfShare, WhatIfSide
 
 JOBS_SHOWN: Final = 20
 WIDTH: Final = 80

@@ -18,7 +18,7 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.sdk.client import Client
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.reasons import PlanInfo
+from millpond.specs.api.jobs.reasons import PlanInfo
 from millpond.specs.job.job_spec import JobSpec
 from millpond.specs.job.templates import find_template
 

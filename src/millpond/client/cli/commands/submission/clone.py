@@ -12,7 +12,7 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError
-from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.arrays import MOST_MEMBERS
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_spec import read_jobs

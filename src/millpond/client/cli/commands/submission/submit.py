@@ -20,7 +20,7 @@ from millpond.specs.job.job_spec import JobSpec, read_jobs
 
 if TYPE_CHECKING:
     from millpond.client.sdk import Client
-    from millpond.specs.api.jobs import JobInfo
+    from millpond.specs.api.jobs.jobs import JobInfo
 
 
 @click.command("submit")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from millpond.specs.api.accounts import AccountRequest, Line, Secret
+from millpond.specs.api.accounts.accounts import AccountRequest, Line, Secret
 from millpond.specs.api.models import Body
 
 

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.specs.api.base import LATEST, LONGEST_REASON, ONE_LINE
-from millpond.specs.api.jobs import MOST_TOGETHER
+from millpond.specs.api.jobs.jobs import MOST_TOGETHER
 from millpond.specs.api.models import Body, CanaryPercent
 from millpond.specs.job.fields import MOST_TASKS
 

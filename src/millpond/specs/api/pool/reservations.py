@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from millpond.model.nodes import DEFAULT_POOL
+from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.specs.api.base import LATEST
 from millpond.specs.api.models import Body
 from millpond.specs.job.fields import Name

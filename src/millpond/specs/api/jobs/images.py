@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from millpond.specs.api.base import ErrorBody
-from millpond.specs.api.files import Visibility
+from millpond.specs.api.jobs.files import Visibility
 from millpond.specs.api.models import Body
 from millpond.specs.job.fields import SecretName
 from millpond.specs.job.images import DEFAULT_TAG, NAME_PATTERN, TAG_PATTERN, Reference

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from millpond.model.devices import Device
-from millpond.model.node_selection import Labels
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.node_selection import Labels
 from millpond.model.resources import CARD_MILLI
 from millpond.model.windows import Window
 

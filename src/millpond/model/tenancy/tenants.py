@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from millpond.model.cells import CellCount
 from millpond.model.resources import Amount
+from millpond.model.tenancy.cells import CellCount
 
 ROOT_QUEUE = "root"
 DEFAULT_QUEUE = "default"

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from millpond.specs.api.base import ONE_LINE
 from millpond.specs.api.models import Body
-from millpond.specs.api.usage import DiskInfo
+from millpond.specs.api.reports.usage import DiskInfo
 from millpond.specs.job.fields import Name
 from millpond.specs.validation import PLAIN_NAME
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.nodes import DEFAULT_POOL
+from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.model.resources import CARD_MILLI
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from millpond.specs.api.jobs import DeadlineInfo
+from millpond.specs.api.jobs.jobs import DeadlineInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from millpond.model.hardware.topology import Link
 from millpond.model.sharing import ShareClass, SliceHold
-from millpond.model.topology import Link
 
 
 @dataclass(frozen=True, slots=True)

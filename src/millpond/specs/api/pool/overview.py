@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from millpond.specs.api.reasons import StartInfo
+from millpond.specs.api.jobs.reasons import StartInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

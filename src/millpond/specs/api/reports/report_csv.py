@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from millpond.specs.api.usage import UsageList, UsageRow, WaitFigure, WaitReport, WaitRow
+from millpond.specs.api.reports.usage import UsageList, UsageRow, WaitFigure, WaitReport, WaitRow
 
 _AMOUNTS: Final = (
     *("gpu_hours", "cpu_hours", "memory_gib_hours", "cost"),

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field
 
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.accounts import AccountName, AccountRequest
+from millpond.specs.api.accounts.accounts import AccountName, AccountRequest
 from millpond.specs.api.models import Body
 
 HOST_KEY_ALIAS: Final = "millpond"

@@ -1,0 +1,1 @@
+"""Who is owed what: queues, their virtual clusters of cells, and reservations."""

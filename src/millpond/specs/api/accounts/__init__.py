@@ -1,0 +1,1 @@
+"""Bodies about people: their accounts, tokens, sign-on and SSH keys."""

@@ -1,0 +1,1 @@
+"""Bodies about jobs: what one is, asks for, waits for, wrote and reported."""

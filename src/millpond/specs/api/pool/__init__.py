@@ -1,0 +1,1 @@
+"""Bodies about what jobs are given: nodes, queues, cells and reservations."""
