@@ -14,7 +14,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator
 from millpond.specs.config.hived import HivedCluster, read_hived
 
-DATA = Path(__file__).parents[1] / "data" / "hived"
+DATA = Path(__file__).parents[2] / "data" / "hived"
 SCENARIOS = json.loads((DATA / "scenarios.json").read_text())
 PODS = {row[0]: Pod(*row) for row in SCENARIOS["pods"]}
 SIZES = {name: [size for count, size in members for _ in range(count)] for name, members in SCENARIOS["groups"].items()}
