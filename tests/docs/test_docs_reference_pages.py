@@ -56,6 +56,8 @@ def test_each_example_is_read_and_uses_its_field(
     for name in ("server.pem", "server.key", "client-secret", "chat-key"):
         (tmp_path / name).write_text("secret")
         (tmp_path / name).chmod(0o600)
+    for name in ("prices.csv", "carbon.csv"):
+        (tmp_path / name).write_text("at,value\n2026-11-26T00:00Z,1\n")
     text = text.replace("/etc/pond", str(tmp_path))
     if kind == "job":
         read_jobs(text, base=tmp_path)

@@ -245,6 +245,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "nodes": "nodes: [{name: a, devices: 8, model: A100}]",
         "oidc": _oidc("create_users: false"),
         "prices": "prices: {gpu_hour: {A100: 1.8, default: 1.0}}",
+        "energy": "energy: {price: 0.31, carbon_file: /etc/pond/carbon.csv}",
         "webhooks": "webhooks: [{name: chat, url: 'https://hooks.example.org/1', format: slack}]",
         "run_as": "run_as: {users: unix}",
         "tasks": "tasks: {cpu: bound}",
@@ -365,6 +366,17 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
     "PriceList": {
         "currency": "prices: {currency: USD, gpu_hour: {default: 1.0}}",
         "gpu_hour": "prices: {gpu_hour: {A100: 1.8, default: 1.0}}",
+    },
+    "EnergyFile": {
+        "price": "energy: {price: 0.31}",
+        "price_file": "energy: {price_file: /etc/pond/prices.csv}",
+        "carbon": "energy: {carbon: 380}",
+        "carbon_file": "energy: {carbon_file: /etc/pond/carbon.csv}",
+        "cards": "energy: {cards: {Ascend910B: {idle_w: 90, busy_w: 310}}}",
+    },
+    "DeclaredPowerFile": {
+        "idle_w": "energy: {cards: {Ascend910B: {idle_w: 90, busy_w: 310}}}",
+        "busy_w": "energy: {cards: {Ascend910B: {idle_w: 90, busy_w: 310}}}",
     },
     "WebhookFile": {
         "name": _hook("format: millpond"),

@@ -13,11 +13,13 @@ import pytest
 from auth_world import API, AuthWorld
 from test_portal import HOSTILE, browser_of
 
+from millpond.model.energy import J_PER_KWH, EnergyRates, EnergySum, RateSeries
 from millpond.server.jobs.what_if import play
 from millpond.server.jobs.what_if import service as what_if_service
 from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.card_use import JobCardUse
 from millpond.server.store.jobs import NewJob
+from millpond.server.views.usage import ReportRates
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.calendar_spans import day_begin
 from millpond.specs.config.prices import PriceList
@@ -25,6 +27,9 @@ from millpond.specs.config.prices import PriceList
 BEGUN = day_begin("2001-03-30") + 3_600.0
 PAGES = ("reports", "reports?by=group", "reports?by=queue", "reports?by=model", "reports?by=month", "reports?by=kind")
 PAGES += ("reports?by=job", "reports/waits", "reports/waits?by=user", "reports/waits/jobs", "reports/mine")
+ENERGY = EnergyRates(RateSeries((BEGUN,), (0.3,), BEGUN + 60.0), RateSeries.constant(300.0))
+AMOUNTS = ("gpu_hours", "cpu_hours", "memory_gib_hours", "cost", "measured_gpu_hours", "idle_gpu_hours")
+AMOUNTS += ("energy_kwh", "energy_cost", "co2_kg")
 SPAN = "since=2001-03-01&until=2001-04-30"
 
 
@@ -61,10 +66,24 @@ def filled(world: AuthWorld) -> AuthWorld:
     used(world, "a-4", "sam", "speech", ("", 0, 500.0))
     used(world, "a-5", "nob", "", ("H100", 8_000, 3 * 86_400.0))  # over the end of a month
     made_of = (BEGUN, BEGUN + 100.0, 80.0, 20.0, 50.0)
-    world.store.card_use.add([JobCardUse("a-1", "A100", BEGUN, "max", "vision", "vision", "train", *made_of)])
+    drawn = EnergySum(80.0, 3 * J_PER_KWH, J_PER_KWH, 0.6, 2 * J_PER_KWH, 900.0, 3 * J_PER_KWH)
+    world.store.card_use.add([JobCardUse("a-1", "A100", BEGUN, "max", "vision", "vision", "train", *made_of, drawn)])
     prices = PriceList(gpu_hour={"A100": 1.8, "V100": 0.6})
-    world.service.books._prices = lambda: prices
+    world.service.books._rates = lambda: ReportRates(prices, ENERGY)
     return world
+
+
+def test_energy_is_shown_with_what_it_cost_and_what_is_not_known_of_it(filled: AuthWorld) -> None:
+    found = usage(filled, "olga", by="job")
+    rows = {row["name"]: row for row in found["rows"]}
+    assert (rows["a-1"]["energy_kwh"], rows["a-1"]["declared_kwh"], rows["a-1"]["energy_cost"]) == (3.0, 1.0, 0.6)
+    assert (rows["a-1"]["co2_kg"], rows["a-1"]["priced_kwh"]) == (0.9, 2.0)
+    assert (rows["a-2"]["energy_kwh"], rows["a-2"]["energy_cost"], rows["a-2"]["co2_kg"]) == (None, None, None)
+    assert (found["energy_currency"], [gap["of"] for gap in found["gaps"]]) == ("EUR", ["price"])
+    page = filled.client("olga").get(f"/portal/reports?{SPAN}&by=job")
+    assert "≥ 0.60" in page.text
+    assert "No price of energy is known:" in page.text
+    assert ",3.0,1.0,0.6,2.0,0.9,3.0" in filled.client("olga").get(f"/portal/reports.csv?{SPAN}&by=job").text
 
 
 def usage(world: AuthWorld, who: str, **query: Any) -> dict[str, Any]:
@@ -86,7 +105,17 @@ def test_rows_add_up_to_the_total_which_is_the_same_by_whatever_is_added_up(
     for by in ("user", "group", "queue", "model", "kind", "job", "month"):
         found = usage(filled, "olga", by=by, **({} if limit is None else {"limit": limit}))
         rows = [*found["rows"], *([found["rest"]] if found["rest"] else [])]
-        for amount in ("gpu_hours", "cpu_hours", "memory_gib_hours", "cost", "measured_gpu_hours", "idle_gpu_hours"):
+        for amount in (
+            "gpu_hours",
+            "cpu_hours",
+            "memory_gib_hours",
+            "cost",
+            "measured_gpu_hours",
+            "idle_gpu_hours",
+            "energy_kwh",
+            "energy_cost",
+            "co2_kg",
+        ):
             assert exactly(rows, amount) == Decimal(str(found["total"][amount])), (by, amount)
         totals.append(found["total"])
     assert all(total == totals[0] for total in totals)

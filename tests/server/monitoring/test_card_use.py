@@ -10,6 +10,7 @@ import pytest
 from fresh_databases import fresh_sqlite
 from server_world import Clock
 
+from millpond.model.energy import J_PER_KWH, DeclaredPower, EnergyRates, EnergySum, RateSeries
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.telemetry.sampling import Sampled
@@ -30,9 +31,13 @@ class Cards:
         self.store = store
         self.jobs: list[JobInfo] = []
         self.uses: dict[str, int | None] = {}
+        self.power_w: dict[str, float] = {}
+        self.rates = EnergyRates()
         self.slices: dict[SliceKey, SliceUse] = {}
         self.samples: dict[str, list[Sampled]] = {}
-        sources = CardUseSources(lambda: self.jobs, lambda card: self.samples.get(card, []), lambda: self.slices)
+        sources = CardUseSources(
+            lambda: self.jobs, lambda card: self.samples.get(card, []), lambda: self.slices, lambda: self.rates
+        )
         self.recorder = CardUseRecorder(store.card_use, sources, self.clock)
         self.recorder.look()
 
@@ -52,7 +57,7 @@ class Cards:
         while self.clock.now < end:
             self.clock.now += 1
             for card, use in self.uses.items():
-                sample = DeviceSample(card, use_milli=use)
+                sample = DeviceSample(card, use_milli=use, power_w=self.power_w.get(card))
                 self.samples.setdefault(card, []).append(Sampled(self.clock.now, sample))
             if self.clock.now % 10 == 0:
                 self.recorder.look()
@@ -62,6 +67,10 @@ class Cards:
         """Seconds that were measured, used and idle."""
         found = self.store.card_use.sums("user", since, until, UsageFilter(only=only)).get(("ada", "V100"))
         return (0.0, 0.0, 0.0) if found is None else (found.measured_gpu_s, found.busy_gpu_s, found.idle_gpu_s)
+
+    def energy(self, job: str) -> EnergySum:
+        """What a job drew."""
+        return self.store.card_use.sums("job", 0.0, 1e12)[job, "V100"].energy
 
 
 @pytest.fixture
@@ -159,3 +168,35 @@ def test_sums_can_be_asked_for_of_one_group_or_kind(cards: Cards) -> None:
     cards.go_on(10)
     assert cards.sums(group="vision", kind="train") == cards.sums()
     assert cards.sums(group="") == (0, 0, 0)
+
+
+def test_the_energy_of_a_card_is_what_it_reports_at_the_price_of_that_time(cards: Cards) -> None:
+    cards.rates = EnergyRates(RateSeries((NOON, NOON + 50), (0.2, None), NOON + 1_000), RateSeries.constant(400.0))
+    cards.uses["a"], cards.power_w["a"] = 1000, 300.0
+    cards.run("one", "a")
+    cards.go_on(100)
+    drawn = cards.energy("one")
+    assert (drawn.known_gpu_s, drawn.energy_j, drawn.declared_j) == pytest.approx((100, 30_000, 0))
+    assert (drawn.cost, drawn.priced_j) == pytest.approx((0.2 * 15_000 / J_PER_KWH, 15_000))
+    assert (drawn.co2_g, drawn.carbon_j) == pytest.approx((400 * 30_000 / J_PER_KWH, 30_000))
+
+
+def test_those_that_share_a_card_share_all_of_its_energy(cards: Cards) -> None:
+    cards.uses["a"], cards.power_w["a"] = 900, 200.0
+    cards.run("large", "a", milli=600)
+    cards.run("small", "a", milli=200)
+    cards.go_on(100)
+    assert cards.energy("large").energy_j == pytest.approx(15_000)
+    assert cards.energy("small").energy_j == pytest.approx(5_000)
+
+
+def test_a_card_that_reports_no_power_has_the_declared_one_or_none_at_all(cards: Cards) -> None:
+    cards.uses |= {"a": 500, "b": None}
+    cards.run("one", "a")
+    cards.run("two", "b")
+    cards.go_on(10)
+    assert cards.energy("one") == EnergySum()
+    cards.rates = EnergyRates(cards={"V100": DeclaredPower(50.0, 250.0)})
+    cards.go_on(10)
+    assert cards.energy("one").energy_j == cards.energy("one").declared_j == pytest.approx(1_500)
+    assert cards.energy("two").declared_j == pytest.approx(2_500)  # its use is unknown too: all the time

@@ -42,7 +42,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "labels"
-down_revision = "card_memory_limits"
+down_revision = "energy"
 
 
 def upgrade():

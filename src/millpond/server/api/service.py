@@ -45,17 +45,16 @@ from millpond.server.views.logs import Logs
 from millpond.server.views.machines import Machines
 from millpond.server.views.metrics_page import MetricsPage, MetricsSources
 from millpond.server.views.queues import Queues
-from millpond.server.views.usage import Bookkeeper
+from millpond.server.views.usage import Bookkeeper, ReportRates
 from millpond.server.views.wait_report import WaitReports
 from millpond.server.views.waits import Waits
-from millpond.specs.config.prices import PriceList
 
 
 class Service:
     """Answers requests.
 
     Args:
-        prices: gives the price list as it is now.
+        rates: gives the prices of cards and energy as they are now.
 
     Attributes:
         state_dir: where tasks leave their records and logs.
@@ -74,7 +73,7 @@ class Service:
         components: ServerComponents,
         identity: ServerFacts,
         access: TaskAccess,
-        prices: Callable[[], PriceList] = PriceList,
+        rates: Callable[[], ReportRates] = ReportRates,
     ) -> None:
         loop, store, state_dir = components.loop, components.store, components.state_dir
         self.state_dir, self.ssh, self.origins = state_dir, identity.ssh, identity.origins
@@ -94,7 +93,7 @@ class Service:
         self.reservations = Reservations(loop, queries, components.accounts)
         self.saved_views = SavedViews(store.saved_views)
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
-        self.books = Bookkeeper(store, components.accounts, self.disk, prices)
+        self.books = Bookkeeper(store, components.accounts, self.disk, rates)
         self.wait_reports = WaitReports(store.start_waits, loop.job_cache, components.accounts, time.time)
         self.sweeps = Trials(state_dir, store, self.lookup.find, components.job_files.file_of, loop.note)
         members = store.jobs.member_states

@@ -1,8 +1,11 @@
-"""Measures what jobs make of the cards that they hold, and adds it up in the store.
+"""Measures what jobs make of the cards that they hold, and what these draw, and adds it up in the store.
 
 A card that a job holds counts as idle for as long as it computes for at most ``IDLE_MILLI`` of the time between two
 looks. Where nothing says whether it computes (no samples, a card that several tasks share and whose driver does not
 tell them apart, a server that did not run) the time is not measured, and counts neither as idle nor as used.
+
+The energy of a card is shared by those that hold it, in proportion to what they hold. It is what the driver reports,
+else what the configuration declares for the model, else unknown; it is priced at once, by the rates of that time.
 """
 
 from __future__ import annotations
@@ -11,14 +14,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.model.energy import NO_ENERGY, DeclaredPower, EnergyRates
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import TaskState
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
-from millpond.server.monitoring.telemetry.sampling import COST_SHARE, IDLE_MILLI, Sampled, Samples
+from millpond.server.monitoring.telemetry.sampling import COST_SHARE, IDLE_MILLI, STALE_AFTER_S, Sampled, Samples
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.server.store.card_use import CardUseStore, JobCardUse
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo
@@ -41,11 +45,13 @@ class CardUseSources:
         jobs: those that have not ended.
         samples: what is remembered of a device.
         slices: what each task made of its part of a device last.
+        rates: what energy costs and emits, as it is now.
     """
 
     jobs: Callable[[], Iterable[JobInfo]]
     samples: Samples
     slices: Callable[[], Mapping[SliceKey, SliceUse]]
+    rates: Callable[[], EnergyRates] = EnergyRates
 
 
 class CardUseRecorder(Periodic):
@@ -102,19 +108,32 @@ class CardUseRecorder(Periodic):
     def _measured(self, since: float, until: float, day: float) -> Iterator[JobCardUse]:
         held = list(_held(self._sources.jobs()))
         holders = Counter(grant.uuid for _, _, grant in held)
+        granted_milli: Counter[str] = Counter()
+        for _, _, grant in held:
+            granted_milli[grant.uuid] += grant.compute_milli
+        rates = self._sources.rates()
         slices = self._sources.slices()
         for job, task, grant in held:
             begin = max(since, job.started_at or until)
             if begin >= until:
                 continue
-            samples = [each for each in self._sources.samples(grant.uuid) if begin < each.at <= until]
+            recent = self._sources.samples(grant.uuid)
+            samples = [each for each in recent if begin < each.at <= until]
             own = slices.get(SliceKey(job.id, job.attempt, task, grant.uuid))
             busy = busy_part(grant, samples, own, is_alone=holders[grant.uuid] == 1)
+            gpu_s = (until - begin) * grant.compute_milli / CARD_MILLI
+            power = drawn_power(samples or recent[-1:], until, rates.cards.get(grant.model))
+            energy = NO_ENERGY
+            if power is not None:
+                part_s = (until - begin) * grant.compute_milli / max(granted_milli[grant.uuid], 1)
+                energy = rates.charge((begin, until), gpu_s, power.measured_w * part_s, power.declared_w * part_s)
+            if busy is None and energy is NO_ENERGY:
+                continue
+            use = (0.0, 0.0, 0.0)
             if busy is not None:
-                gpu_s = (until - begin) * grant.compute_milli / CARD_MILLI
-                idle_s = gpu_s if busy * CARD_MILLI <= IDLE_MILLI else 0.0
-                whose = (job.id, grant.model, day, job.user, job.queue, job.group, job.kind)
-                yield JobCardUse(*whose, begin, until, gpu_s, busy * gpu_s, idle_s)
+                use = (gpu_s, busy * gpu_s, gpu_s if busy * CARD_MILLI <= IDLE_MILLI else 0.0)
+            whose = (job.id, grant.model, day, job.user, job.queue, job.group, job.kind)
+            yield JobCardUse(*whose, begin, until, *use, energy)
 
 
 def busy_part(grant: DeviceGrant, samples: Sequence[Sampled], own: SliceUse | None, *, is_alone: bool) -> float | None:
@@ -139,6 +158,31 @@ def busy_part(grant: DeviceGrant, samples: Sequence[Sampled], own: SliceUse | No
     return min(own.use_milli / max(grant.limit_milli, 1), 1.0)
 
 
+class DrawnPower(NamedTuple):
+    """What a card drew on average, in watts: measured, or declared; the other is 0."""
+
+    measured_w: float = 0.0
+    declared_w: float = 0.0
+
+
+def drawn_power(samples: Sequence[Sampled], until: float, declared: DeclaredPower | None) -> DrawnPower | None:
+    """What a card with work on it drew; None where nothing says.
+
+    Args:
+        samples: of the span, or the last one before it where the driver is sampled seldom.
+        declared: for a card that does not report its power. Where it does not report its use either, it counts as
+            computing all the time.
+    """
+    fresh = [each.sample for each in samples if until - each.at <= STALE_AFTER_S]
+    reported = [each.power_w for each in fresh if each.power_w is not None]
+    if reported:
+        return DrawnPower(measured_w=sum(reported) / len(reported))
+    if declared is None:
+        return None
+    uses = [each.use_milli for each in fresh if each.use_milli is not None]
+    return DrawnPower(declared_w=declared.drawn_w(sum(uses) / len(uses) / CARD_MILLI if uses else 1.0))
+
+
 def _held(jobs: Iterable[JobInfo]) -> Iterator[tuple[JobInfo, int, DeviceGrant]]:
     """What is on cards: jobs, the number of a task, and what it holds of one card."""
     for job in jobs:
@@ -155,4 +199,5 @@ def _added(one: JobCardUse, other: JobCardUse) -> JobCardUse:
         measured_gpu_s=one.measured_gpu_s + other.measured_gpu_s,
         busy_gpu_s=one.busy_gpu_s + other.busy_gpu_s,
         idle_gpu_s=one.idle_gpu_s + other.idle_gpu_s,
+        energy=one.energy + other.energy,
     )

@@ -110,7 +110,7 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
     policy = Policy(lambda: current.config.power, lambda: classes_by_device(job_cache.newest_first(), slices.latest))
     standing = partial(pool_standing, base.components.loop)
     recorder = TimeSeriesRecorder(standing, telemetry, base.components.store.time_series, time.time)
-    use = CardUseSources(job_cache.newest_first, telemetry.recent, lambda: slices.latest)
+    use = CardUseSources(job_cache.newest_first, telemetry.recent, lambda: slices.latest, lambda: current.config.energy)
     state_dir = base.components.state_dir
     return [
         telemetry,

@@ -26,6 +26,7 @@ from millpond.server.startup.local_engine import unlimited_text
 from millpond.server.startup.options import ServerOptions
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerFacts
+from millpond.server.views.usage import ReportRates
 from millpond.server.web.entry import entry_path
 from millpond.server.web.portal import portal_routes
 from millpond.specs.api.accounts.ssh import SshInfo
@@ -55,7 +56,9 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         notes=tuple(notes),
         settings=lambda: current.config.document,
     )
-    return Service(base.components, identity, base.engine.access, lambda: current.config.prices)
+    return Service(
+        base.components, identity, base.engine.access, lambda: ReportRates(current.config.prices, current.config.energy)
+    )
 
 
 def make_http_server(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from millpond.model.energy import ENERGY_FIELDS, NO_ENERGY, EnergySum
 from millpond.server.store.books import ALL_USAGE, UsageFilter, array_of
 from millpond.server.store.schema import card_use
 from millpond.server.store.tables import TableStore
 
-_GROWING = ("measured_gpu_s", "busy_gpu_s", "idle_gpu_s")
+_USE: Final = ("measured_gpu_s", "busy_gpu_s", "idle_gpu_s")
+_GROWING: Final = (*_USE, *ENERGY_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class JobCardUse:
         measured_gpu_s: seconds of whole cards of which it is known whether they computed.
         busy_gpu_s: of these, those in which they computed.
         idle_gpu_s: of these, those of minutes in which they hardly did.
+        energy: what they drew, by the prices of that time.
     """
 
     job: str
@@ -38,6 +42,7 @@ class JobCardUse:
     measured_gpu_s: float
     busy_gpu_s: float
     idle_gpu_s: float
+    energy: EnergySum = NO_ENERGY
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,14 @@ class CardUseSum:
     measured_gpu_s: float = 0.0
     busy_gpu_s: float = 0.0
     idle_gpu_s: float = 0.0
+    energy: EnergySum = NO_ENERGY
 
     def __add__(self, other: CardUseSum) -> CardUseSum:
         return CardUseSum(
             self.measured_gpu_s + other.measured_gpu_s,
             self.busy_gpu_s + other.busy_gpu_s,
             self.idle_gpu_s + other.idle_gpu_s,
+            self.energy + other.energy,
         )
 
 
@@ -70,7 +77,7 @@ class CardUseStore(TableStore):
             set_={**grown, "until": insert.excluded.until},
         )
         with self._engine.begin() as connection:
-            connection.execute(statement, [asdict(one) for one in measured])
+            connection.execute(statement, [_row(one) for one in measured])
 
     def sums(
         self, by: str, since: float, until: float, wanted: UsageFilter = ALL_USAGE
@@ -88,5 +95,11 @@ class CardUseStore(TableStore):
         found: dict[tuple[str, str], CardUseSum] = {}
         for name, model, *amounts in self._rows(query):
             key = (array_of(name) if by == "job" else name), model
-            found[key] = found.get(key, CardUseSum()) + CardUseSum(*amounts)
+            use, energy = amounts[: len(_USE)], amounts[len(_USE) :]
+            found[key] = found.get(key, CardUseSum()) + replace(CardUseSum(*use), energy=EnergySum(*energy))
         return found
+
+
+def _row(one: JobCardUse) -> dict[str, Any]:
+    of_use = {each.name: getattr(one, each.name) for each in fields(one) if each.name != "energy"}
+    return of_use | {name: getattr(one.energy, name) for name in ENERGY_FIELDS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
+from millpond.model.energy import ENERGY_FIELDS
 from millpond.model.workloads import LONGEST_JOB_ID
 
 metadata = MetaData()
@@ -158,6 +159,7 @@ card_use = Table(
     Column("measured_gpu_s", Float, nullable=False),
     Column("busy_gpu_s", Float, nullable=False),
     Column("idle_gpu_s", Float, nullable=False),
+    *(Column(name, Float, nullable=False, server_default="0") for name in ENERGY_FIELDS),
     Index("card_use_by_end", "until"),
 )
 """What each job made of the cards that it held, day by day, as far as that was measured. See

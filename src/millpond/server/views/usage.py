@@ -6,8 +6,9 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from millpond.model.energy import J_PER_KWH, EnergyRates, RateSeries
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
 from millpond.server.storage.disk_use import DiskBooks
@@ -16,11 +17,12 @@ from millpond.server.store.card_use import CardUseSum
 from millpond.server.store.store import Store
 from millpond.server.views.exact_sums import rounded_together
 from millpond.specs.api.events import DeliveryInfo
-from millpond.specs.api.reports.usage import DiskInfo, UsageList, UsageRow
+from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, UsageRow
 from millpond.specs.calendar_spans import months_within
 from millpond.specs.config.prices import PriceList
 
 _HOUR_S: Final = 3600.0
+_G_PER_KG: Final = 1000.0
 _AMOUNTS: Final = {
     "gpu_hours": 3,
     "cpu_hours": 3,
@@ -29,8 +31,16 @@ _AMOUNTS: Final = {
     "idle_gpu_hours": 3,
     "measured_gpu_hours": 3,
     "cost": 2,
+    "energy_gpu_hours": 3,
+    "energy_kwh": 3,
+    "declared_kwh": 3,
+    "energy_cost": 2,
+    "priced_kwh": 3,
+    "co2_kg": 3,
+    "carbon_kwh": 3,
 }
 """What is added up, and to how many digits."""
+_MAY_BE_UNKNOWN: Final = ("cost", "energy_kwh", "energy_cost", "co2_kg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,14 @@ class UsageRequest:
     limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ReportRates:
+    """What cards and energy cost, as it is configured."""
+
+    prices: PriceList = PriceList()
+    energy: EnergyRates = EnergyRates()
+
+
 _Summed = tuple[UsageSum, CardUseSum]
 _UNMEASURED: Final = CardUseSum()
 
@@ -60,14 +78,14 @@ class Bookkeeper:
 
     Args:
         disk: what users hold on disk.
-        prices: gives the price list as it is now.
+        rates: gives the prices as they are now.
     """
 
-    def __init__(self, store: Store, accounts: Accounts, disk: DiskBooks, prices: Callable[[], PriceList]) -> None:
+    def __init__(self, store: Store, accounts: Accounts, disk: DiskBooks, rates: Callable[[], ReportRates]) -> None:
         self._store = store
         self._accounts = accounts
         self._disk = disk
-        self._prices = prices
+        self._rates = rates
 
     async def usage(self, asked: UsageRequest, caller: Caller) -> UsageList:
         """Who held how much between two instants: all users, or those whose usage the caller may see."""
@@ -77,7 +95,8 @@ class Bookkeeper:
         return replace(found, disk=disk)
 
     def _report(self, asked: UsageRequest, wanted: UsageFilter) -> UsageList:
-        prices = self._prices()
+        rates = self._rates()
+        prices, energy = rates.prices, rates.energy
         found = self._by_month(asked, wanted) if asked.by == "month" else self._sums(asked, wanted)
         most = len(found) if asked.limit is None else asked.limit
         rows = [_row(total, measured, prices) for total, measured in found[:most]]
@@ -90,10 +109,26 @@ class Bookkeeper:
             since=asked.since,
             until=asked.until,
             currency=prices.currency if prices.gpu_hour else "",
+            energy_currency=prices.currency if energy.price is not None else "",
+            gaps=self._gaps(energy, asked, total),
             rows=rows[:-1] if rest else rows,
             rest=rows[-1] if rest else None,
             total=total,
         )
+
+    def _gaps(self, rates: EnergyRates, asked: UsageRequest, total: UsageRow) -> list[RateGap]:
+        """Why energy is without a price or without emissions, where the configured series are the reason."""
+        known_kwh: dict[Literal["price", "carbon"], tuple[RateSeries | None, float]] = {
+            "price": (rates.price, total.priced_kwh),
+            "carbon": (rates.carbon, total.carbon_kwh),
+        }
+        since = max(asked.since, self._store.books.first_instant() or asked.since)
+        return [
+            RateGap(of=of, since=begin, until=end)
+            for of, (series, kwh) in known_kwh.items()
+            if series is not None and kwh < (total.energy_kwh or 0.0)
+            for begin, end in series.gaps(since, asked.until)
+        ]
 
     def _sums(self, asked: UsageRequest, wanted: UsageFilter) -> list[_Summed]:
         span = asked.by, asked.since, asked.until
@@ -160,7 +195,7 @@ def _by_model(sums: Iterable[_Summed]) -> list[_Summed]:
 
 
 def _row(total: UsageSum, measured: CardUseSum, prices: PriceList) -> UsageRow:
-    gpu_hours = total.gpu_seconds / _HOUR_S
+    gpu_hours, energy = total.gpu_seconds / _HOUR_S, measured.energy
     return UsageRow(
         name=total.name,
         model=total.model,
@@ -172,14 +207,24 @@ def _row(total: UsageSum, measured: CardUseSum, prices: PriceList) -> UsageRow:
         measured_gpu_hours=measured.measured_gpu_s / _HOUR_S,
         busy_gpu_hours=measured.busy_gpu_s / _HOUR_S,
         idle_gpu_hours=measured.idle_gpu_s / _HOUR_S,
+        energy_gpu_hours=energy.known_gpu_s / _HOUR_S,
+        energy_kwh=energy.energy_j / J_PER_KWH if energy.known_gpu_s else None,
+        declared_kwh=energy.declared_j / J_PER_KWH,
+        energy_cost=energy.cost if energy.priced_j else None,
+        priced_kwh=energy.priced_j / J_PER_KWH,
+        co2_kg=energy.co2_g / _G_PER_KG if energy.carbon_j else None,
+        carbon_kwh=energy.carbon_j / J_PER_KWH,
     )
 
 
 def _together(rows: Sequence[UsageRow], jobs: int) -> UsageRow:
-    """Rows of several groups as one; costs as far as they are known."""
+    """Rows of several groups as one; costs and energy as far as they are known."""
     sums = {amount: math.fsum(getattr(row, amount) or 0.0 for row in rows) for amount in _AMOUNTS}
     both = UsageRow(name="", model="", jobs=jobs, **sums)
-    return replace(both, cost=None) if all(row.cost is None for row in rows) else both
+    unknown: dict[str, Any] = dict.fromkeys(_MAY_BE_UNKNOWN)
+    for row in rows:
+        unknown = {name: None for name in unknown if getattr(row, name) is None}
+    return replace(both, **unknown)
 
 
 def _rounded(rows: Sequence[UsageRow], total: UsageRow) -> list[UsageRow]:

@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from millpond.model.energy import EnergyRates
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.hardware.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.specs.config.energy import EnergyFile
 from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.listen import ListenFile, ListenRules, SshFile
 from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
@@ -53,6 +55,7 @@ class ClusterFile(Strict):
         nodes: pretended machines, for trying things out.
         oidc: signing on with an OpenID Connect provider.
         prices: what an hour of a card costs, for usage reports.
+        energy: what energy costs and emits, for usage reports.
         webhooks: receivers of what happens to jobs.
         run_as: as which users of the machine tasks run.
         tasks: what tasks are kept to besides what they ask for.
@@ -73,6 +76,7 @@ class ClusterFile(Strict):
     nodes: list[NodeFile] = Field(default=[])
     oidc: OidcFile | None = None
     prices: PriceList = PriceList()
+    energy: EnergyFile = EnergyFile()
     webhooks: list[WebhookFile] = Field(default=[])
     run_as: RunAsFile = RunAsFile()
     tasks: TasksFile = TasksFile()
@@ -110,6 +114,7 @@ class ClusterConfig:
     swap_mib: int | None = None
     mig: MigLayout | None = None
     kubernetes: KubernetesFile | None = None
+    energy: EnergyRates = EnergyRates()
     document: Mapping[str, Any] = field(default_factory=dict)
     """What was read, as it stands in the file."""
 
@@ -160,6 +165,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         queues = tuple(parents_first([queue.queue() for queue in file.queues]))
         problems += _broken_promises(file, queues, located)
     webhooks, oidc = _webhooks(file, located, problems), _oidc(file, located, problems)
+    energy = file.energy.rates(located, problems)
     if problems:
         raise SpecError(problems)
     return ClusterConfig(
@@ -189,6 +195,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         file.swap_memory,
         None if file.mig is None else file.mig.layout(),
         file.kubernetes,
+        energy,
         located.value,
     )
 

@@ -12,6 +12,7 @@ from millpond.specs.api.reports.usage import UsageList, UsageRow, WaitFigure, Wa
 _AMOUNTS: Final = (
     *("gpu_hours", "cpu_hours", "memory_gib_hours", "cost"),
     *("measured_gpu_hours", "busy_gpu_hours", "idle_gpu_hours"),
+    *("energy_gpu_hours", "energy_kwh", "declared_kwh", "energy_cost", "priced_kwh", "co2_kg", "carbon_kwh"),
 )
 _REST: Final = "(others)"
 

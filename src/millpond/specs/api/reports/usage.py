@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 Grouping = Literal["user", "group", "queue", "model", "kind", "job", "month"]
 """What usage can be added up by."""
 WaitGrouping = Literal["group", "queue", "user"]
 """What waits can be told apart by, besides the number of cards."""
+_KNOWN_PART: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,12 @@ class UsageRow:
         measured_gpu_hours: of these, those of which it is known whether the cards computed.
         busy_gpu_hours: of the measured ones, those in which they did.
         idle_gpu_hours: of the measured ones, those in which they did for at most one part in twenty.
+        energy_gpu_hours: of the hours, those of which it is known what the cards drew.
+        energy_kwh: what they drew in these; None: it is known of none.
+        declared_kwh: the part of it that follows from a declared power.
+        energy_cost: by the prices of the time at which it was drawn, and as far as there was one (``priced_kwh``);
+            None: there never was.
+        co2_kg: the same of its emissions (``carbon_kwh``).
     """
 
     name: str
@@ -35,6 +42,13 @@ class UsageRow:
     busy_gpu_hours: float = 0.0
     idle_gpu_hours: float = 0.0
     measured_gpu_hours: float = 0.0
+    energy_gpu_hours: float = 0.0
+    energy_kwh: float | None = None
+    declared_kwh: float = 0.0
+    energy_cost: float | None = None
+    priced_kwh: float = 0.0
+    co2_kg: float | None = None
+    carbon_kwh: float = 0.0
 
     @property
     def busy_percent(self) -> float | None:
@@ -45,6 +59,20 @@ class UsageRow:
     def unmeasured_gpu_hours(self) -> float:
         """Of how many hours it is not known whether the cards computed."""
         return max(round(self.gpu_hours - self.measured_gpu_hours, 3), 0.0)
+
+    @property
+    def is_energy_partial(self) -> bool:
+        """Whether much was drawn of which nothing is known; the seconds at the end of a job are no such part."""
+        return self.energy_gpu_hours < _KNOWN_PART * self.gpu_hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateGap:
+    """A span in which energy was drawn and no price, or no carbon intensity, is known."""
+
+    of: Literal["price", "carbon"]
+    since: float
+    until: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +99,8 @@ class UsageList:
 
     Attributes:
         currency: of the costs; empty without a price list.
+        energy_currency: of the costs of energy; empty if no price of energy is configured.
+        gaps: where the configured series of prices and carbon intensities have none.
         rest: the rows beyond those that were asked for, as one; None: there are none.
         disk: by user, and by queue for the groups that own them: what is held on the server's disk now.
     """
@@ -79,6 +109,8 @@ class UsageList:
     since: float
     until: float
     currency: str = ""
+    energy_currency: str = ""
+    gaps: list[RateGap] = field(default_factory=list)
     rows: list[UsageRow]
     rest: UsageRow | None = None
     total: UsageRow | None = None

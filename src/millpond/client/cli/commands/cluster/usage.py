@@ -10,7 +10,7 @@ import click
 
 from millpond.client.cli.commands.accounts.limit_options import disk_text
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.printing.formats import span
+from millpond.client.cli.printing.formats import instant_text, span
 from millpond.client.cli.printing.listing import Listing, listing_options_with, show_listing
 from millpond.client.cli.printing.tables import Column, show
 from millpond.client.cli.time_options import parse_date, parse_past
@@ -28,7 +28,8 @@ from millpond.specs.api.reports.usage import (
 )
 from millpond.specs.calendar_spans import month_span
 
-_AMOUNTS = ("JOBS", "GPU HOURS", "IDLE", "USED", "CPU HOURS")
+_AMOUNTS = ("JOBS", "GPU HOURS", "IDLE", "USED", "CPU HOURS", "KWH")
+_MOST_GAPS = 3
 _WAITS = ("CARDS", "JOBS", "P50", "P95", "STARTED", "ENDED BEFORE", "WAITING", "UNKNOWN")
 
 
@@ -53,7 +54,9 @@ def command(
     """Show usage of the pool and its costs, or waits [default: of all time]. Days begin at midnight of this machine.
 
     IDLE are hours in which cards were held and hardly computed, USED how much of
-    the measured time they computed. Waits last from submission to first start.
+    the measured time they computed. KWH is what the cards drew, "≥" where that
+    is known of a part of the hours. -o wide adds what the energy cost and
+    emitted. Waits last from submission to first start.
     """
     begin, end = _span(month, since, until)
     if watch and output == "csv":
@@ -99,28 +102,59 @@ def _draw(found: UsageList, wide: bool) -> None:
         _draw_rows(found, wide)
     else:
         click.echo("nothing was held in that time", err=True)
+    for line in _energy_notes(found):
+        click.echo(line)
     for held in found.disk:
         click.echo(disk_text(held))
 
 
 def _draw_rows(found: UsageList, wide: bool) -> None:
     by_model = found.by == "model"
-    amounts = (*_AMOUNTS, *(("GIB HOURS",) if wide else ()), *((found.currency,) if found.currency else ()))
+    of_energy = (*((f"{found.energy_currency} OF KWH",) if found.energy_currency else ()), "CO2 KG")
+    amounts = (*_AMOUNTS, *((*of_energy, "GIB HOURS") if wide else ()), *((found.currency,) if found.currency else ()))
     columns = [Column(found.by.upper(), gives_way=True), *([] if by_model else [Column("MODEL", gives_way=True)])]
     columns += [Column(title, right=True) for title in amounts]
     several = [*found.rows, *([found.total] if found.total is not None and len(found.rows) > 1 else [])]
-    rows = [_cells(row, by_model, wide, bool(found.currency)) for row in several]
+    rows = [_cells(row, found, wide) for row in several]
     if len(several) > len(found.rows):
         rows[-1][0] = "total"
     show(columns, rows, fitted=not wide)
 
 
-def _cells(row: UsageRow, by_model: bool, wide: bool, has_prices: bool) -> list[str]:
+def _cells(row: UsageRow, found: UsageList, wide: bool) -> list[str]:
     idle = f"{row.idle_gpu_hours:.3f}" if row.measured_gpu_hours else "unknown" if row.gpu_hours else ""
     used = "" if row.busy_percent is None else f"{row.busy_percent:.0f} %"
-    cells = [row.name, *([] if by_model else [row.model]), str(row.jobs), f"{row.gpu_hours:.3f}", idle, used]
-    cells += [f"{amount:.3f}" for amount in (row.cpu_hours, *((row.memory_gib_hours,) if wide else ()))]
-    return [*cells, *(["" if row.cost is None else f"{row.cost:.2f}"] if has_prices else [])]
+    model = [] if found.by == "model" else [row.model]
+    cells = [row.name, *model, str(row.jobs), f"{row.gpu_hours:.3f}", idle, used, f"{row.cpu_hours:.3f}"]
+    cells.append(_of_energy(row.energy_kwh, row, 3))
+    if wide:
+        cells += [_of_energy(row.energy_cost, row, 2, of_kwh=row.priced_kwh)] if found.energy_currency else []
+        cells += [_of_energy(row.co2_kg, row, 3, of_kwh=row.carbon_kwh), f"{row.memory_gib_hours:.3f}"]
+    return [*cells, *(["" if row.cost is None else f"{row.cost:.2f}"] if found.currency else [])]
+
+
+def _of_energy(amount: float | None, row: UsageRow, digits: int, *, of_kwh: float | None = None) -> str:
+    """An amount of energy, or what was charged for so many kWh of it; ``≥`` if more was drawn than that."""
+    if amount is None:
+        return "unknown" if row.gpu_hours else ""
+    is_partial = row.is_energy_partial or (of_kwh is not None and of_kwh < (row.energy_kwh or 0.0))
+    return f"{'≥ ' if is_partial else ''}{amount:.{digits}f}"
+
+
+def _energy_notes(found: UsageList) -> list[str]:
+    """What of the energy was declared, and why some has no price or no emissions."""
+    total = found.total
+    notes = []
+    if total is not None and total.declared_kwh:
+        notes.append(f"{total.declared_kwh:.3f} kWh follow from the declared power of cards that report none")
+    words = {"price": "price of energy", "carbon": "carbon intensity"}
+    for of, word in words.items():
+        gaps = [gap for gap in found.gaps if gap.of == of]
+        for gap in gaps[:_MOST_GAPS]:
+            notes.append(f"no {word} is known from {instant_text(gap.since)} to {instant_text(gap.until)}")
+        if len(gaps) > _MOST_GAPS:
+            notes.append(f"nor in {len(gaps) - _MOST_GAPS} more spans")
+    return notes
 
 
 def _draw_waits(found: WaitReport) -> None:

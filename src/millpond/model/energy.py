@@ -1,0 +1,160 @@
+"""Energy and what it costs: prices and carbon intensity over time, what cards draw, and sums of both.
+
+The server's recorder and the simulator's meter charge by the same ``EnergyRates.charge``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import Final
+
+J_PER_KWH: Final = 3_600_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredPower:
+    """What a card of one model draws, as an admin declares it.
+
+    Attributes:
+        idle_w: while it does not compute.
+        busy_w: while it computes all the time.
+    """
+
+    idle_w: float
+    busy_w: float
+
+    def drawn_w(self, use: float) -> float:
+        """The power at a use from 0 to 1, on the line between both."""
+        return self.idle_w + (self.busy_w - self.idle_w) * use
+
+
+@dataclass(frozen=True, slots=True)
+class RateSeries:
+    """What a kWh costs or emits, as steps over time.
+
+    Attributes:
+        begins: instants, rising, in seconds since 1970.
+        values: the value from each instant until the next; None is a gap.
+        until: the end of the last step.
+    """
+
+    begins: tuple[float, ...]
+    values: tuple[float | None, ...]
+    until: float = float("inf")
+
+    @classmethod
+    def constant(cls, value: float) -> RateSeries:
+        """The same at all times."""
+        return cls((float("-inf"),), (value,))
+
+    def mean(self, since: float, until: float) -> tuple[float, float]:
+        """The mean value over the known part of a span, and how much of the span is known, from 0 to 1."""
+        total = known_s = 0.0
+        for begin, end, value in self._steps(since, until):
+            if value is not None:
+                total += value * (end - begin)
+                known_s += end - begin
+        return (total / known_s, min(known_s / (until - since), 1.0)) if known_s else (0.0, 0.0)
+
+    def gaps(self, since: float, until: float) -> list[tuple[float, float]]:
+        """The spans between two instants of which no value is known, adjacent ones as one."""
+        found: list[tuple[float, float]] = []
+        for begin, end, value in self._steps(since, until):
+            if value is not None:
+                continue
+            if found and found[-1][1] == begin:
+                begin = found.pop()[0]
+            found.append((begin, end))
+        return found
+
+    def _steps(self, since: float, until: float) -> Iterator[tuple[float, float, float | None]]:
+        """The steps within a span; what lies before the first and behind the last is a gap."""
+        edges = (*self.begins, self.until)
+        index = bisect_right(edges, since) - 1
+        begin = since
+        while begin < until:
+            value = self.values[index] if 0 <= index < len(self.values) else None
+            end = min(edges[index + 1], until) if index + 1 < len(edges) else until
+            yield begin, end, value
+            begin, index = end, index + 1
+
+
+@dataclass(frozen=True, slots=True)
+class EnergySum:
+    """Energy, and what it cost and emitted as far as that is known.
+
+    Attributes:
+        known_gpu_s: seconds of whole cards whose energy is known.
+        energy_j: what was drawn in these.
+        declared_j: the part of it that follows from a declared power; the rest was measured.
+        cost, priced_j: the price of the energy of which one is known, and that energy.
+        co2_g, carbon_j: the same of its emissions.
+    """
+
+    known_gpu_s: float = 0.0
+    energy_j: float = 0.0
+    declared_j: float = 0.0
+    cost: float = 0.0
+    priced_j: float = 0.0
+    co2_g: float = 0.0
+    carbon_j: float = 0.0
+
+    def __add__(self, other: EnergySum) -> EnergySum:
+        return EnergySum(*(getattr(self, name) + getattr(other, name) for name in ENERGY_FIELDS))
+
+
+ENERGY_FIELDS: Final = tuple(each.name for each in fields(EnergySum))
+NO_ENERGY: Final = EnergySum()
+_REGULAR: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyRates:
+    """By what energy is charged.
+
+    Attributes:
+        price: of a kWh; None: none is known.
+        carbon: grams of CO2 for a kWh; None: unknown.
+        cards: by model, for those that do not report their power.
+    """
+
+    price: RateSeries | None = None
+    carbon: RateSeries | None = None
+    cards: Mapping[str, DeclaredPower] = field(default_factory=dict)
+
+    def charge(self, span: tuple[float, float], gpu_s: float, measured_j: float, declared_j: float = 0.0) -> EnergySum:
+        """What was drawn evenly over a span, priced.
+
+        Args:
+            gpu_s: the seconds of whole cards that drew it.
+        """
+        energy_j = measured_j + declared_j
+        price, priced = self.price.mean(*span) if self.price is not None else (0.0, 0.0)
+        carbon, carbon_known = self.carbon.mean(*span) if self.carbon is not None else (0.0, 0.0)
+        priced_j, carbon_j = energy_j * priced, energy_j * carbon_known
+        return EnergySum(
+            gpu_s, energy_j, declared_j, price * priced_j / J_PER_KWH, priced_j, carbon * carbon_j / J_PER_KWH, carbon_j
+        )
+
+
+def regular_steps(begins: Sequence[float], values: Sequence[float | None]) -> RateSeries:
+    """A series from its lines. Each holds until the next one, and the last as long as the line before it.
+
+    If nine of ten lines are as far apart as the most frequent distance says, a longer distance is a missing line, so a
+    gap begins where that line should stand. Lines at other distances are a tariff with hours of its own.
+    """
+    distances = [later - earlier for earlier, later in pairwise(begins)]
+    if not distances:
+        return RateSeries(tuple(begins), tuple(values))
+    usual = max(set(distances), key=distances.count)
+    is_regular = distances.count(usual) >= _REGULAR * len(distances)
+    stepped: list[tuple[float, float | None]] = []
+    for begin, value, distance in zip(begins, values, [*distances, usual], strict=True):
+        stepped.append((begin, value))
+        if is_regular and distance > usual:
+            stepped.append((begin + usual, None))
+    last = usual if is_regular else distances[-1]
+    return RateSeries(tuple(at for at, _ in stepped), tuple(value for _, value in stepped), begins[-1] + last)

@@ -1,0 +1,147 @@
+"""The section ``energy`` of the configuration: what a kWh costs and emits, and what cards are said to draw."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, model_validator
+
+from millpond.model.energy import DeclaredPower, EnergyRates, RateSeries, regular_steps
+from millpond.specs.errors import BadValueError, Problem
+from millpond.specs.job.mounts import HostPath
+from millpond.specs.source_positions import Located
+from millpond.specs.validation import Strict
+
+_TITLES: Final = ["at", "value"]
+_MOST_LINES: Final = 1_000_000
+_SHAPE: Final = "write a line at,value and below it lines such as 2026-11-26T18:00+01:00,0.31"
+
+_Rate = Annotated[float, Field(ge=-1_000_000, le=1_000_000, allow_inf_nan=False)]
+_Watts = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
+
+
+class DeclaredPowerFile(Strict):
+    """What a card of a model draws, where its driver does not report it.
+
+    Attributes:
+        idle_w: while it does not compute.
+        busy_w: while it computes all the time.
+    """
+
+    idle_w: _Watts
+    busy_w: _Watts
+
+    @model_validator(mode="after")
+    def _rising(self) -> DeclaredPowerFile:
+        if self.busy_w < self.idle_w:
+            raise BadValueError(f"busy_w: {self.busy_w:g} is less than idle_w: {self.idle_w:g}", "exchange them")
+        return self
+
+
+class EnergyFile(Strict):
+    """What energy costs and emits, for usage reports.
+
+    Attributes:
+        price: of a kWh, in the currency of ``prices``.
+        price_file: a file with prices over time, instead (lines of ``at,value``).
+        carbon: grams of CO2 that a kWh emits.
+        carbon_file: a file with intensities over time, instead.
+        cards: by model, what cards draw that do not report it; left out: their energy is unknown.
+    """
+
+    price: _Rate | None = None
+    price_file: HostPath | None = None
+    carbon: _Rate | None = None
+    carbon_file: HostPath | None = None
+    cards: dict[str, DeclaredPowerFile] = Field(default={})
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> EnergyFile:
+        for name in ("price", "carbon"):
+            if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
+                raise BadValueError(f"both {name} and {name}_file", "leave one of them out")
+        return self
+
+    def rates(self, located: Located, problems: list[Problem]) -> EnergyRates:
+        """What the section says.
+
+        Args:
+            problems: gets what is wrong with the files that it names; their rates are then unknown.
+        """
+        cards = {model: DeclaredPower(card.idle_w, card.busy_w) for model, card in self.cards.items()}
+        price = _series(self.price, self.price_file, "price_file", located, problems)
+        return EnergyRates(price, _series(self.carbon, self.carbon_file, "carbon_file", located, problems), cards)
+
+
+def _series(
+    value: float | None, file: str | None, name: str, located: Located, problems: list[Problem]
+) -> RateSeries | None:
+    if file is None:
+        return None if value is None else RateSeries.constant(value)
+    try:
+        return read_series(Path(file).expanduser().read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{file} cannot be read ({getattr(error, 'strerror', None) or 'it is no UTF-8 text'})"
+        problems.append(located.problem(("energy", name), message, "name a file that the server's account may read"))
+    except BadValueError as error:
+        problems.append(located.problem(("energy", name), f"{file}: {error.cause}", error.hint))
+    return None
+
+
+def read_series(text: str) -> RateSeries:
+    """A series from lines of ``at,value``; an empty value is a gap, as is a missing line of a regular series.
+
+    Raises:
+        BadValueError: a line is wrong, with its number, or the instants do not rise.
+    """
+    lines = list(csv.reader(io.StringIO(text)))
+    if not lines or [title.strip() for title in lines[0]] != _TITLES:
+        raise BadValueError("the first line is not at,value", _SHAPE)
+    if len(lines) > _MOST_LINES:
+        raise BadValueError(f"{len(lines)} lines", f"keep it to {_MOST_LINES:,}: the years that reports are made of")
+    begins: list[float] = []
+    values: list[float | None] = []
+    for number, line in enumerate(lines[1:], start=2):
+        if not line:
+            continue
+        if len(line) != len(_TITLES):
+            raise BadValueError(f"line {number} has {len(line)} fields", _SHAPE)
+        begin = _instant(line[0].strip(), number)
+        if begins and begin <= begins[-1]:
+            raise BadValueError(f"line {number} is not later than the one before it", "sort the lines by their instant")
+        begins.append(begin)
+        values.append(_value(line[1].strip(), number))
+    if not begins:
+        raise BadValueError("no line has a value", _SHAPE)
+    return regular_steps(begins, values)
+
+
+def _instant(text: str, number: int) -> float:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadValueError(f"line {number}: {text[:40]!r} is no instant", _SHAPE) from error
+    if at.tzinfo is None:
+        raise BadValueError(
+            f"line {number}: {text[:40]!r} has no time zone", f"write {text[:40]}Z, or +01:00 behind it"
+        )
+    return at.timestamp()
+
+
+def _value(text: str, number: int) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadValueError(
+            f"line {number}: {text[:40]!r} is no number", "write a number, or nothing where none is known"
+        )
+    return value

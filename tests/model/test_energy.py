@@ -1,0 +1,62 @@
+"""Prices and carbon intensities over time: what is charged, and what is named as unknown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.model.energy import J_PER_KWH, DeclaredPower, EnergyRates, RateSeries, regular_steps
+
+HOUR = 3600.0
+
+
+def test_energy_is_charged_by_the_price_of_each_part_of_its_span() -> None:
+    price = RateSeries((0.0, HOUR), (0.2, 0.4), 2 * HOUR)
+    charged = EnergyRates(price).charge((HOUR / 2, 1.5 * HOUR), HOUR, J_PER_KWH)
+    assert charged.cost == pytest.approx(0.3)
+    assert charged.priced_j == J_PER_KWH
+
+
+def test_energy_in_a_gap_has_no_price_and_the_gap_is_named() -> None:
+    price = RateSeries((0.0, HOUR, 2 * HOUR), (0.2, None, 0.4), 3 * HOUR)
+    charged = EnergyRates(price, RateSeries.constant(500.0)).charge((0.0, 2 * HOUR), 1.0, 2 * J_PER_KWH)
+    assert (charged.cost, charged.priced_j) == pytest.approx((0.2, J_PER_KWH))
+    assert (charged.co2_g, charged.carbon_j) == pytest.approx((1000.0, 2 * J_PER_KWH))
+    assert price.gaps(-HOUR, 4 * HOUR) == [(-HOUR, 0.0), (HOUR, 2 * HOUR), (3 * HOUR, 4 * HOUR)]
+
+
+def test_a_missing_line_of_an_hourly_series_is_a_gap_and_irregular_hours_are_a_tariff() -> None:
+    hours = [hour * HOUR for hour in range(24) if hour != 7]
+    assert regular_steps(hours, [1.0] * 23).gaps(0.0, 24 * HOUR) == [(7 * HOUR, 8 * HOUR)]
+    days = [day * 24 * HOUR + hour * HOUR for day in range(3) for hour in (7, 22)]
+    tariff = regular_steps(days, [0.4, 0.2] * 3)
+    assert tariff.gaps(7 * HOUR, 70 * HOUR) == []
+    assert tariff.mean(21 * HOUR, 23 * HOUR) == pytest.approx((0.3, 1.0))
+
+
+def test_declared_power_follows_use_and_is_told_apart_from_measured() -> None:
+    assert DeclaredPower(50.0, 250.0).drawn_w(0.25) == 100.0
+    charged = EnergyRates().charge((0.0, 1.0), 1.0, 30.0, 70.0)
+    assert (charged.energy_j, charged.declared_j, charged.priced_j, charged.carbon_j) == (100.0, 70.0, 0.0, 0.0)
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.floats(-1, 5)), min_size=1, max_size=8),
+    st.lists(st.floats(-HOUR, 10 * HOUR), min_size=3, max_size=3, unique=True),
+)
+def test_two_parts_of_a_span_cost_what_the_whole_costs_and_gaps_fill_what_is_not_known(
+    values: list[float | None], instants: list[float]
+) -> None:
+    series = RateSeries(tuple(hour * HOUR for hour in range(len(values))), tuple(values), len(values) * HOUR)
+    begin, middle, end = sorted(instants)
+    rates = EnergyRates(series)
+
+    def charged(since: float, until: float) -> tuple[float, float]:
+        found = rates.charge((since, until), 1.0, (until - since) * 1000.0)
+        return found.cost, found.priced_j
+
+    first, second = charged(begin, middle), charged(middle, end)
+    assert tuple(map(sum, zip(first, second, strict=True))) == pytest.approx(charged(begin, end), abs=1e-3)
+    unknown_s = sum(until - since for since, until in series.gaps(begin, end))
+    assert charged(begin, end)[1] == pytest.approx((end - begin - unknown_s) * 1000.0, abs=1e-2)

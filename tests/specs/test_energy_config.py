@@ -1,0 +1,57 @@
+"""The section ``energy`` of the configuration, and the files that it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.specs.config.cluster import ClusterConfig, read_cluster
+from millpond.specs.errors import SpecError
+
+
+def of_file(tmp_path: Path, text: str) -> ClusterConfig:
+    path = tmp_path / "prices.csv"
+    path.write_text(text, encoding="utf-8")
+    return read_cluster(f"energy: {{price_file: {path}}}\n")
+
+
+def test_a_price_is_a_number_or_a_file_and_cards_have_a_declared_power(tmp_path: Path) -> None:
+    energy = read_cluster("energy: {price: 0.31, carbon: 380, cards: {X1: {idle_w: 10, busy_w: 90}}}\n").energy
+    assert energy.price is not None
+    assert energy.price.mean(0.0, 10.0) == (0.31, 1.0)
+    assert energy.cards["X1"].drawn_w(0.5) == 50.0
+    read = of_file(tmp_path, "at,value\n2026-11-26T00:00Z,0.2\n2026-11-26T02:00+01:00,\n2026-11-26T02:00Z,0.4\n").energy
+    assert read.price is not None
+    assert read.price.values == (0.2, None, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "first line is not at,value"),
+        ("at,value\n", "no line has a value"),
+        ("at,value\nyesterday,1\n", "line 2: 'yesterday' is no instant"),
+        ("at,value\n2026-11-26T00:00,1\n", "line 2: .* has no time zone"),
+        ("at,value\n2026-11-26T00:00Z,cheap\n", "line 2: 'cheap' is no number"),
+        ("at,value\n2026-11-26T00:00Z,nan\n", "line 2: 'nan' is no number"),
+        ("at,value\n2026-11-26T01:00Z,1\n2026-11-26T00:00Z,1\n", "line 3 is not later"),
+        ("at,value\n2026-11-26T00:00Z,1,2\n", "line 2 has 3 fields"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        of_file(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("energy: {price: 1, price_file: /a.csv}", "both price and price_file"),
+        ("energy: {carbon_file: /does/not/exist.csv}", "cannot be read"),
+        ("energy: {cards: {X1: {idle_w: 90, busy_w: 10}}}", "exchange them"),
+    ],
+)
+def test_a_wrong_section_is_refused_with_a_remedy(text: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        read_cluster(text + "\n")
