@@ -7,10 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from worlds import World, asks, gang, machine, queue, single
+from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
-from millpond.model.events import DurationPredicted
+from millpond.model.events import DurationPredicted, LimitChanged
 from millpond.model.reasons import StartEstimate
+from millpond.model.resources import Amount
+from millpond.model.states import JobState
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.estimating import estimate, pool_model
 from millpond.scheduling.estimating.newcomers import Newcomers
@@ -71,6 +74,34 @@ def test_a_job_waits_for_its_queue_and_not_for_free_cards() -> None:
     world.submit(single("next", 2, queue="small"), lasting=10.0, known=True)
     world.submit(single("behind", 2, queue="small"), lasting=10.0, known=True)
     assert {start_of(world, job).likely_at for job in ("next", "behind")} == {500.0, 510.0}
+
+
+@pytest.mark.parametrize("bound", ["limit", "guarantee"])
+@pytest.mark.parametrize(
+    "most", [Amount(8000, cpu_milli=4000), Amount(8000, memory_mib=9000), Amount(8000, card_mib=2 * CARD_MIB)]
+)
+def test_a_job_waits_for_what_bounds_its_queue_in_cpus_memory_and_memory_of_cards(bound: str, most: Amount) -> None:
+    small = Queue("small", limit=most) if bound == "limit" else Queue("small", guarantee=most, borrows=False)
+    world = World(machine("n", 8), queues=[small, queue("other")])
+    wanted = asks(2, cpus=4, memory_mib=9000)
+    for name, length_s in (("own", 500.0), ("next", 10.0), ("behind", 10.0)):
+        world.submit(gang(name, 1, wanted, queue="small"), lasting=length_s, known=True)
+    world.submit(single("foreign", 2, queue="other"), lasting=50.0, known=True)
+    assert [start_of(world, job).likely_at for job in ("next", "behind")] == [500.0, 510.0]
+    world.go_to(499.0)
+    assert world.state("next") is JobState.QUEUED
+    world.go_to(501.0)
+    assert world.state("next") is JobState.RUNNING
+
+
+@pytest.mark.parametrize("most", [Limit("ann", cpu_milli=4000), Limit("ann", card_mib=2 * CARD_MIB)])
+def test_a_job_waits_for_what_its_user_may_have_of_cpus_and_memory_of_cards(most: Limit) -> None:
+    world = World(machine("n", 8))
+    world.tell(LimitChanged(0.0, most))
+    world.submit(gang("own", 1, asks(2, cpus=4), user="ann"), lasting=500.0, known=True)
+    world.submit(single("foreign", 2, user="bob"), lasting=50.0, known=True)
+    world.submit(gang("next", 1, asks(2, cpus=4), user="ann"), lasting=10.0, known=True)
+    assert start_of(world, "next").likely_at == 500.0
 
 
 def test_jobs_to_come_count_against_limits_of_queues_of_which_none_runs_or_waits() -> None:

@@ -1,7 +1,4 @@
-"""What limits of queues and users leave to the jobs of a future, as numbered accounts with what each may hold more.
-
-Limits on CPU and memory are left out.
-"""
+"""What limits and guarantees leave to the jobs of a future, as numbered accounts with what each may hold more."""
 
 from __future__ import annotations
 
@@ -11,10 +8,15 @@ from millpond.model.resources import Amount
 from millpond.scheduling.estimating.possible_jobs import Charges
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.bounds import OTHER_MODELS
+from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS, Bound
+from millpond.scheduling.tenancy.limits import AccountUsage
+from millpond.scheduling.tenancy.queues import QueueNode
 
 EVERY_KIND = -1
 """A mask of all kinds of nodes."""
+
+Row = tuple[str, int, int, int | None]
+"""Of what, how much more a job wants, how much is held, and the most."""
 
 
 class LimitAccounts:
@@ -55,40 +57,66 @@ class LimitAccounts:
         return () if is_free else tuple(self._charges(record, self._state.amounts.least_held(record)))
 
     def _charges(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
-        limits, milli = self._state.limits, amount.gpu_milli
-        if milli:
-            yield from self._charges_of_limits(record, amount)
-            yield from self._charges_of_guarantees(record, amount)
+        yield from self._charges_of_limits(record, amount)
+        yield from self._charges_of_guarantees(record, amount)
+        limits = self._state.limits
         for account in limits.accounts_of(record.job):
-            bound, held = limits.bounds.get(account), limits.held.get(account)
-            if bound is not None and bound.jobs is not None:
-                yield self._account(("jobs", account), bound.jobs - (held.jobs if held else 0)), 1
-            if bound is not None and bound.gpu_milli is not None and milli:
-                yield self._account(("cards", account), bound.gpu_milli - (held.gpu_milli if held else 0)), milli
+            bound, held = limits.bounds.get(account), limits.held.get(account) or AccountUsage()
+            if bound is not None:
+                yield from self._charges_of_bound(
+                    ("account", account),
+                    ("jobs", 1, held.jobs, bound.jobs),
+                    ("cards", amount.gpu_milli, held.gpu_milli, bound.gpu_milli),
+                    ("cpus", amount.cpu_milli, held.cpu_milli, bound.cpu_milli),
+                    ("card memory", amount.card_mib, held.card_mib, bound.card_mib),
+                )
 
     def _charges_of_limits(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
         for node in self._state.queues.by_name[record.queue].path:
-            limit, name = node.limit, node.queue.name
-            if limit is not None:
-                yield self._account(("queue", name), limit.gpu_milli - node.gpu_milli), amount.gpu_milli
-                for model, milli in amount.models if limit.models else ():
-                    if (most := limit.models.get(model)) is not None:
-                        yield self._account(("queue", name, model), most - node.models.get(model, 0)), milli
+            if (limit := node.limit) is not None:
+                key = ("limit", node.queue.name)
+                yield from self._charges_of_bound(
+                    key,
+                    ("cards", amount.gpu_milli, node.gpu_milli, limit.gpu_milli),
+                    *_others(node, limit, amount),
+                    *(
+                        (model, milli, node.models.get(model, 0), limit.models.get(model))
+                        for model, milli in amount.models
+                    ),
+                )
 
     def _charges_of_guarantees(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
+        """Work that borrows nothing has no more than what is guaranteed."""
         queues = self._state.queues
         leaf, named = queues.by_name[record.queue], queues.guaranteed_models
         must_be_covered = leaf.is_confined or not record.job.preemptible
-        if not (must_be_covered or leaf.confined_to):
-            return
-        for model, milli in amount.models if named else ((OTHER_MODELS, amount.gpu_milli),):
+        for model, milli in amount.models if named and amount.models else ((OTHER_MODELS, amount.gpu_milli),):
             judged = model if model in named else OTHER_MODELS
             covering = [node for node in leaf.guarantors if node.cards_guaranteed(judged)] or leaf.guarantors
             for node in (*leaf.confined_to, *(covering[-1:] if must_be_covered else ())):
-                yield self._account(("guarantee", node.queue.name, judged), node.cards_left(judged)), milli
+                if node.judges(amount):
+                    yield from self._charges_of_bound(
+                        ("guarantee", node.queue.name),
+                        (judged, milli, node.cards_held(judged), node.cards_guaranteed(judged)),
+                        *_others(node, node.guarantee, amount),
+                    )
+
+    def _charges_of_bound(self, bound: tuple[str, object], *rows: Row) -> Iterator[tuple[int, int]]:
+        for what, more, held, most in rows:
+            if more and most is not None and most < NO_BOUND:
+                yield self._account((*bound, what), most - held), more
 
     def _account(self, key: object, spare: int) -> int:
         number = self._numbers.setdefault(key, len(self.spare))
         if number == len(self.spare):
             self.spare.append(spare // self._every)
         return number
+
+
+def _others(node: QueueNode, bound: Bound, amount: Amount) -> tuple[Row, ...]:
+    """What a bound on a queue says of all but cards."""
+    return (
+        ("cpus", amount.cpu_milli, node.cpu_milli, bound.cpu_milli),
+        ("memory", amount.memory_mib, node.memory_mib, bound.memory_mib),
+        ("card memory", amount.card_mib, node.card_mib, bound.card_mib),
+    )

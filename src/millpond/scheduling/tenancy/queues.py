@@ -89,7 +89,11 @@ class QueueNode:
 
         Work without cards is bounded only where CPUs are guaranteed; that on their memory alone, where that is too.
         """
-        return bool(amount.gpu_milli or self._names_any(amount)) and not self.within_guarantee(amount)
+        return self.judges(amount) and not self.within_guarantee(amount)
+
+    def judges(self, amount: Amount) -> bool:
+        """Whether this queue's guarantee says anything of work like ``amount``."""
+        return bool(amount.gpu_milli or self._names_any(amount))
 
     def _names_any(self, amount: Amount) -> bool:
         """Whether this queue's own guarantee names what decides about ``amount``."""
