@@ -31,7 +31,7 @@ from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.windows import is_open
-from millpond.model.workloads import GangRule, Job
+from millpond.model.workloads import GangRule, Job, Priority
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.nodes.topology_groups import required_groups
 from millpond.scheduling.placement.kernels import compiled, interpreted
@@ -261,6 +261,16 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(number=PICK)
     def resume(self, number: int) -> None:
         self.tell(events.ResumeRequested(self.now, pick(self._halted(), number)))
+
+    @precondition(lambda self: self._alive)
+    @rule(number=PICK)
+    def requeue(self, number: int) -> None:
+        self.tell(events.RequeueRequested(self.now, pick(list(self._alive), number)[0]))
+
+    @precondition(lambda self: self.submitted)
+    @rule(number=PICK, priority=st.sampled_from(Priority))
+    def change_priority(self, number: int, priority: Priority) -> None:
+        self.tell(events.PriorityChanged(self.now, pick(self.submitted, number), priority))
 
     def _halted(self) -> list[str]:
         """Jobs that are suspended, and those that lost their run while people kept them so."""
@@ -711,6 +721,8 @@ def _devices(placement: Placement) -> set[str]:
 _MAY_BE_REFUSED = (
     events.SuspendRequested,
     events.ResumeRequested,
+    events.RequeueRequested,
+    events.PriorityChanged,
     events.MigrateRequested,
     events.DesiredCountChanged,
     events.NodeClosed,

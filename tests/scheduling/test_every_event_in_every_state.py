@@ -415,6 +415,8 @@ def happenings(bench: Bench) -> list[events.Event]:
         events.SuspendRequested(now, "j"),
         events.SuspendRequested(now, "j", swap=True),
         events.ResumeRequested(now, "j"),
+        events.RequeueRequested(now, "j"),
+        *(events.PriorityChanged(now, "j", priority) for priority in (Priority.LOW, Priority.CRITICAL)),
         events.MigrateRequested(now, "j", restart=True),
         *(events.DesiredCountChanged(now, "j", "worker", desired) for desired in (0, 1, 2, 3)),
         events.Ended(now, "j", job.attempt - 1, Outcome.USER_ERROR),

@@ -14,7 +14,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Priority
 
 ALL_TASKS = -1
 
@@ -268,6 +268,14 @@ class ResumeRequested(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RequeueRequested(Event):
+    """A running or suspended job is asked to end its run, with notice, and to wait for another."""
+
+    job: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MigrateRequested(Event):
     """A running job is asked to go on with other cards.
 
@@ -311,6 +319,15 @@ class TimeLimitChanged(Event):
 
     job: str
     time_limit_s: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityChanged(Event):
+    """A job that waits or runs gets another class of priority."""
+
+    job: str
+    priority: Priority
     by: str = ""
 
 

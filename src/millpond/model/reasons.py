@@ -46,6 +46,8 @@ class Cause(StrEnum):
     """It runs on borrowed room, and the hours in which its pool lends are over; also why it waits."""
     MIGRATED = "migrated"
     """It was asked to go on with other cards."""
+    REQUEUED = "requeued"
+    """It was asked to go back to its queue, and to start anew."""
     RESERVATION = "reservation"
     """Its cards are kept for an advance reservation; of one that waits also: its own has not begun, or is full."""
     WORK_DONE = "work-done"

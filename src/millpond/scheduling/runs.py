@@ -15,7 +15,9 @@ from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
 
-_INTERRUPTING = (Cause.DRAINED, Cause.MIGRATED, Cause.WINDOW_CLOSED, Cause.LENDING_OVER, Cause.RESERVATION)
+_INTERRUPTING = frozenset(
+    {Cause.DRAINED, Cause.MIGRATED, Cause.WINDOW_CLOSED, Cause.LENDING_OVER, Cause.RESERVATION, Cause.REQUEUED}
+)
 """Why a run ends that goes on later and counts neither as preempted nor as failed."""
 
 

@@ -33,6 +33,7 @@ from millpond.scheduling.elastic.growth import grow_all, resume_suspended
 from millpond.scheduling.estimating.lengths import ExpectedLengths, expected_lengths
 from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
+from millpond.scheduling.event_handling.requeueing import with_priority
 from millpond.scheduling.explaining.explainer import Explainer
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
@@ -76,7 +77,7 @@ class Scheduler:
         self._placer.allowed_nodes = self._state.entitlements.allowed_nodes
         self._claims = Claims(self._state)
         self._migrations = Migrations(self._state, self._placer, self._claims)
-        self._event_handlers = EventHandlers(self._state, self._placer, self._migrations)
+        self._event_handlers = EventHandlers(self._state, self._placer, self._claims, self._migrations)
         self._planner = Planner(self._state, self._placer)
         self._reserver = Reserver(self._state, self._placer)
         self._overdue = Overdue(self._state, self._reserver)
@@ -330,6 +331,15 @@ class Scheduler:
             InvalidInputError: it is another queue's, or in another pool, or too small.
         """
         require_usable(self._state, job)
+
+    def with_priority(self, job: Job, priority: Priority) -> Job:
+        """A job that is not known here yet, with another class of priority.
+
+        Raises:
+            ConflictError: it would become background work, or is.
+            InvalidInputError: its queue, or one above, does not allow the class.
+        """
+        return with_priority(self._state.queues, job, priority)
 
     def explain(self, job_id: str, now: float, *, within_s: float = 0.0) -> Reason:
         """Why a job waits (or why it does not), with numbers, remedy, position and estimated start.

@@ -63,6 +63,8 @@ ALLOWED = {
     ("POST", "/jobs/{job}/stop"): "++++--000!",
     ("POST", "/jobs/{job}/suspend"): "++++--000!",
     ("POST", "/jobs/{job}/resume"): "++++--000!",
+    ("POST", "/jobs/{job}/requeue"): "++++--000!",
+    ("POST", "/jobs/{job}/priority"): "++++--000!",
     ("POST", "/jobs/{job}/resize"): "++++--000!",
     ("POST", "/jobs/{job}/migrate"): "++++--000!",
     ("GET", "/whoami"): "+++++++++!",

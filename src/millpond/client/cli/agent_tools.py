@@ -50,15 +50,13 @@ def agent_server(connect: Callable[[], Client], *, may_write: bool) -> MCPServer
     )
     for tool in reads:
         server.add_tool(_told(tool), annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
-    if may_write:
-        for tool, ends_work in (
-            (tools.submit, False),
-            (tools.suspend, False),
-            (tools.resume, False),
-            (tools.stop, True),
-        ):
-            notes = ToolAnnotations(read_only_hint=False, destructive_hint=ends_work, open_world_hint=False)
-            server.add_tool(_told(tool), annotations=notes)
+    ends_work: dict[Callable[..., Answer], bool] = {
+        **dict.fromkeys((tools.submit, tools.suspend, tools.resume, tools.change_priority), False),
+        **dict.fromkeys((tools.requeue, tools.stop), True),
+    }
+    for writes, ends in ends_work.items() if may_write else ():
+        notes = ToolAnnotations(read_only_hint=False, destructive_hint=ends, open_world_hint=False)
+        server.add_tool(_told(writes), annotations=notes)
     return server
 
 
@@ -183,6 +181,16 @@ class AgentTools:
         """End a job. It gets its notice and grace; what it has not saved is lost."""
         with self.connect() as client:
             return _plain(client.stop(client.find(job).id))
+
+    def requeue(self, job: str) -> Answer:
+        """End a job's run and let it start anew; what it has not saved is lost. One that is over is submitted again."""
+        with self.connect() as client:
+            return _plain(client.requeue(client.find(job).id))
+
+    def change_priority(self, job: str, priority: str) -> Answer:
+        """Give a job the class of priority low, normal, high or critical, if its queue allows that."""
+        with self.connect() as client:
+            return _plain(client.set_priority(client.find(job).id, priority))
 
     def suspend(self, job: str) -> Answer:
         """Halt a job where it is; `resume` lets it go on."""

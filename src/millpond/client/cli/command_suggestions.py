@@ -29,7 +29,8 @@ _ELSEWHERE = {
     **dict.fromkeys(("scale",), ("resize",)),
     **dict.fromkeys(("explain", "reason"), ("why",)),
     **dict.fromkeys(("queues", "partition", "partitions", "quota"), ("queue",)),
-    **dict.fromkeys(("rerun", "retry", "requeue", "resubmit"), ("clone",)),
+    **dict.fromkeys(("rerun", "retry", "restart", "resubmit"), ("requeue",)),
+    **dict.fromkeys(("nice", "renice", "qalter", "promote"), ("priority",)),
     **dict.fromkeys(("account", "accounts", "users"), ("user",)),
     **{word: (f"nodes {word}",) for word in ("cordon", "drain", "uncordon")},
 }

@@ -52,6 +52,8 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "stop": _here("control.stop:command", "End jobs."),
         "suspend": _here("control.suspend:command", "Suspend jobs: frozen, or swapped to host memory."),
         "resume": _here("control.suspend:resume", "Resume suspended jobs."),
+        "requeue": _here("control.requeue:requeue", "End runs, and let their jobs start anew."),
+        "priority": _here("control.requeue:priority", "Change the class of priority of jobs."),
         "migrate": _here("control.migrate:command", "Move running jobs to other cards."),
         "resize": _here("control.resize:command", "Change the number of tasks of an elastic job."),
         "delete": _here("control.delete:command", "Delete ended jobs with their output."),

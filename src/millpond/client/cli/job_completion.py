@@ -19,8 +19,21 @@ VARIABLE: Final = "_POND_COMPLETE"
 WITHIN_S: Final = 2.0
 _MOST: Final = 500
 _OF_LIVING: Final = frozenset(
-    {"stop", "suspend", "resume", "migrate", "resize", "exec", "attach", "forward", "wait", "open", "extend", "ssh"}
-)
+    {
+        "stop",
+        "suspend",
+        "resume",
+        "priority",
+        "migrate",
+        "resize",
+        "exec",
+        "attach",
+        "forward",
+        "wait",
+        "open",
+        "extend",
+    }
+) | {"ssh"}
 """Commands that can do nothing for a job that has ended."""
 
 

@@ -13,10 +13,12 @@ from millpond.model.errors import ConflictError, InvalidInputError, NotFoundErro
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling import runs
+from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.elastic.resizing import resize, rest
 from millpond.scheduling.event_handling.clock_jumps import skip
 from millpond.scheduling.event_handling.engine_events import EngineEvents
+from millpond.scheduling.event_handling.requeueing import change_priority, requeue
 from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
@@ -36,9 +38,10 @@ class EventHandlers:
         nodes: the handlers of events about machines, with what was measured of them.
     """
 
-    def __init__(self, state: State, placer: Placer, migrations: Migrations) -> None:
+    def __init__(self, state: State, placer: Placer, claims: Claims, migrations: Migrations) -> None:
         self.state = state
         self._placer = placer
+        self._claims = claims
         task_completion = TaskCompletion(state)
         self.nodes = Nodes(state, placer, migrations, task_completion)
         engine = EngineEvents(state, self.nodes, migrations, task_completion)
@@ -68,6 +71,8 @@ class EventHandlers:
             events.MigrateRequested: migrations.request,
             events.DesiredCountChanged: self._desired_count_changed,
             events.TimeLimitChanged: self._time_limit_changed,
+            events.RequeueRequested: self._requeue_requested,
+            events.PriorityChanged: self._priority_changed,
             events.Noted: self._noted,
             events.DeviceReported: self._noted,
             events.WaitExplained: self._noted,
@@ -277,6 +282,19 @@ class EventHandlers:
             self.state.watch_deadline(record)
             if record.slot >= 0:
                 self.state.enroll(record)
+
+    def _requeue_requested(self, event: events.RequeueRequested) -> None:
+        if not self._freed(event.job):
+            requeue(self.state, self._living(event.job))
+
+    def _priority_changed(self, event: events.PriorityChanged) -> None:
+        change_priority(self.state, self._claims, self._living(event.job), event.priority)
+
+    def _living(self, job: str) -> JobRecord:
+        record = self.state.jobs.get(job)
+        if record is None or record.state.ended:
+            raise NotFoundError(f"no job {job!r} that waits or runs")
+        return record
 
     def _noted(self, event: events.Noted | events.DeviceReported | events.WaitExplained) -> None:
         """A note for the history; no decision depends on it."""

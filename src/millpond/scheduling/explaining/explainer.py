@@ -37,6 +37,7 @@ from millpond.scheduling.explaining.reserved import (
 from millpond.scheduling.explaining.suspended import behind_frozen, frozen_in_the_way, why_parked, why_suspended
 from millpond.scheduling.explaining.turn import first_in_the_way, turn_of
 from millpond.scheduling.explaining.what_if_trial import WhatIfTrial
+from millpond.scheduling.feasibility.class_infeasibility import class_infeasibility
 from millpond.scheduling.feasibility.empty_cluster import EmptyCluster
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -76,7 +77,9 @@ class Explainer:
         """Why the cluster could never take the job, were it empty; None if it could."""
         capacity = self._capacity
         infeasibility = (
-            capacity.infeasibility(job) or capacity.class_infeasibility(job) or capacity.swap_infeasibility(job)
+            capacity.infeasibility(job)
+            or class_infeasibility(self._state.queues, job)
+            or capacity.swap_infeasibility(job)
         )
         return None if infeasibility is None else _impossible(infeasibility)
 

@@ -9,7 +9,7 @@ from millpond.model.amounts import memory_text
 from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
 from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
-from millpond.model.workloads import Job, Priority, Suspendable
+from millpond.model.workloads import Job, Suspendable
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.feasibility.empty_pool import EmptyPool
@@ -59,21 +59,6 @@ class EmptyCluster:
             self._room_infeasibility(job, pool, nodes)
             or quota_infeasibility(state, job)
             or infeasibility_on_open_models(state, job, lambda less: self._room_infeasibility(less, pool, nodes))
-        )
-
-    def class_infeasibility(self, job: Job) -> Infeasibility | None:
-        """Why a job may not have its class in its queue; asked once: what was accepted keeps its class."""
-        closed = self._state.queues.closed_to(job.queue, job.priority)
-        if closed is None:
-            return None
-        allowed = [name for name in Priority if self._state.queues.closed_to(job.queue, name) is None]
-        names = [priority.name.lower() for priority in allowed]
-        stated = ", ".join(Priority(number).name.lower() for number in closed.queue.priorities)
-        return Infeasibility(
-            f"the job has priority {job.priority.name.lower()}; jobs of queue {closed.queue.name!r} may have {stated}",
-            f"use priority {' or '.join(names)}, or another queue" if names else "use another queue",
-            "priority" if names else "queue",
-            names[-1] if names else "",
         )
 
     def swap_infeasibility(self, job: Job) -> Infeasibility | None:

@@ -18,6 +18,7 @@ from millpond.server.jobs.listing import JobListing
 from millpond.server.jobs.overview import Overview
 from millpond.server.jobs.plans import Plans
 from millpond.server.jobs.reasons import Reasons
+from millpond.server.jobs.requeueing import Requeueing
 from millpond.server.jobs.requirements import Requirements
 from millpond.server.jobs.reservations import Reservations
 from millpond.server.jobs.saved_views import SavedViews
@@ -135,6 +136,7 @@ class Service:
             return min((most for most in both if most is not None), default=None)
 
         self.changes = Changes(loop, queries, self.services, components.job_files, longest)
+        self.requeueing = Requeueing(self.lookup, self.services, self.changes, self.submissions)
 
         self.time_series = TimeSeriesReader(store.time_series, time.time)
         self.instruments = components.instruments

@@ -26,7 +26,8 @@ async def act_on_each(jobs: Sequence[str], act: Callable[[str], Awaitable[JobInf
 
     async def answer(job: str) -> JobActed:
         try:
-            return JobActed(job=job, state=(await act(job)).state)
+            info = await act(job)
+            return JobActed(job=job, state=info.state, successor="" if info.id == job else info.id)
         except MillpondError as error:
             refusal = refusal_of(error)
             if refusal is None:

@@ -1,4 +1,5 @@
-"""What people ask of jobs: to stop, to halt, to go on, to have other cards, a size, more time, to be deleted."""
+"""What people ask of jobs: to stop, to halt, to go on, to start anew, to have other cards, a size, more time, another
+priority, to be deleted."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from millpond.model.events import (
     DesiredCountChanged,
     Event,
     MigrateRequested,
+    PriorityChanged,
+    RequeueRequested,
     ResumeRequested,
     SuspendRequested,
     TimeLimitChanged,
 )
 from millpond.model.states import JobState
-from millpond.model.workloads import Job, Kind, Role
+from millpond.model.workloads import Job, Kind, Priority, Role
 from millpond.scheduling.records import JobRecord
 from millpond.server.auth.queues import QueuePlace
 from millpond.server.operations.retention import remove_folder
@@ -96,6 +99,30 @@ class Changes:
         return await self._change_each(
             job, lambda record, now: ResumeRequested(now, record.id, by), _is_halted, "is suspended"
         )
+
+    async def requeue(self, job: str, by: str) -> JobInfo:
+        """End the run of a job, or the runs of an array's members, with notice and grace; it waits for another.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, or neither runs nor is suspended.
+        """
+        return await self._change_each(
+            job, lambda record, now: RequeueRequested(now, record.id, by), _has_run, "runs or is suspended"
+        )
+
+    async def change_priority(self, job: str, priority: Priority, by: str) -> JobInfo:
+        """Give a job another class of priority; of an array, all members that have not ended and those that follow.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, has ended, or would become background work, or is.
+            InvalidInputError: its queue does not allow the class.
+        """
+        job = self._services.standing_for(job)
+
+        def change(record: JobRecord, now: float) -> PriorityChanged:
+            return PriorityChanged(now, record.id, priority, by)
+
+        return await self._queries.answered(self._loop.change_job(ChangeJob(job, change, priority=priority, by=by)))
 
     async def migrate(self, job: str, request: MigrateRequest, by: str) -> JobInfo:
         """Have a running job go on with other cards: as it runs if that can be, else by an end and a start.
@@ -211,6 +238,11 @@ def delete_job(components: ServerComponents, job: str) -> JobInfo:
 
 def _runs(info: JobInfo) -> bool:
     return info.state == JobState.RUNNING
+
+
+def _has_run(info: JobInfo) -> bool:
+    """Whether it has a run that can end, or lost one while people kept it suspended."""
+    return info.state in (JobState.STARTING, JobState.RUNNING) or _is_halted(info)
 
 
 def _has_not_ended(info: JobInfo) -> bool:

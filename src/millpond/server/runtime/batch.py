@@ -11,7 +11,7 @@ from millpond.forecasting.durations import Forecast
 from millpond.model import events
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.reasons import Reason
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Priority
 from millpond.server.auth.roles import absent
 from millpond.server.runtime.active_jobs.array import Array
 from millpond.server.runtime.active_jobs.arrays import array_of
@@ -47,6 +47,7 @@ class Batch:
         released: ids of jobs that waited for others until now.
         arrays: that were submitted.
         closed: ids of arrays of which no more members are handed to the scheduler.
+        priorities: the class of priority that jobs get which wait for others, and arrays.
         settled: last views of members that ended before they were handed to the scheduler, with the answers due.
     """
 
@@ -59,6 +60,7 @@ class Batch:
         self.released: list[str] = []
         self.arrays: list[Array] = []
         self.closed: list[str] = []
+        self.priorities: dict[str, Priority] = {}
         self.settled: list[tuple[JobInfo, Future[JobInfo]]] = []
         self._dependents = dependents
         self._core = core
@@ -136,6 +138,24 @@ class Batch:
         self.closed.append(array.id)
         for member in array.living():
             self._append(events.StopRequested(self.now, member, by))
+
+    def add_priority(self, job: Job, priority: Priority, members: Sequence[str], message: ChangeJob) -> None:
+        """Give a job that waits for others, or an array, another class of priority, or answer why not.
+
+        Args:
+            members: those members of the array that the scheduler has.
+        """
+        try:
+            changed = self._core.scheduler.with_priority(job, priority)
+        except MillpondError as error:
+            message.answer.set_exception(error)
+            return
+        by, name = message.by or "somebody", priority.name.lower()
+        seq = self._append(events.Noted(self.now, changed.id, f"{by} gave it priority {name}"))
+        self._waiting[seq] = [(changed.id, message.answer)]
+        self.priorities[changed.id] = priority
+        for member in members:
+            self._append(events.PriorityChanged(self.now, member, priority, message.by))
 
     def add_unsubmitted_end(self, member: JobInfo, message: ChangeJob) -> None:
         """End a member that was not handed to the scheduler; it never will be."""

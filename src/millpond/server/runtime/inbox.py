@@ -11,7 +11,7 @@ from typing import Any
 from millpond.forecasting.durations import Forecast
 from millpond.model.errors import LeadershipLostError, MillpondError, UnavailableError
 from millpond.model.events import Event
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Priority
 from millpond.scheduling.records import JobRecord
 from millpond.server.runtime.core import Core
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -67,12 +67,17 @@ class ChangeJob:
         stopped_by: the user who asks for its end; None where something else is asked. Jobs that wait for others, which
             the core does not know yet, and arrays can be ended as well.
         pruned: it is to end because it fell behind in its sweep.
+        priority: the class of priority that it is to have; jobs that wait for others, and arrays with the members that
+            follow, can have another as well.
+        by: the user who asks for that.
     """
 
     job: str
     event: Callable[[JobRecord, float], Event]
     stopped_by: str | None = None
     pruned: bool = False
+    priority: Priority | None = None
+    by: str = ""
     answer: Future[JobInfo] = field(default_factory=Future)
 
 

@@ -188,7 +188,7 @@ class TurnProcessor:
             return
         tick = batch.close()
         try:
-            self._store.append(batch.entries, batch.new_jobs, batch.released, batch.closed)
+            self._store.append(batch.entries, batch.new_jobs, batch.released, batch.closed, batch.priorities)
         except DBAPIError as error:
             self._unstored = batch.reported
             self._store_fails(error)
@@ -204,7 +204,7 @@ class TurnProcessor:
             case JointSubmission():
                 batch.add_submissions(message.members)
             case ChangeJob() if message.job in self._dependents:
-                self._change_dependent(message)
+                self._change_dependent(batch, message)
             case ChangeJob() if message.job in self._arrays:
                 self._change_array(batch, message)
             case ChangeJob() if (unsubmitted := self._arrays.unsubmitted(message.job)) is not None:
@@ -260,6 +260,10 @@ class TurnProcessor:
                 self._arrays.release(job)
         for job in batch.closed:
             self._arrays.close(job)
+        for job, priority in batch.priorities.items():
+            self._arrays.reprioritize(job, priority)
+            if job in self._dependents:
+                self._job_views.hold(self._dependents.reprioritized(job, priority))
         for new in batch.new_jobs:
             self._arrays.note_row(new)
 
@@ -277,12 +281,14 @@ class TurnProcessor:
         if self._core.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self.keep_snapshot()
 
-    def _change_dependent(self, message: ChangeJob) -> None:
-        """End a job that waits for others, and answer once that is durable; nothing else can be asked of it."""
+    def _change_dependent(self, batch: Batch, message: ChangeJob) -> None:
+        """End a job that waits for others, and answer once that is durable, or change its class of priority."""
+        if message.priority is not None:
+            batch.add_priority(self._dependents[message.job].job, message.priority, (), message)
+            return
         if message.stopped_by is None:
-            message.answer.set_exception(
-                ConflictError(f"job {message.job!r} waits for other jobs or for data", "it can be stopped")
-            )
+            hint = "it can be stopped, or have another priority"
+            message.answer.set_exception(ConflictError(f"job {message.job!r} waits for other jobs or for data", hint))
             return
         info = self._cancel(message.job, f"{message.stopped_by or 'somebody'} asked for its end")
         if self._flush():
@@ -291,9 +297,11 @@ class TurnProcessor:
             message.answer.set_exception(UnavailableError(self._loop.trouble, "see the server's log"))
 
     def _change_array(self, batch: Batch, message: ChangeJob) -> None:
-        """End an array; anything else is asked of its members one by one."""
+        """End an array, or change its class of priority; anything else is asked of its members one by one."""
         array = self._arrays[message.job]
-        if message.stopped_by is None:
+        if message.priority is not None:
+            batch.add_priority(array.job, message.priority, array.living(), message)
+        elif message.stopped_by is None:
             hint = f"name one of its members, such as {array.id}[{array.members.first}]"
             message.answer.set_exception(ConflictError(f"{array.id!r} is an array of jobs", hint))
         else:

@@ -133,17 +133,22 @@ class Owners:
     groups: frozenset[str]
 
 
+def change_document(connection: sa.Connection, job: str, fields: dict[str, Any]) -> None:
+    """Write other values of fields into the stored file of a job, if there is such a job."""
+    table = schema.jobs
+    text = connection.execute(sa.select(table.c.document).where(table.c.id == job)).scalar_one_or_none()
+    if text is not None:
+        document = json.dumps({**json.loads(text), **fields})
+        connection.execute(table.update().where(table.c.id == job).values(document=document))
+
+
 class JobStore(TableStore):
     """The jobs of one open database."""
 
     def pin(self, job: str, pinned: dict[str, Any]) -> None:
         """Write down what was found for a job that waits: which image, which copies of data."""
-        table = schema.jobs
         with self._engine.begin() as connection:
-            text = connection.execute(sa.select(table.c.document).where(table.c.id == job)).scalar_one_or_none()
-            if text is not None:
-                document = json.dumps({**json.loads(text), "pinned": pinned})
-                connection.execute(table.update().where(table.c.id == job).values(document=document))
+            change_document(connection, job, {"pinned": pinned})
 
     def document(self, job: str) -> dict[str, Any] | None:
         """The job file of a job as it was submitted; that of a member of an array is made of its array's."""

@@ -10,8 +10,9 @@ them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -19,6 +20,7 @@ import sqlalchemy as sa
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.errors import UnavailableError
+from millpond.model.workloads import Priority
 from millpond.server.store import deliveries, schema
 from millpond.server.store.audit import AuditStore
 from millpond.server.store.books import UsageChange, UsageStore, write_changes
@@ -28,7 +30,7 @@ from millpond.server.store.deletion import JobDeletion, forget_deleted
 from millpond.server.store.deliveries import DeliveryStore, NewDelivery
 from millpond.server.store.histories import DecisionEntry, HistoryStore, LogEntry
 from millpond.server.store.identity import IdentityStore
-from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, job_row, write_ended
+from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, change_document, job_row, write_ended
 from millpond.server.store.leadership import Leadership, Seat
 from millpond.server.store.queue_settings import QueueSettingsStore
 from millpond.server.store.reserve import Reserve
@@ -122,12 +124,14 @@ class Store(TableStore):
         new_jobs: Sequence[NewJob] = (),
         released: Sequence[str] = (),
         closed: Sequence[str] = (),
+        priorities: Mapping[str, Priority] = MappingProxyType({}),
     ) -> None:
         """Make a batch of events and the jobs they submit durable, all or nothing.
 
         Args:
             released: jobs that waited for others until now.
             closed: arrays of which no more members are handed to the scheduler.
+            priorities: the class of priority that jobs get which the scheduler does not have yet, or not all of.
         """
         with self._engine.begin() as connection:
             if new_jobs:
@@ -144,6 +148,8 @@ class Store(TableStore):
                 if names:
                     concerned = schema.jobs.c.id.in_(names)
                     connection.execute(schema.jobs.update().where(concerned).values(state=state))
+            for job, priority in priorities.items():
+                change_document(connection, job, {"priority": priority.name.lower()})
             if entries:
                 connection.execute(schema.events.insert(), [_event_row(entry) for entry in entries])
 

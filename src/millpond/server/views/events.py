@@ -122,6 +122,10 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"{by or 'somebody'} asked that it migrate to {', '.join(to) or 'other cards'}"
         case events.ResumeRequested(by=by):
             return f"{by or 'somebody'} asked that it go on"
+        case events.RequeueRequested(by=by):
+            return f"{by or 'somebody'} asked that it go back to its queue and start anew"
+        case events.PriorityChanged(priority=priority, by=by):
+            return f"{by or 'somebody'} gave it priority {priority.name.lower()}"
         case events.DesiredCountChanged(role=role, desired=desired, why=why):
             return f"role {role} should have {counted(desired, 'task')}" + (f": {why}" if why else "")
         case events.TimeLimitChanged(time_limit_s=limit, by=by):

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE
-from millpond.specs.config.queues import PriorityName
 from millpond.specs.errors import BadValueError
-from millpond.specs.job.fields import Name
+from millpond.specs.job.fields import Name, PriorityName
 from millpond.specs.validation import Shortened, or_short
 
 _LABEL = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"

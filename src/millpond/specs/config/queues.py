@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -20,7 +20,7 @@ from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue, pinned_twice
 from millpond.model.workloads import Priority
 from millpond.specs.config.pools import Registries
 from millpond.specs.errors import BadValueError
-from millpond.specs.job.fields import Cpus, Duration, Memory, Name
+from millpond.specs.job.fields import Cpus, Duration, Memory, Name, PriorityName
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Shortened, Strict, or_short
 
@@ -53,7 +53,6 @@ def _read_by(read: Callable[[str], object]) -> AfterValidator:
 QueueOrdering = Annotated[str, _read_by(own_orderings_of)]
 QueuePlacement = Annotated[str, _read_by(own_placements_of)]
 DeviceModel = Annotated[str, Field(min_length=1, max_length=100)]
-PriorityName = Literal["background", "low", "normal", "high", "critical"]
 
 
 class AmountFile(Shortened):

@@ -18,6 +18,9 @@ from millpond.specs.validation import PLAIN_NAME, STORED, Shortened, Unit, or_sh
 MOST_TASKS = 100_000
 MOST_CARDS = 1_024
 
+PriorityName = Literal["background", "low", "normal", "high", "critical"]
+"""Classes of priority, as ``model.workloads.Priority``, the lowest first."""
+
 _AMOUNT = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "number", "minimum": 0}]}
 
 

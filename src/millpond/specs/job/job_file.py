@@ -24,6 +24,7 @@ from millpond.specs.job.fields import (
     Memory,
     Name,
     Preemptible,
+    PriorityName,
     RetryDelayFile,
     SecretName,
     Tasks,
@@ -115,7 +116,7 @@ class JobFile(Strict):
             stopped.
         queue: the one that it joins, with none below it; left out: that of the submitter's group, else `default`.
         pool: the set of machines that it runs on.
-        priority: class of urgency; what a user may ask for is up to their role. ``background`` runs on what is idle,
+        priority: class of urgency; queues may allow some classes only. ``background`` runs on what is idle,
             outside every quota, and leaves for all other work.
         gpus: cards of one task: a number, a part of one card, or the fields of ``Gpus``.
         cpus: CPU cores of one task.
@@ -179,7 +180,7 @@ class JobFile(Strict):
     name: JobName | None = None
     queue: Name = DEFAULT_QUEUE
     pool: Name = DEFAULT_POOL
-    priority: Literal["background", "low", "normal", "high", "critical"] = "normal"
+    priority: PriorityName = "normal"
     gpus: Gpus = Gpus(cards=0)
     gpu_models: list[str] = Field(default=[])
     cpus: Cpus = 1000

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.workloads import Job
@@ -21,6 +21,9 @@ from millpond.specs.job.to_model import build_job
 from millpond.specs.source_positions import Located, Path, read_documents
 from millpond.specs.validation import STORED, same_path, validate
 from millpond.specs.zoned_times import instant, instant_text, is_span
+
+_OF_ONE_SUBMISSION: Final = ("idempotency_key", "stdin", "pinned")
+"""With the key it would be the same job; what standard input was is not kept; images and data are found anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,11 @@ def read_job(located: Located, base: FilePath | None = None, changes: Sequence[F
     for change in changes:
         change.apply(located)
     return _read_one(located, base)
+
+
+def document_again(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored job file as that of another job like it: without what was of that one submission alone."""
+    return {name: value for name, value in document.items() if name not in _OF_ONE_SUBMISSION}
 
 
 def check_job(document: Any, base: FilePath | None = None) -> JobSpec:

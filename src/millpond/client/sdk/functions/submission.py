@@ -22,6 +22,7 @@ from millpond.client.sdk.functions.handles import InlineJob, JobHandle, JobHandl
 from millpond.job.envelopes import EACH, pack
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.job.fields import PriorityName
 from millpond.specs.job.job_ids import member_id
 from millpond.specs.job.job_spec import check_job
 
@@ -42,7 +43,7 @@ class JobFields(TypedDict, total=False):
     name: str
     queue: str
     pool: str
-    priority: Literal["background", "low", "normal", "high", "critical"]
+    priority: PriorityName
     gpus: float | str | Mapping[str, Any]
     gpu_models: list[str]
     cpus: float | str

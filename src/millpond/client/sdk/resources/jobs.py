@@ -18,7 +18,7 @@ from millpond.client.sdk.transport.connection import RequestFunction, ServerConn
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.model.states import JobState
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
-from millpond.specs.api.jobs.jobs import JobInfo, JobList, LinkInfo
+from millpond.specs.api.jobs.jobs import JobActed, JobInfo, JobList, JobsActed, LinkInfo
 from millpond.specs.job.job_ids import member_id, split_member
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ class JobRequests(ABC):
         key = os.urandom(16).hex()
         return self._submit(JobList, "/jobs/batch", {"jobs": documents}, key, timeout=_TAKEN_TOGETHER_WITHIN_S).jobs
 
-    def _submit(self, answer: type[_Answer], path: str, body: Mapping[str, Any], key: str, **how: Any) -> _Answer:
+    def _submit(
+        self, answer: type[_Answer], path: str, body: Mapping[str, Any] | None, key: str, **how: Any
+    ) -> _Answer:
         """Submit with a key, so that it can be repeated where the answer was lost."""
         headers = {IDEMPOTENCY_HEADER: key}
         try:
@@ -212,6 +214,39 @@ class JobRequests(ABC):
             ConflictError: it is not suspended.
         """
         return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/resume")
+
+    def requeue(self, job_id: str) -> JobInfo:
+        """End a job's run, with notice and grace, and let it wait for another; of an array, each run of a member.
+
+        A job of one's own that has ended is submitted again; the answer is the new job.
+
+        Raises:
+            ConflictError: it waits already, or is being ended.
+            NotAllowedError: it has ended, and is another user's.
+        """
+        return self._submit(JobInfo, f"/jobs/{segment(job_id)}/requeue", None, os.urandom(16).hex())
+
+    def set_priority(self, job_id: str, priority: str) -> JobInfo:
+        """Give a job another class of priority: ``low``, ``normal``, ``high`` or ``critical``; an array to all members.
+
+        Raises:
+            ConflictError: it has ended, or is background work.
+            InvalidInputError: its queue does not allow that class.
+        """
+        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/priority", json={"priority": priority})
+
+    def act(
+        self, what: str, job_ids: Sequence[str], *, priority: str | None = None, swap: bool = False
+    ) -> list[JobActed]:
+        """Do the same to several jobs in one request: what is refused of one says why, and the others get their turn.
+
+        Args:
+            what: ``stop``, ``suspend``, ``resume``, ``requeue`` or ``priority``.
+            priority: the class that they get, with ``priority`` alone.
+            swap: of a suspension: their device memory moves to host memory.
+        """
+        body = {"act": what, "jobs": list(job_ids), "swap": swap, "priority": priority}
+        return self._submit(JobsActed, "/jobs/act", body, os.urandom(16).hex()).jobs
 
     def migrate(self, job_id: str, to: Sequence[str] = (), *, restart: bool = False) -> JobInfo:
         """Have a running job go on with other cards; ``migration`` of the answer says which way it goes.

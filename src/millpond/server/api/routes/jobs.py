@@ -11,7 +11,7 @@ from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from millpond.model.states import JobState
-from millpond.model.workloads import LONGEST_JOB_ID
+from millpond.model.workloads import LONGEST_JOB_ID, Priority
 from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
 from millpond.server.api.permits import Access, ServiceOf, Word, job_in_path, job_named, may
 from millpond.server.auth.roles import Verb, demand, job_target
@@ -25,7 +25,13 @@ from millpond.specs.api.events import EventList
 from millpond.specs.api.jobs.jobs import MOST_TOGETHER, JobInfo, JobList, JobsActed
 from millpond.specs.api.jobs.logs import LogChunk
 from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo
-from millpond.specs.api.jobs.requests import ExtendRequest, JobsActRequest, MigrateRequest, ResizeRequest
+from millpond.specs.api.jobs.requests import (
+    ExtendRequest,
+    JobsActRequest,
+    MigrateRequest,
+    PriorityRequest,
+    ResizeRequest,
+)
 from millpond.specs.api.jobs.trials import TrialList
 from millpond.specs.api.models import adapter_of
 from millpond.specs.errors import Problem, SpecError
@@ -76,9 +82,9 @@ async def plan(request: Request, service: ServiceOf, access: Submitter) -> PlanI
 
 @router.post("/act")
 async def act_on_jobs(
-    body: JobsActRequest, service: ServiceOf, access: Annotated[Access, may(Verb.CHANGE_JOBS)]
+    body: JobsActRequest, service: ServiceOf, access: Annotated[Access, may(Verb.CHANGE_JOBS)], key: Key = ""
 ) -> JobsActed:
-    """Stop, suspend or resume several jobs, each as by its own route; what is refused of one says why."""
+    """Do the same to several jobs, each as by its own route; what is refused of one says why."""
     by, changes = access.caller.user, service.changes
 
     async def act(job: str) -> JobInfo:
@@ -90,11 +96,16 @@ async def act_on_jobs(
                 return await changes.suspend(job, by, swap=body.swap)
             case "resume":
                 return await changes.resume(job, by)
+            case "requeue":
+                return await service.requeueing.requeue(job, f"{key}/{job}" if key else "", access.caller)
+            case "priority":
+                return await changes.change_priority(job, _priority(body.priority), by)
 
     acted = await act_on_each(body.jobs, act)
     done = [each.job for each in acted if each.error is None]
     shown = ", ".join(done[:_AUDITED]) + (", ..." if len(done) > _AUDITED else "")
-    access.note(f"{body.act}: {len(done)} of {len(acted)} jobs{': ' if done else ''}{shown}")
+    what = body.act if body.priority is None else f"priority {body.priority}"
+    access.note(f"{what}: {len(done)} of {len(acted)} jobs{': ' if done else ''}{shown}")
     return JobsActed(jobs=acted)
 
 
@@ -155,6 +166,25 @@ async def suspend(job: str, service: ServiceOf, access: Changer, swap: bool = Fa
 async def resume(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Let a suspended job, or the suspended members of an array, go on as soon as there is room on their devices."""
     return _noted(access, await service.changes.resume(job, access.caller.user))
+
+
+@router.post("/{job}/requeue", status_code=202)
+async def requeue(job: str, service: ServiceOf, access: Changer, key: Key = "") -> JobInfo:
+    """End the run of a job, or the runs of an array's members, with notice and grace; it waits for another.
+
+    One that has ended is submitted again, by its owner: the answer is the new job. Repeating the key gives the same.
+    """
+    info = await service.requeueing.requeue(job, key, access.caller)
+    access.note(info.state if info.id == job else f"submitted again as {info.id}")
+    return info
+
+
+@router.post("/{job}/priority", status_code=202)
+async def change_priority(job: str, body: PriorityRequest, service: ServiceOf, access: Changer) -> JobInfo:
+    """Give a job another class of priority, or an array with all its members; its queue has to allow it."""
+    info = await service.changes.change_priority(job, _priority(body.priority), access.caller.user)
+    access.note(f"priority {body.priority}")
+    return info
 
 
 @router.post("/{job}/migrate", status_code=202)
@@ -235,6 +265,11 @@ async def logs(
     query = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps)
     chunks = await service.logs.read(job, query)
     return StreamingResponse(_lines(chunks), media_type="application/x-ndjson")
+
+
+def _priority(name: str | None) -> Priority:
+    assert name is not None, "the body was checked"
+    return Priority[name.upper()]
 
 
 def _noted(access: Access, info: JobInfo) -> JobInfo:

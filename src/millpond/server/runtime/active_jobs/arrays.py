@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Priority
 from millpond.server.runtime.active_jobs.array import Array
 from millpond.server.store.jobs import CLOSED, DEPENDENT, LIVE, JobStore, NewJob
 from millpond.server.store.trials import TrialStore
@@ -55,6 +55,13 @@ class Arrays:
         """No more of its members are handed to the scheduler."""
         self._arrays[job].closed = True
         self._changed[job] = None
+
+    def reprioritize(self, job: str, priority: Priority) -> None:
+        """The members that follow have another class of priority; nothing happens if it is no array."""
+        array = self._arrays.get(job)
+        if array is not None:
+            array.job = replace(array.job, priority=priority)
+            self._changed[job] = None
 
     def drop(self, job: str) -> None:
         """It has ended, durably."""

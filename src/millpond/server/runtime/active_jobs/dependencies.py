@@ -16,7 +16,7 @@ from typing import Any
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Priority
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.storage.provisioning.staging import NothingToStage, Staging
 from millpond.server.store.jobs import JobStore
@@ -76,6 +76,9 @@ class Dependents:
     def __contains__(self, job: str) -> bool:
         return job in self._waiting
 
+    def __getitem__(self, job: str) -> Dependent:
+        return self._waiting[job]
+
     @property
     def all(self) -> list[Dependent]:
         """All of them, the oldest first."""
@@ -92,6 +95,13 @@ class Dependents:
         self._to_look_at.pop(job, None)
         self._staging.forget(job)
         return self._waiting.pop(job)
+
+    def reprioritized(self, job: str, priority: Priority) -> Dependent:
+        """It has another class of priority from now on."""
+        held = self._waiting[job]
+        document = {**held.document, "priority": priority.name.lower()}
+        changed = self._waiting[job] = replace(held, job=replace(held.job, priority=priority), document=document)
+        return changed
 
     def ended(self, jobs: Iterable[str]) -> bool:
         """These have ended, durably; returns whether a job waits for one of them."""

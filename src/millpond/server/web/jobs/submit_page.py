@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 
@@ -23,6 +23,7 @@ from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo
+from millpond.specs.job.job_spec import document_again
 from millpond.specs.yaml_edit import yaml_text
 
 Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
@@ -144,7 +145,4 @@ async def _changed(service: Service, access: Access, job: JobInfo, text: str) ->
 
 async def _file_of(service: Service, job: str) -> str:
     """The file of a job, for another one like it."""
-    document: dict[str, Any] = dict(await service.lookup.document(job))
-    for once in ("idempotency_key", "stdin", "pinned"):  # with the key, it would be the same job
-        document.pop(once, None)
-    return yaml_text(document)
+    return yaml_text(document_again(await service.lookup.document(job)))

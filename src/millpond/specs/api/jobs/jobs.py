@@ -267,10 +267,13 @@ class JobActed:
     Attributes:
         state: of the job, if it was done; else empty.
         error: why it was not.
+        successor: the job that stands for it from now on, where that is another: the one that was submitted again,
+            or the present revision of a service.
     """
 
     job: str
     state: str = ""
+    successor: str = ""
     error: ErrorBody | None = None
 
 

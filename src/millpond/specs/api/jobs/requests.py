@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.specs.api.base import LATEST, LONGEST_REASON, ONE_LINE
 from millpond.specs.api.jobs.jobs import MOST_TOGETHER
 from millpond.specs.api.models import Body, CanaryPercent
-from millpond.specs.job.fields import MOST_TASKS
+from millpond.specs.job.fields import MOST_TASKS, PriorityName
 
 
 class ResizeRequest(Body):
@@ -31,14 +31,28 @@ class JobsActRequest(Body):
     Attributes:
         jobs: their ids.
         swap: of a suspension: their device memory moves to host memory.
+        priority: the class that they get; with ``act: priority`` alone.
     """
 
-    act: Literal["stop", "suspend", "resume"]
+    act: Literal["stop", "suspend", "resume", "requeue", "priority"]
     jobs: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_JOB_ID)], ...],
         Field(min_length=1, max_length=MOST_TOGETHER),
     ]
     swap: bool = False
+    priority: PriorityName | None = None
+
+    @model_validator(mode="after")
+    def _priority_is_named(self) -> Self:
+        if (self.act == "priority") != (self.priority is not None):
+            raise ValueError("`priority` goes with `act: priority`, and with nothing else")
+        return self
+
+
+class PriorityRequest(Body):
+    """Another class of priority for a job."""
+
+    priority: PriorityName
 
 
 class MigrateRequest(Body):

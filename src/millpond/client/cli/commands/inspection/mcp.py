@@ -12,7 +12,7 @@ from millpond.model.errors import UnavailableError
 
 
 @click.command("mcp")
-@click.option("--write", is_flag=True, help="Let agents submit, stop, suspend and resume jobs, too.")
+@click.option("--write", is_flag=True, help="Let agents submit and change jobs, too.")
 @asks_server
 def command(write: bool, state_dir: Path | None) -> None:
     """Answer an agent's questions about jobs, queues and the pool.

@@ -15,7 +15,7 @@ from millpond.model.errors import ConflictError
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.arrays import MOST_MEMBERS
 from millpond.specs.job.changes import FieldEdit
-from millpond.specs.job.job_spec import read_jobs
+from millpond.specs.job.job_spec import document_again, read_jobs
 from millpond.specs.job.members import only_members
 
 
@@ -29,9 +29,9 @@ def command(job: str, changes: tuple[str, ...], failed: bool, state_dir: Path | 
     parsed = [FieldEdit.parse(change) for change in changes]
     with connect(state_dir) as client:
         found = client.find(job)
-        document = client.document(found.id)
-        document.pop("idempotency_key", None)  # with it, it would be the same job
-        if document.pop("stdin", False):
+        stored = client.document(found.id)
+        document = document_again(stored)
+        if stored.get("stdin"):
             say(f"{found.id} read standard input, which is not repeated")
         if failed:
             document = only_members(document, _failed(client, found))
