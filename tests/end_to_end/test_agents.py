@@ -60,18 +60,29 @@ def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(running: Po
     with_agent(running, read)
 
 
+async def has_begun(client: Client, attempt: int) -> None:
+    while True:
+        job = (await ask(client, "get_job", job="nap"))["job"]
+        if (job["state"], job["attempt"]) == ("running", attempt):
+            return
+        await asyncio.sleep(0.05)
+
+
 def test_an_agent_that_may_submits_and_stops_and_is_told_what_is_wrong(running: Pond) -> None:
     async def write(client: Client) -> None:
         tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
         assert set(tools) == READING | WRITING
-        assert [name for name, notes in tools.items() if notes and notes.destructive_hint] == ["stop"]
+        assert [name for name, notes in tools.items() if notes and notes.destructive_hint] == ["requeue", "stop"]
         wrong = await client.call_tool("submit", {"job_file": "command: true\ngpsu: 1\n"})
         assert wrong.is_error
         assert "2:1" in str(wrong.content)
         assert "gpus" in str(wrong.content)
         (job,) = (await ask(client, "submit", job_file="command: sleep 600\nname: nap\n"))["jobs"]
-        while (await ask(client, "get_job", job="nap"))["job"]["state"] != "running":
-            await asyncio.sleep(0.05)
+        await has_begun(client, attempt=1)
+        raised = await ask(client, "change_priority", job="nap", priority="high")
+        assert (raised["id"], raised["priority"]) == (job["id"], "high")
+        assert (await ask(client, "requeue", job="nap"))["id"] == job["id"]
+        await has_begun(client, attempt=2)
         assert (await ask(client, "suspend", job="nap"))["id"] == job["id"]
         assert (await ask(client, "resume", job="nap"))["id"] == job["id"]
         assert (await ask(client, "stop", job=job["id"]))["id"] == job["id"]

@@ -124,3 +124,27 @@ def still(file, other):
 
     until(unchanged)
     return sizes[0]
+
+
+def test_a_job_starts_anew_on_request_also_when_its_server_dies_meanwhile_and_again_when_it_is_over(running, tmp_path):
+    file = tmp_path / "runs"
+    program = f"echo run >> {file}; trap 'sleep 1; exit 7' TERM; while :; do sleep 0.05; done"
+    job_id = running("run", "--detach", "--gpus", "1", "--", "sh", "-c", program).stdout.strip()
+    until(file.exists)
+    assert running("requeue", job_id).stdout == f"{job_id}: stopping\n"
+    running.kill_server()
+    running.up()
+    until(lambda: file.read_text() == "run\nrun\n")
+    assert (running.job(job_id)["attempt"], running.job(job_id)["failures"]) == (2, 0)
+    assert running("priority", "critical", job_id).stdout == f"{job_id}: priority critical\n"
+    running.kill_server()
+    running.up()
+    assert running.job(job_id)["priority"] == "critical"
+    assert running("stop", job_id).returncode == 0
+    assert running("wait", job_id).returncode == 143
+    told = running("requeue", job_id).stdout
+    again = told.removeprefix(f"{job_id}: submitted again as ").strip()
+    until(lambda: file.read_text().count("run") == 3)
+    assert running("stop", again).returncode == 0
+    refused = running("priority", "high", job_id)
+    assert (refused.returncode, "has ended" in refused.stderr) == (5, True)

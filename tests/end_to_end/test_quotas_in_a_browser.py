@@ -131,6 +131,40 @@ def test_selected_jobs_are_stopped_together_and_what_was_refused_is_named(pond: 
         page.locator(f"#job-{job}").wait_for(state="detached")
 
 
+def test_selected_jobs_change_their_class_and_start_anew_those_that_ended_too(pond: Pond, visit: Visit) -> None:
+    runs = submit(pond, "sleep 600", "--gpus", "1", "--name", "runs")
+    over = submit(pond, "true", "--gpus", "1", "--name", "over")
+    assert pond("wait", over).returncode == 0
+    page = at(visit, pond, "jobs?all=true")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.check(f"#job-{runs} input")
+    page.locator("#bulk select[data-act=priority]").select_option("high")
+    page.get_by_text(re.compile("^1 done$")).wait_for()
+    assert "high" in pond("ps", "-o", "wide").stdout
+    page.check(f"#job-{runs} input")
+    page.check(f"#job-{over} input")
+    page.locator("#bulk [data-act=requeue]").click()
+    page.get_by_text("2 done").wait_for()
+    again = page.locator("#bulk-result li a").nth(1).inner_text()
+    assert page.locator("#bulk-result li").inner_text() == f"{over}: runs again as {again}"
+    assert pond("wait", again).returncode == 0
+    pond("stop", runs)
+
+
+def test_a_job_changes_its_class_and_starts_anew_from_its_page(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, "sleep 600", "--gpus", "1")
+    page = at(visit, pond, f"jobs/{job}")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("combobox", name="Priority").select_option("critical")
+    page.locator("#job-events li", has_text="gave it priority critical").wait_for()
+    page.get_by_role("button", name="Requeue").click()
+    page.locator("#job-events li", has_text="(attempt 2").wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Run again").click()
+    page.wait_for_url(re.compile(f"/portal/jobs/(?!{job})"))
+    pond("stop", page.url.rpartition("/")[2])
+
+
 def test_a_list_is_saved_under_a_hostile_name_and_opened_by_its_address(pond: Pond, visit: Visit) -> None:
     page = at(visit, pond, "jobs?state=failed&queue=default")
     page.get_by_text("Saved views").click()

@@ -64,11 +64,7 @@ async def jobs(
     views, keepers = await _views_for(service, access.caller)
     pairs = [(key, value) for key, value in parse_qsl(request.url.query) if key != "behind"]
     following = [*pairs, ("behind", found.jobs[-1].id if found.jobs else "")]
-    changeable = {
-        job.id
-        for job in found.jobs
-        if job.ended_at is None and may_do(access.caller, Verb.CHANGE_JOBS, job_target(job))
-    }
+    changeable = {job.id for job in found.jobs if may_do(access.caller, Verb.CHANGE_JOBS, job_target(job))}
     return show(
         "jobs/list.html",
         visit,

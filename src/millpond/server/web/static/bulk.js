@@ -3,7 +3,7 @@
 "use strict";
 
 const bulk = document.getElementById("bulk"), jobs = document.getElementById("jobs");
-const TOGETHER = 500, REFUSED_SHOWN = 20;
+const TOGETHER = 500, RESULTS_SHOWN = 20;
 let matching = null; // ids of all that the filters match, where these are chosen
 
 const boxes = () => [...jobs.querySelectorAll("td.pick input")];
@@ -31,40 +31,49 @@ function choose(isChosen) {
 async function chooseMatching() {
   const answer = await ask(bulk.dataset.matching);
   if (!answer.ok) { tell(await troubleIn(answer)); return; }
-  const found = (await answer.json()).jobs.filter((job) => !job.ended_at).map((job) => job.id);
+  const found = (await answer.json()).jobs.map((job) => job.id);
   choose(true);
   matching = found;
   showChosen();
 }
 
-function item(job, text) {
-  const row = document.createElement("li"), link = document.createElement("a");
+function linkTo(job) {
+  const link = document.createElement("a");
   link.href = `/portal/jobs/${encodeURIComponent(job)}`;
   link.textContent = job;
-  row.append(link, `: ${text}`);
+  return link;
+}
+
+function item(job, text, ...others) {
+  const row = document.createElement("li");
+  row.append(linkTo(job), `: ${text}`, ...others.map(linkTo));
   return row;
 }
 
 function showResult(acted) {
-  const refused = acted.filter((each) => each.error), result = document.getElementById("bulk-result");
+  const refused = acted.filter((each) => each.error), again = acted.filter((each) => each.successor), result = document.getElementById("bulk-result");
   const parts = [filled(bulk.dataset.saidDone, { n: acted.length - refused.length })];
   if (refused.length) parts.push(filled(bulk.dataset.saidRefused, { n: refused.length }));
   const list = document.createElement("ul");
-  for (const each of refused.slice(0, REFUSED_SHOWN)) list.append(item(each.job, [each.error.cause, each.error.remedy].filter(Boolean).join(" – ")));
-  if (refused.length > REFUSED_SHOWN) list.append("…");
-  result.replaceChildren(parts.join(", "), ...(refused.length ? [list] : []));
+  for (const each of again.slice(0, RESULTS_SHOWN)) list.append(item(each.job, `${bulk.dataset.saidAgain} `, each.successor));
+  for (const each of refused.slice(0, RESULTS_SHOWN)) list.append(item(each.job, [each.error.cause, each.error.remedy].filter(Boolean).join(" – ")));
+  if (refused.length > RESULTS_SHOWN) list.append("…");
+  result.replaceChildren(parts.join(", "), ...(list.hasChildNodes() ? [list] : []));
 }
 
-async function act(button) {
-  const ids = chosen(), what = button.dataset.act, acted = [];
-  if (!ids.length || !confirm(filled(bulk.dataset.saidSure, { act: button.textContent, n: ids.length }))) return;
-  const buttons = bulk.querySelectorAll("button");
+async function act(control, priority) {
+  const ids = chosen(), what = control.dataset.act, acted = [];
+  const sure = priority ? filled(bulk.dataset.saidPriority, { priority: priority.textContent, n: ids.length })
+    : filled(bulk.dataset.saidSure, { act: control.textContent, n: ids.length });
+  if (!ids.length || !confirm(sure)) return;
+  const buttons = bulk.querySelectorAll("button, select"), key = newKey();
   for (const each of buttons) each.disabled = true;
   try {
     for (let begin = 0; begin < ids.length; begin += TOGETHER) {
       document.getElementById("bulk-result").textContent = filled(bulk.dataset.saidWorks, { done: begin, n: ids.length });
       const body = { act: what, jobs: ids.slice(begin, begin + TOGETHER), swap: what === "suspend" };
-      acted.push(...(await (await send("/api/v1/jobs/act", JSON.stringify(body))).json()).jobs);
+      if (priority) body.priority = priority.value;
+      acted.push(...(await (await send("/api/v1/jobs/act", JSON.stringify(body), "POST", key)).json()).jobs);
     }
     choose(false);
   } catch (error) { tell(error.message); }
@@ -83,7 +92,13 @@ jobs.addEventListener("change", (change) => {
   document.getElementById("bulk-result").replaceChildren();
   showChosen();
 });
-bulk.addEventListener("click", (click) => { const button = click.target.closest("[data-act]"); if (button) act(button); });
+bulk.addEventListener("click", (click) => { const button = click.target.closest("button[data-act]"); if (button) act(button); });
+bulk.addEventListener("change", async (change) => {
+  const list = change.target.closest("select[data-act]"), option = list && list.selectedOptions[0];
+  if (!option || !option.value) return;
+  await act(list, option);
+  list.value = "";
+});
 document.getElementById("bulk-none").addEventListener("click", () => { document.getElementById("bulk-result").replaceChildren(); choose(false); });
 document.getElementById("bulk-all").addEventListener("click", chooseMatching);
 new MutationObserver(showChosen).observe(jobs, { childList: true, subtree: true });

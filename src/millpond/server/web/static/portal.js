@@ -211,9 +211,12 @@ async function followServer() {
 
 // ---- buttons and forms ----------------------------------------------------------------------------------------------
 
-async function send(path, body, method = "POST") {
-  const options = { method };
-  if (body) { options.body = body; options.headers = { "Content-Type": "application/json" }; }
+// Of a request that makes something: sent twice, it makes one.
+function newKey() { return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join(""); }
+
+async function send(path, body, method = "POST", key = "") {
+  const options = { method, headers: key ? { "Idempotency-Key": key } : {} };
+  if (body) { options.body = body; options.headers["Content-Type"] = "application/json"; }
   const answer = await ask(path, options);
   if (!answer.ok) throw new Error(await troubleIn(answer));
   return answer;
@@ -224,11 +227,22 @@ document.addEventListener("click", async (click) => {
   if (!button || (button.dataset.ask && !confirm(button.dataset.ask))) return;
   button.disabled = true;
   try {
-    await send(button.dataset.post, button.dataset.body, button.dataset.method);
-    if (button.dataset.then) location.assign(button.dataset.then);
+    const answer = await send(button.dataset.post, button.dataset.body, button.dataset.method, button.dataset.lead && newKey());
+    if (button.dataset.lead) location.assign(button.dataset.lead + encodeURIComponent((await answer.json()).id));
+    else if (button.dataset.then) location.assign(button.dataset.then);
     else await followChange();
   } catch (error) { tell(error.message); }
   finally { button.disabled = false; }
+});
+
+document.addEventListener("change", async (change) => {
+  const list = change.target.closest("select[data-change]");
+  if (!list) return;
+  try { await send(list.dataset.change, JSON.stringify({ [list.dataset.field]: list.value })); await followChange(); }
+  catch (error) {
+    list.value = [...list.options].find((each) => each.defaultSelected)?.value;
+    tell(error.message);
+  }
 });
 
 for (const form of document.querySelectorAll("form.filters")) {

@@ -182,6 +182,5 @@ class JobDraft {
   }
 }
 
-function newKey() { return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join(""); }
 
 new JobDraft(document.getElementById("submit"));
