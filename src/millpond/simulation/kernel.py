@@ -7,12 +7,13 @@ the time comes from.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from millpond.forecasting.durations import DurationPredictor, Forecast
 from millpond.model.decisions import Decision
+from millpond.model.energy import EnergyRates
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import (
     Confirmed,
@@ -42,6 +43,16 @@ IDLE_WAKEUPS = 1000
 PROGRESS_EVERY = 64
 
 
+class ReplayObserver(Protocol):
+    """Who follows what happens and what is decided, such as a meter of energy."""
+
+    def happened(self, event: Event) -> None:
+        """The next event of the log."""
+
+    def decided(self, at: float, decisions: Sequence[Decision]) -> None:
+        """What the cycle behind these events came to."""
+
+
 class SchedulerInterface(Protocol):
     """What the simulator needs of a scheduler."""
 
@@ -69,6 +80,8 @@ class World:
         pools, queues, limits: as configured; without pools there is one, as the workload needs it, and a queue for
             each name that jobs use.
         until: nothing is simulated from this instant on; jobs that have not ended then never do.
+        rates: what cards draw, and what energy costs and emits.
+        machine_w: what each machine draws besides its cards.
     """
 
     nodes: tuple[Node, ...]
@@ -80,6 +93,8 @@ class World:
     queues: tuple[Queue, ...] = ()
     limits: tuple[Limit, ...] = ()
     until: float = NEVER
+    rates: EnergyRates = EnergyRates()
+    machine_w: float = 0.0
 
     def __post_init__(self) -> None:
         if self.durations not in KNOWLEDGE:
@@ -140,6 +155,7 @@ class Simulation:
 
     Args:
         record: keep every event that the scheduler saw, ticks included, in ``log``.
+        observer: follows the log.
 
     Attributes:
         works: what became of each job, in order of submission.
@@ -147,7 +163,14 @@ class Simulation:
         forecasts: what was predicted for each job, by its index (with durations ``predicted`` only).
     """
 
-    def __init__(self, world: World, scheduler: SchedulerInterface, *, record: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        scheduler: SchedulerInterface,
+        *,
+        record: bool = False,
+        observer: ReplayObserver | None = None,
+    ) -> None:
         entries = world.workload.jobs
         self.world = world
         self.cycles = 0
@@ -156,7 +179,8 @@ class Simulation:
         self.forecasts: dict[int, Forecast] = {}
         self._scheduler = scheduler
         self._record = record
-        self._handle = self._log_and_handle if record else scheduler.handle
+        self._observer = observer
+        self._handle = self._log_and_handle if record or observer is not None else scheduler.handle
         saves = world.costs.lost_work_s < NEVER and not world.pools
         checkpoint = Checkpoint(CheckpointMode.SIGNAL) if saves else Checkpoint()
         self._jobs: list[Job]
@@ -216,6 +240,8 @@ class Simulation:
                 if self._record:
                     self.log.append(Tick(now))
                 decisions = scheduler.decide(now)
+                if self._observer is not None:
+                    self._observer.decided(now, decisions)
                 engine.apply(decisions)
                 stuck = not decisions and arrived == total and engine.next_at() == NEVER
                 idle_wakeups = idle_wakeups + 1 if stuck else 0
@@ -234,8 +260,11 @@ class Simulation:
         return NEVER if wake is None else max(wake, now + LEAST_STEP_S)
 
     def _log_and_handle(self, event: Event) -> None:
-        self.log.append(event)
+        if self._record:
+            self.log.append(event)
         self._scheduler.handle(event)
+        if self._observer is not None:
+            self._observer.happened(event)
 
     def _submit(self, index: int, now: float) -> None:
         job = self._jobs[index]

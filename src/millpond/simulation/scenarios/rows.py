@@ -6,9 +6,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from millpond.model.energy import J_PER_KWH
 from millpond.model.hardware.nodes import DEFAULT_POOL, Pool
 from millpond.model.workloads import Kind
 from millpond.scheduling.settings import Settings
@@ -19,9 +21,30 @@ from millpond.simulation.engine import Work
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.queueing import admissible_world
 from millpond.simulation.results.card_use import CardUse, card_use
+from millpond.simulation.results.energy_meter import EnergyMeter, MeteredEnergy
 from millpond.simulation.results.history import Run
 from millpond.simulation.scenarios.calendar_demand import WEEK_S, calendar_workload
 from millpond.simulation.scenarios.scenario_file import CostsFile, ScenarioFile, ScenarioRow
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyFigures:
+    """What a row's cluster drew, from the log and the declared power of its cards and machines.
+
+    Attributes:
+        energy_kwh: in all; NaN where no power is declared.
+        idle_kwh: the part of it that cards drew while nobody held them.
+        machines_kwh: the part of the machines around the cards.
+        undeclared_gpu_hours: card-hours of models without a declared power, which are in none of these.
+        energy_cost, co2_kg: as far as a price and a carbon intensity are known; NaN where none are.
+    """
+
+    energy_kwh: float
+    idle_kwh: float
+    machines_kwh: float
+    undeclared_gpu_hours: float
+    energy_cost: float
+    co2_kg: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +54,7 @@ class RowFigures:
     Attributes:
         tasks_per_week: training jobs that ended with their work done.
         cards: what the cards were used for.
+        energy: what the cluster drew.
         sessions: dev jobs submitted.
         refused_sessions: those of them that had not started when their user gave up.
         session_wait_p99_s, session_wait_max_s: from submission until they hold their part of a card, of those that
@@ -44,6 +68,7 @@ class RowFigures:
 
     tasks_per_week: float
     cards: CardUse
+    energy: EnergyFigures
     sessions: int
     refused_sessions: int
     session_wait_p99_s: float
@@ -53,6 +78,9 @@ class RowFigures:
     failures_per_week: float
     lost_percent: float
     cpu_s: float
+
+
+UNDECLARED: Final = EnergyFigures(math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
 
 
 def row_world(file: ScenarioFile, row: ScenarioRow, seed: int = 0) -> World:
@@ -72,6 +100,8 @@ def row_world(file: ScenarioFile, row: ScenarioRow, seed: int = 0) -> World:
         pools=tuple(pools.values()),
         queues=cluster.queues,
         until=file.begin_at + (file.warm_up + file.weeks) * WEEK_S,
+        rates=cluster.energy,
+        machine_w=file.machine_w,
     )
     return admissible_world(world, skip_bad_rows=False)
 
@@ -84,13 +114,30 @@ def play(
     Args:
         progress: called now and then with the number of jobs that have ended.
     """
-    simulation = Simulation(world, make_scheduler(settings))
+    begin = file.begin_at + file.warm_up * WEEK_S
+    meter = EnergyMeter(world.rates, world.machine_w, begin)
+    has_power = bool(world.rates.cards or world.machine_w)
+    simulation = Simulation(world, make_scheduler(settings), observer=meter if has_power else None)
     before = time.process_time()
     simulation.run(progress)
-    return figures(simulation, file.begin_at + file.warm_up * WEEK_S, time.process_time() - before)
+    cpu_s = time.process_time() - before
+    return figures(simulation, begin, cpu_s, energy_figures(meter.close(world.until)) if has_power else UNDECLARED)
 
 
-def figures(simulation: Simulation, begin: float, cpu_s: float) -> RowFigures:
+def energy_figures(metered: MeteredEnergy) -> EnergyFigures:
+    """The same in units of a report."""
+    total = metered.total
+    return EnergyFigures(
+        total.energy_j / J_PER_KWH,
+        metered.idle.energy_j / J_PER_KWH,
+        metered.machines.energy_j / J_PER_KWH,
+        metered.unknown_gpu_s / 3600,
+        total.cost if total.priced_j else math.nan,
+        total.co2_g / 1000 if total.carbon_j else math.nan,
+    )
+
+
+def figures(simulation: Simulation, begin: float, cpu_s: float, energy: EnergyFigures) -> RowFigures:
     """The figures of a simulation that has run, from ``begin`` to its end."""
     world = simulation.world
     end, cards = world.until, capacity_milli(world.nodes) // 1000
@@ -105,6 +152,7 @@ def figures(simulation: Simulation, begin: float, cpu_s: float) -> RowFigures:
     return RowFigures(
         tasks_per_week=len(done) / weeks,
         cards=card_use(runs, [entry.job for entry, _ in entries], cards, begin, end),
+        energy=energy,
         sessions=len(sessions),
         refused_sessions=len(sessions) - len(waits),
         session_wait_p99_s=float(np.percentile(waits, 99)) if waits else math.nan,

@@ -109,6 +109,7 @@ class ScenarioFile(Strict):
         weeks: weeks that the figures are about.
         groups: users of each group.
         durations: what the policy knows of the lengths of jobs.
+        machine_w: what each machine draws besides its cards; these draw what the row's cluster declares (``energy``).
         costs: what the simulated cluster charges.
         rows: what is compared.
         shared: parts that rows refer to by YAML's anchors; not read.
@@ -121,6 +122,7 @@ class ScenarioFile(Strict):
     weeks: Annotated[int, Field(ge=1, le=52)] = 4
     groups: dict[Name, Annotated[int, Field(ge=1, le=100_000)]] = Field(min_length=1)
     durations: Literal["predicted", "exact"] = "predicted"
+    machine_w: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = 0.0
     costs: CostsFile = CostsFile()
     rows: list[RowFile] = Field(min_length=1, max_length=50)
     shared: Any = None

@@ -22,8 +22,10 @@ def scenario_summary(
     del policy["typical_mix"]
     rows = []
     for row, world, figures in zip(scenario.rows, worlds, played, strict=True):
-        cards = {key: value for key, value in asdict(figures).items() if key != "cards"} | asdict(figures.cards)
-        rows.append(finite({"row": row.file.name, "about": row.file.about, **cards, "costs": asdict(world.costs)}))
+        plain = asdict(figures)
+        cards, energy = plain.pop("cards"), plain.pop("energy")
+        named = {"row": row.file.name, "about": row.file.about}
+        rows.append(finite({**named, **plain, **cards, **energy, "costs": asdict(world.costs)}))
     return {
         "scenario": file.name,
         "rows": rows,

@@ -27,9 +27,10 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 def _print_rows(console: Console, summary: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False)
+    has_energy = any(row["energy_kwh"] is not None for row in summary["rows"])
     headings = (
         "", "tasks\na week", "used h/day\n(working)", "busy\n%", "wait\np99", "refused",
-        "left/week\n(swapped)", "lost\n%",
+        "left/week\n(swapped)", "lost\n%", *(("kWh",) if has_energy else ()),
     )  # fmt: skip
     for heading in headings:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
@@ -43,6 +44,7 @@ def _print_rows(console: Console, summary: dict[str, Any]) -> None:
             f"{row['refused_sessions']:,}",
             f"{row['preemptions_per_week']:.1f} ({row['suspensions_per_week']:.1f})",
             f"{row['lost_percent']:.2f}",
+            *(("unknown" if row["energy_kwh"] is None else f"{row['energy_kwh']:,.0f}",) if has_energy else ()),
         )
     console.print(table)
 
