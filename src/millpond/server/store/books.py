@@ -78,6 +78,17 @@ class UsageSum:
             self.jobs + other.jobs,
         )
 
+    def minus(self, part: UsageSum) -> UsageSum:
+        """What is left without a part of it; never less than nothing, however the amounts were added up."""
+        return UsageSum(
+            self.name,
+            self.model,
+            max(self.gpu_seconds - part.gpu_seconds, 0.0),
+            max(self.cpu_seconds - part.cpu_seconds, 0.0),
+            max(self.memory_gib_seconds - part.memory_gib_seconds, 0.0),
+            self.jobs - part.jobs,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -147,34 +158,61 @@ class UsageStore(TableStore):
             by: a column: ``user``, ``group``, ``queue``, ``model``, ``kind``, or ``job`` (of arrays all members
                 together).
         """
+        return self._sums(by, since, until, wanted, None)
+
+    def largest(
+        self, by: str, since: float, until: float, wanted: UsageFilter, most: int
+    ) -> tuple[list[UsageSum], list[UsageSum]]:
+        """The largest of these sums, and all others added up by model.
+
+        Args:
+            by, since, until: as of ``sums``.
+        """
+        found = self._sums(by, since, until, wanted, most + 1)
+        if len(found) <= most:
+            return found, []
+        left = {total.model: total for total in self._sums("model", since, until, wanted, None)}
+        for total in found[:most]:
+            left[total.model] = left[total.model].minus(total)
+        return found[:most], [replace(total, name="") for total in left.values() if total.jobs]
+
+    def _sums(self, by: str, since: float, until: float, wanted: UsageFilter, most: int | None) -> list[UsageSum]:
         if until <= since:
             return []
-        group = usage.c[by]
-        seconds = _seconds_within(since, until)
-        query = (
-            sa.select(
-                group.label("name"),
-                usage.c.model,
-                sa.func.sum(usage.c.gpu_milli * seconds).label("gpu"),
-                sa.func.sum(usage.c.cpu_milli * seconds).label("cpu"),
-                sa.func.sum(usage.c.memory_mib * seconds).label("memory"),
-                sa.func.count(usage.c.job.distinct()).label("jobs"),
-            )
-            .where(*_within(since, until), *wanted.on(usage))
-            .group_by(group, usage.c.model)
-        )
-        found = [
+        grouped = _grouped(by, since, until, wanted).subquery()
+        order = (grouped.c.gpu.desc(), grouped.c.cpu.desc(), grouped.c.name, grouped.c.model)
+        return [
             UsageSum(row.name, row.model, row.gpu / 1000, row.cpu / 1000, row.memory / 1024, row.jobs)
-            for row in self._rows(query)
+            for row in self._rows(sa.select(grouped).order_by(*order).limit(most))
         ]
-        if by == "job":
-            found = _by_array(found)
-        return sorted(found, key=lambda total: (-total.gpu_seconds, -total.cpu_seconds, total.name, total.model))
 
     def jobs(self, since: float, until: float, wanted: UsageFilter = ALL_USAGE) -> int:
         """How many different jobs held something between two instants."""
         query = sa.select(sa.func.count(usage.c.job.distinct())).where(*_within(since, until), *wanted.on(usage))
         return int(self._value(query) or 0)
+
+
+def _grouped(by: str, since: float, until: float, wanted: UsageFilter) -> sa.Select[Any]:
+    """Sums by group and model, in units of the table times seconds."""
+    seconds = _seconds_within(since, until)
+    rows = (
+        sa.select(
+            (array_column(usage.c.job) if by == "job" else usage.c[by]).label("name"),
+            usage.c.model,
+            usage.c.job,
+            *((usage.c[amount] * seconds).label(amount) for amount in ("gpu_milli", "cpu_milli", "memory_mib")),
+        )
+        .where(*_within(since, until), *wanted.on(usage))
+        .subquery()
+    )
+    return sa.select(
+        rows.c.name,
+        rows.c.model,
+        sa.func.sum(rows.c.gpu_milli).label("gpu"),
+        sa.func.sum(rows.c.cpu_milli).label("cpu"),
+        sa.func.sum(rows.c.memory_mib).label("memory"),
+        sa.func.count(rows.c.job.distinct()).label("jobs"),
+    ).group_by(rows.c.name, rows.c.model)
 
 
 def _within(since: float, until: float) -> tuple[sa.ColumnElement[bool], ...]:
@@ -210,22 +248,17 @@ def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> 
         connection.execute(usage.insert(), began)
 
 
-def _by_array(sums: Sequence[UsageSum]) -> list[UsageSum]:
-    """The members of an array as one."""
-    merged: dict[tuple[str, str], UsageSum] = {}
-    for one in sums:
-        name = array_of(one.name)
-        before = merged.get((name, one.model))
-        if before is not None:
-            one = before.plus(one)
-        merged[name, one.model] = one if one.name == name else replace(one, name=name)
-    return list(merged.values())
-
-
 def array_of(job: str) -> str:
     """The array that a job is a member of; of any other job, its own id."""
     member = split_member(job)
     return job if member is None else member[0]
+
+
+def array_column(job: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+    """The same for the database; of ids as the store has them, ``ARRAY.17``."""
+    stem = sa.func.rtrim(job, "0123456789", type_=sa.String())
+    is_member = sa.and_(stem != job, sa.func.substr(stem, sa.func.length(stem)) == ".")
+    return sa.case((is_member, sa.func.substr(job, 1, sa.func.length(stem) - 1)), else_=job)
 
 
 def _row(interval: UsageInterval) -> dict[str, Any]:

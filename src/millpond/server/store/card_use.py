@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from millpond.model.energy import ENERGY_FIELDS, NO_ENERGY, EnergySum
-from millpond.server.store.books import ALL_USAGE, UsageFilter, array_of
+from millpond.server.store.books import ALL_USAGE, UsageFilter, array_column
 from millpond.server.store.schema import card_use
 from millpond.server.store.tables import TableStore
 
@@ -80,23 +80,35 @@ class CardUseStore(TableStore):
             connection.execute(statement, [_row(one) for one in measured])
 
     def sums(
-        self, by: str, since: float, until: float, wanted: UsageFilter = ALL_USAGE
-    ) -> dict[tuple[str, str], CardUseSum]:
-        """What was measured between two instants, by group and model; of a day that an instant cuts, its part."""
+        self,
+        by: str,
+        since: float,
+        until: float,
+        wanted: UsageFilter = ALL_USAGE,
+        names: Collection[str] | None = None,
+    ) -> dict[tuple[str | None, str], CardUseSum]:
+        """What was measured between two instants, by group and model; of a day that an instant cuts, its part.
+
+        Args:
+            names: the groups that have sums of their own, all others are added up as None; None: all of them.
+        """
         table = card_use
         end = sa.case((table.c.until > until, until), else_=table.c.until)
         begin = sa.case((table.c.since < since, since), else_=table.c.since)
         part = (end - begin) / (table.c.until - table.c.since)
-        query = (
-            sa.select(table.c[by], table.c.model, *(sa.func.sum(table.c[name] * part) for name in _GROWING))
+        group = array_column(table.c.job) if by == "job" else table.c[by]
+        name = group if names is None else sa.case((group.in_(names), group))
+        amounts = ((table.c[amount] * part).label(amount) for amount in _GROWING)
+        rows = (
+            sa.select(name.label("name"), table.c.model, *amounts)
             .where(table.c.since < until, table.c.until > since, *wanted.on(table))
-            .group_by(table.c[by], table.c.model)
+            .subquery()
         )
-        found: dict[tuple[str, str], CardUseSum] = {}
-        for name, model, *amounts in self._rows(query):
-            key = (array_of(name) if by == "job" else name), model
-            use, energy = amounts[: len(_USE)], amounts[len(_USE) :]
-            found[key] = found.get(key, CardUseSum()) + replace(CardUseSum(*use), energy=EnergySum(*energy))
+        sums = (sa.func.sum(rows.c[amount]) for amount in _GROWING)
+        query = sa.select(rows.c.name, rows.c.model, *sums).group_by(rows.c.name, rows.c.model)
+        found: dict[tuple[str | None, str], CardUseSum] = {}
+        for of, model, *sums in self._rows(query):
+            found[of, model] = CardUseSum(*sums[: len(_USE)], EnergySum(*sums[len(_USE) :]))
         return found
 
 

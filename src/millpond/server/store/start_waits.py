@@ -80,10 +80,11 @@ class StartWaitStore(TableStore):
     """The waits of one open database: of jobs that have ended."""
 
     def lengths(self, by: str, wanted: WaitFilter) -> Sequence[tuple[str, int, float, bool]]:
-        """By a column, what each job asked for, how many seconds it waited, and whether it ended before it started."""
+        """By a column, what each job asked for, how many seconds it waited, and whether it ended before it started; the
+        shortest first, as the database sorts them faster than their reader."""
         table = start_waits
-        columns = (table.c[by], table.c.gpu_milli, _seconds(), table.c.started_at.is_(None))
-        return self._rows(sa.select(*columns).where(*_conditions(wanted)))
+        columns = (table.c[by], table.c.gpu_milli, _seconds().label("seconds"), table.c.started_at.is_(None))
+        return self._rows(sa.select(*columns).where(*_conditions(wanted)).order_by("seconds"))
 
     def longest(self, wanted: WaitFilter, limit: int) -> list[StartWait]:
         """Those that waited longest."""

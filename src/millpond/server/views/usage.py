@@ -97,10 +97,9 @@ class Bookkeeper:
     def _report(self, asked: UsageRequest, wanted: UsageFilter) -> UsageList:
         rates = self._rates()
         prices, energy = rates.prices, rates.energy
-        found = self._by_month(asked, wanted) if asked.by == "month" else self._sums(asked, wanted)
-        most = len(found) if asked.limit is None else asked.limit
-        rows = [_row(total, measured, prices) for total, measured in found[:most]]
-        others = [_row(total, measured, prices) for total, measured in _by_model(found[most:])]
+        found, added = self._by_month(asked, wanted) if asked.by == "month" else self._sums(asked, wanted)
+        rows = [_row(total, measured, prices) for total, measured in found]
+        others = [_row(total, measured, prices) for total, measured in added]
         total = _together([*rows, *others], self._store.books.jobs(asked.since, asked.until, wanted))
         rest = [_together(others, sum(row.jobs for row in others))] if others else []
         *rows, total = _rounded([*rows, *rest], total)
@@ -130,22 +129,30 @@ class Bookkeeper:
             for begin, end in series.gaps(since, asked.until)
         ]
 
-    def _sums(self, asked: UsageRequest, wanted: UsageFilter) -> list[_Summed]:
-        span = asked.by, asked.since, asked.until
-        measured = self._store.card_use.sums(*span, wanted)
-        sums = self._store.books.sums(*span, wanted)
-        return [(total, measured.get((total.name, total.model), _UNMEASURED)) for total in sums]
+    def _sums(self, asked: UsageRequest, wanted: UsageFilter) -> tuple[list[_Summed], list[_Summed]]:
+        """The largest, and all others added up by model."""
+        books, card_use, span = self._store.books, self._store.card_use, (asked.since, asked.until)
+        if asked.limit is None:
+            sums, rest = books.sums(asked.by, *span, wanted), []
+        else:
+            sums, rest = books.largest(asked.by, *span, wanted, asked.limit)
+        measured = card_use.sums(asked.by, *span, wanted, {total.name for total in sums} if rest else None)
+        found = [(total, measured.pop((total.name, total.model), _UNMEASURED)) for total in sums]
+        left: dict[str, CardUseSum] = {}
+        for (_, model), part in measured.items():
+            left[model] = left.get(model, _UNMEASURED) + part
+        return found, [(total, left.get(total.model, _UNMEASURED)) for total in rest]
 
-    def _by_month(self, asked: UsageRequest, wanted: UsageFilter) -> list[_Summed]:
-        """The latest month first."""
+    def _by_month(self, asked: UsageRequest, wanted: UsageFilter) -> tuple[list[_Summed], list[_Summed]]:
+        """The latest month first; the others added up by model."""
         begun = self._store.books.first_instant()
         if begun is None:
-            return []
+            return [], []
         found: list[_Summed] = []
         for month, since, until in reversed(months_within(max(asked.since, begun), asked.until)):
-            of_month = self._sums(replace(asked, by="model", since=since, until=until), wanted)
+            of_month, _ = self._sums(replace(asked, by="model", since=since, until=until, limit=None), wanted)
             found += [(replace(total, name=month), measured) for total, measured in of_month]
-        return found
+        return found[: asked.limit], [] if asked.limit is None else _by_model(found[asked.limit :])
 
     def _disk_of(self, by: str, share: Share | None) -> list[DiskInfo]:
         """What those hold on disk whose usage is asked for; by user or by queue only, the largest first."""

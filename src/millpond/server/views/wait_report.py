@@ -90,18 +90,69 @@ class WaitReports:
                 yield wait, (UNKNOWN, 0.0) if is_unknown else _known(wait, now)
 
     def _report(self, by: str, asked: WaitRequest, wanted: WaitFilter) -> WaitReport:
-        groups: dict[tuple[str, int], list[_Known]] = {}
+        groups: dict[tuple[str, int], _Waits] = {}
         for name, milli, seconds, is_cut in self._store.lengths(by, wanted):
-            groups.setdefault((name, milli), []).append((GAVE_UP if is_cut else STARTED, max(seconds, 0.0)))
+            key = name, milli
+            waits = groups.get(key)
+            if waits is None:
+                waits = groups[key] = _Waits()
+            waits.known.append((seconds if seconds > 0 else 0.0, is_cut))
         for wait, known in self._live(wanted):
-            groups.setdefault((getattr(wait, by), wait.gpu_milli), []).append(known)
-        classes: dict[tuple[str, str], list[_Known]] = {}
+            groups.setdefault((getattr(wait, by), wait.gpu_milli), _Waits()).add(*known)
+        classes: dict[tuple[str, str], _Waits] = {}
+        everything = _Waits()
         for (name, milli), waits in groups.items():
-            classes.setdefault((name, card_class(milli)), []).extend(waits)
+            classes.setdefault((name, card_class(milli)), _Waits()).extend(waits)
+            everything.extend(waits)
         ordered = sorted(classes, key=lambda key: (key[0], _milli_of(key[1])))
-        rows = [_row(name, cards, classes[name, cards]) for name, cards in ordered]
-        total = _row("", asked.cards, [wait for waits in classes.values() for wait in waits])
+        rows = [classes[name, cards].row(name, cards) for name, cards in ordered]
+        total = everything.row("", asked.cards)
         return WaitReport(by=by, since=asked.since, until=asked.until, rows=rows, total=total)
+
+
+@dataclass(slots=True)
+class _Waits:
+    """The waits of some jobs.
+
+    Attributes:
+        known: their seconds, and whether they were cut off: the job has not started.
+        waiting: how many of these go on.
+        unknown: of how many more jobs it is not known.
+    """
+
+    known: list[tuple[float, bool]] = field(default_factory=list)
+    waiting: int = 0
+    unknown: int = 0
+
+    def add(self, outcome: str, seconds: float) -> None:
+        """One more."""
+        if outcome == UNKNOWN:
+            self.unknown += 1
+            return
+        self.known.append((seconds, outcome != STARTED))
+        self.waiting += outcome == WAITING
+
+    def extend(self, others: _Waits) -> None:
+        """Some more."""
+        self.known += others.known
+        self.waiting += others.waiting
+        self.unknown += others.unknown
+
+    def row(self, name: str, cards: str) -> WaitRow:
+        """All of them together."""
+        self.known.sort()
+        cut = sum(is_cut for _, is_cut in self.known)
+        return WaitRow(
+            name=name,
+            cards=cards,
+            jobs=len(self.known) + self.unknown,
+            started=len(self.known) - cut,
+            gave_up=cut - self.waiting,
+            waiting=self.waiting,
+            unknown=self.unknown,
+            p50=_percentile(self.known, 50),
+            p95=_percentile(self.known, 95),
+        )
 
 
 def card_class(gpu_milli: int) -> str:
@@ -131,24 +182,6 @@ def _known(wait: StartWait, now: float) -> _Known:
         return STARTED, max(wait.started_at - wait.submitted_at, 0.0)
     outcome, end = (WAITING, now) if wait.ended_at is None else (GAVE_UP, wait.ended_at)
     return outcome, max(end - wait.submitted_at, 0.0)
-
-
-def _row(name: str, cards: str, waits: Sequence[_Known]) -> WaitRow:
-    counts = dict.fromkeys((STARTED, GAVE_UP, WAITING, UNKNOWN), 0)
-    for outcome, _ in waits:
-        counts[outcome] += 1
-    known = sorted((seconds, outcome != STARTED) for outcome, seconds in waits if outcome != UNKNOWN)
-    return WaitRow(
-        name=name,
-        cards=cards,
-        jobs=len(waits),
-        started=counts[STARTED],
-        gave_up=counts[GAVE_UP],
-        waiting=counts[WAITING],
-        unknown=counts[UNKNOWN],
-        p50=_percentile(known, 50),
-        p95=_percentile(known, 95),
-    )
 
 
 def _percentile(waits: Sequence[tuple[float, bool]], percent: int) -> WaitFigure | None:
