@@ -31,10 +31,11 @@ ONLY_SOMETIMES = {
     "millpond_device_memory_used_bytes",
     "millpond_device_power_watts",
     "millpond_device_temperature_celsius",
+    "millpond_device_held_idle_seconds",
     "millpond_node_use_ratio",
     "millpond_token_end_timestamp_seconds",
 }
-"""Where there is a certificate, a waiting job, and a driver that reports them; told in `docs/operating.md`."""
+"""Where there is a certificate, a waiting job, a driver that reports them; told in `docs/operating.md`."""
 
 
 def rules() -> list[dict[str, Any]]:
@@ -100,11 +101,21 @@ def test_a_card_that_fails_is_told_after_a_minute(tmp_path: Path) -> None:
 
 
 def test_cards_that_are_held_and_do_nothing_are_counted_by_machine(tmp_path: Path) -> None:
-    series = {}
-    for node, use, held in (("idle", "0.01x120", "1x120"), ("busy", "0.9x120", "1x120"), ("free", "0x120", "0x120")):
-        series[f"millpond_device_use_ratio{{{CARD.format(node, 0)}}}"] = use
-        series[f"millpond_device_granted_ratio{{{CARD.format(node, 0)}}}"] = held
+    series = {
+        f"millpond_device_held_idle_seconds{{{CARD.format('idle', 0)}}}": "600+60x120",
+        f"millpond_device_held_idle_seconds{{{CARD.format('pauses', 0)}}}": "600+60x40 _x5 600+60x75",
+    }
+    assert firing(tmp_path, "MillpondCardsHeldIdle", "node", "60m", series) == set()
     assert firing(tmp_path, "MillpondCardsHeldIdle", "node", "100m", series) == {"idle"}
+
+
+def test_a_hot_card_is_told_and_one_that_cools_down_in_time_is_not(tmp_path: Path) -> None:
+    series = {
+        f"millpond_device_temperature_celsius{{{CARD.format('n1', 0)}}}": "80+1x30",
+        f"millpond_device_temperature_celsius{{{CARD.format('n1', 1)}}}": "90x3 _x30",
+    }
+    assert firing(tmp_path, "MillpondCardHot", "device", "12m", series) == set()
+    assert firing(tmp_path, "MillpondCardHot", "device", "16m", series) == {"0"}
 
 
 def test_a_queue_that_waits_below_its_guarantee_is_told_and_one_that_waits_beyond_it_is_not(tmp_path: Path) -> None:

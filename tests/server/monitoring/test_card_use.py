@@ -13,7 +13,8 @@ from server_world import Clock
 from millpond.model.energy import J_PER_KWH, DeclaredPower, EnergyRates, EnergySum, RateSeries
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
-from millpond.server.monitoring.telemetry.sampling import Sampled
+from millpond.server.monitoring.idle_cards import IdleCards
+from millpond.server.monitoring.telemetry.sampling import STALE_AFTER_S, Sampled
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.server.store.books import UsageFilter
 from millpond.server.store.store import Store
@@ -38,7 +39,8 @@ class Cards:
         sources = CardUseSources(
             lambda: self.jobs, lambda card: self.samples.get(card, []), lambda: self.slices, lambda: self.rates
         )
-        self.recorder = CardUseRecorder(store.card_use, sources, self.clock)
+        self.idle = IdleCards()
+        self.recorder = CardUseRecorder(store.card_use, sources, self.idle, self.clock)
         self.recorder.look()
 
     def run(self, job: str, card: str, milli: int = 1000, **fields: Any) -> JobInfo:
@@ -153,7 +155,7 @@ def test_each_day_has_its_own_part_and_a_restart_goes_on_with_it(cards: Cards) -
     cards.uses["a"] = 1000
     cards.run("one", "a")
     cards.go_on(100)
-    again = CardUseRecorder(cards.store.card_use, cards.recorder._sources, cards.clock)
+    again = CardUseRecorder(cards.store.card_use, cards.recorder._sources, cards.idle, cards.clock)
     again.look()
     cards.recorder = again
     cards.go_on(50)
@@ -200,3 +202,50 @@ def test_a_card_that_reports_no_power_has_the_declared_one_or_none_at_all(cards:
     cards.go_on(10)
     assert cards.energy("one").energy_j == cards.energy("one").declared_j == pytest.approx(1_500)
     assert cards.energy("two").declared_j == pytest.approx(2_500)  # its use is unknown too: all the time
+
+
+def test_since_when_a_held_card_is_idle_is_known_for_longer_than_its_samples_are_kept(cards: Cards) -> None:
+    cards.uses |= {"a": 900, "b": 0}
+    cards.run("one", "a")
+    cards.go_on(50)
+    assert cards.idle.since == {}, "one computes, the other is not held"
+    cards.uses["a"] = 20
+    idle_since = cards.clock.now + 1
+    cards.go_on(1_000)
+    cards.samples["a"] = cards.samples["a"][-5:]
+    cards.go_on(1_000)
+    assert cards.idle.since == {"a": idle_since}
+    cards.uses["a"] = 900
+    cards.go_on(10)
+    assert cards.idle.since == {}
+
+
+def test_a_card_that_is_sampled_less_often_than_it_is_looked_at_stays_idle_until_its_samples_are_too_old(
+    cards: Cards,
+) -> None:
+    cards.uses["a"] = 0
+    cards.run("one", "a")
+    cards.go_on(20)
+    known = dict(cards.idle.since)
+    assert known
+    cards.uses.clear()
+    cards.go_on(STALE_AFTER_S)
+    assert cards.idle.since == known
+    cards.go_on(10)
+    assert cards.idle.since == {}
+
+
+@pytest.mark.parametrize("ends", ["the job", "what the driver says", "the wakefulness of the machine"])
+def test_of_a_card_of_which_nothing_is_known_any_more_it_is_not_said_that_it_is_idle(cards: Cards, ends: str) -> None:
+    cards.uses["a"] = 0
+    cards.run("one", "a")
+    cards.go_on(700)
+    assert cards.idle.since
+    if ends == "the job":
+        cards.jobs.clear()
+    elif ends == "what the driver says":
+        cards.uses["a"] = None
+    else:
+        cards.clock.now += 1_000
+    cards.go_on(10)
+    assert cards.idle.since == {}

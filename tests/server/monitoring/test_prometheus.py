@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
 
 from millpond.model.events import DeviceHealthChanged, QueueChanged
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import Amount
 from millpond.model.states import Outcome
 from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
-from millpond.server.views import metrics_page
+from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
+from millpond.server.views import metrics_page, pool_metrics
 from millpond.server.views.metrics_page import MOST_QUEUES
-from millpond.server.views.pool_metrics import node_metrics
-from millpond.specs.api.pool.nodes import NodeInfo
+from millpond.server.views.pool_metrics import conspicuous_devices, node_metrics
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 
 
 class Page:
@@ -105,11 +109,42 @@ def test_of_a_large_pool_machines_are_told_and_of_cards_those_alone_that_cannot_
     assert page.values("millpond_node_whole_free_gpus") == [0], "it is closed"
 
 
+def test_of_a_large_pool_the_hot_cards_are_told_the_hottest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_metrics, "MOST_DEVICES", 2)
+    degrees = {"u0": 79.0, "u1": 80.0, "u2": 95.0, "u3": 91.0, "u4": None}
+    samples = {uuid: DeviceSample(uuid, temperature_c=degree) for uuid, degree in degrees.items()}
+    text = "".join(conspicuous_devices([machine("n1", *degrees, "unsampled")], samples))
+    _, hot = text_string_to_metric_families(text)
+    assert hot.name == "millpond_device_temperature_celsius"
+    assert [(each.labels["device"], each.value) for each in hot.samples] == [("2", 95.0), ("3", 91.0)]
+
+
+def test_cards_that_are_held_idle_for_long_are_told_whatever_the_size_of_the_pool(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = api.job(api.submit(gpus=2).id)
+    (long, short) = (grant.uuid for task in job.tasks for grant in task.devices)
+    now = time.time()
+    api.service.machines.idle_cards.since = {long: now - IDLE_AFTER_S - 60, short: now - IDLE_AFTER_S + 60}
+    for most in (pool_metrics.MOST_DEVICES, 3):
+        monkeypatch.setattr(metrics_page, "MOST_DEVICES", most)
+        (seconds,) = Page(api).values("millpond_device_held_idle_seconds", node="n1")
+        assert seconds >= IDLE_AFTER_S + 60
+
+
+def machine(name: str, *devices: str) -> NodeInfo:
+    cards = [
+        DeviceInfo(
+            uuid=uuid, index=index, vendor="v", model="m", memory_mib=1, free_memory_mib=1, free_compute_milli=1000
+        )
+        for index, uuid in enumerate(devices)
+    ]
+    return NodeInfo(name=name, pool="p", cpu_milli=1, free_cpu_milli=1, memory_mib=1, free_memory_mib=1, devices=cards)
+
+
 def test_a_name_cannot_break_out_of_its_label() -> None:
-    node = NodeInfo(
-        name='a"} 1\nb\\', pool="p", cpu_milli=1, free_cpu_milli=1, memory_mib=1, free_memory_mib=1, devices=[]
-    )
-    text = "".join(node_metrics([node], lambda _: None))
+    node = machine('a"} 1\nb\\')
+    text = "".join(node_metrics([node], {}))
     (family, *_) = text_string_to_metric_families(text)
     assert [sample.labels["node"] for sample in family.samples] == [node.name]
 

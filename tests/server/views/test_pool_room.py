@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millpond.model.hardware.telemetry import DeviceSample
-from millpond.server.monitoring.telemetry.sampling import Sampled
-from millpond.server.views.pool_room import IDLE_AFTER_S, idle_holders, rooms_of
+from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
+from millpond.server.views.pool_room import idle_holders, rooms_of
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 
@@ -57,31 +56,20 @@ def job(started_at: float = NOW - 3_000, state: str = "running", devices: tuple[
     )  # fmt: skip
 
 
-def samples(*uses: int | None, last_at: float = NOW) -> list[Sampled]:
-    """One each minute."""
-    begin = last_at - 60 * (len(uses) - 1)
-    return [Sampled(begin + 60 * place, DeviceSample("u0", use_milli=use)) for place, use in enumerate(uses)]
+LONG_AGO = NOW - IDLE_AFTER_S - 1
 
 
 def test_a_job_is_idle_when_none_of_its_cards_computed_for_long() -> None:
-    quiet = samples(900, *[10] * 12)
-    (idle,) = idle_holders([job()], lambda _: quiet, NOW)
-    assert (idle.job, idle.since) == ("a", NOW - 720)
-    busy = {"u0": quiet, "u1": samples(*[0] * 12, 400)}
-    assert idle_holders([job(devices=("u0", "u1"))], busy.__getitem__, NOW) == []
-
-
-def test_nothing_is_said_of_what_is_not_known() -> None:
-    assert idle_holders([job()], lambda _: [], NOW) == []
-    assert idle_holders([job()], lambda _: samples(*[0] * 5), NOW) == [], "it is not remembered for long enough"
-    assert idle_holders([job()], lambda _: samples(*[None] * 20), NOW) == [], "it does not say what it does"
-    assert idle_holders([job()], lambda _: samples(*[0] * 20, last_at=NOW - IDLE_AFTER_S), NOW) == [], "too old"
+    (idle,) = idle_holders([job()], {"u0": LONG_AGO}, NOW)
+    assert (idle.job, idle.since) == ("a", LONG_AGO)
+    assert idle_holders([job(devices=("u0", "u1"))], {"u0": LONG_AGO}, NOW) == [], "one computes, or does not say"
+    assert idle_holders([job(devices=("u0", "u1"))], {"u0": LONG_AGO, "u1": NOW - 60}, NOW) == []
 
 
 def test_only_what_runs_for_long_and_holds_cards_can_be_idle() -> None:
-    quiet = samples(*[0] * 20)
-    assert idle_holders([job(started_at=NOW - 300)], lambda _: quiet, NOW) == []
-    assert idle_holders([job(state="suspended")], lambda _: quiet, NOW) == []
-    assert idle_holders([job(devices=())], lambda _: quiet, NOW) == []
-    (idle,) = idle_holders([job(started_at=NOW - 700)], lambda _: samples(900, *[0] * 19), NOW)
+    quiet = {"u0": NOW - 2_000}
+    assert idle_holders([job(started_at=NOW - 300)], quiet, NOW) == []
+    assert idle_holders([job(state="suspended")], quiet, NOW) == []
+    assert idle_holders([job(devices=())], quiet, NOW) == []
+    (idle,) = idle_holders([job(started_at=NOW - 700)], quiet, NOW)
     assert idle.since == NOW - 700, "what its card did before was not its own"

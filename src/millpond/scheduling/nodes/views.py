@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Cordon, Node
@@ -12,9 +13,8 @@ from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUse:
-    """One device with its present use.
+class DeviceUse(NamedTuple):
+    """One device with its present use; a tuple, as a large pool has tens of thousands, made for each look.
 
     Attributes:
         compute_free_milli, memory_free_mib: what is free of it.
@@ -72,24 +72,13 @@ def node_views(state: State) -> list[NodeView]:
                 guests.setdefault(task.holding.node, {})[record.id] = None
                 for device in task.holding.devices:
                     holders.setdefault(device, {})[record.id] = None
-    cordons, cards = state.cordons, state.card_cordons
-    arrays = state.cluster.arrays
+    cordons, arrays = state.cordons, state.cluster.arrays
+    uses = _device_uses(state, holders)
     views = []
     for index, node in enumerate(state.cluster.nodes):
         if node is None:
             continue
         first = int(arrays.first_device[index])
-        devices = tuple(
-            DeviceUse(
-                device,
-                int(arrays.compute_free_milli[first + offset]),
-                int(arrays.device_memory_free_mib[first + offset]),
-                tuple(holders.get(first + offset, ())),
-                cards.by_card.get(device.card),
-                cards.on_probation_until(device.card, state.now),
-            )
-            for offset, device in enumerate(node.devices)
-        )
         free = NodeFree(
             int(arrays.cpu_free_milli[index]), int(arrays.memory_free_mib[index]), int(arrays.swap_free_mib[index])
         )
@@ -97,7 +86,7 @@ def node_views(state: State) -> list[NodeView]:
             NodeView(
                 node,
                 free,
-                devices,
+                tuple(uses(first, node)),
                 tuple(guests.get(index, ())),
                 cordons.at(node.name, state.now),
                 cordons.is_draining(node.name),
@@ -106,6 +95,27 @@ def node_views(state: State) -> list[NodeView]:
             )
         )
     return views
+
+
+def _device_uses(state: State, holders: Mapping[int, Iterable[str]]) -> Callable[[int, Node], Iterator[DeviceUse]]:
+    """Gives the uses of a node's devices, of which the first has this number.
+
+    Args:
+        holders: ids of jobs by the number of a device.
+    """
+    arrays, cards, now = state.cluster.arrays, state.card_cordons, state.now
+    compute_free, memory_free = arrays.compute_free_milli.tolist(), arrays.device_memory_free_mib.tolist()
+    is_any_watched = bool(cards.by_card or cards.probation)
+
+    def of(first: int, node: Node) -> Iterator[DeviceUse]:
+        for number, device in enumerate(node.devices, start=first):
+            closure, watched_until = None, None
+            if is_any_watched:
+                closure, watched_until = cards.by_card.get(device.card), cards.on_probation_until(device.card, now)
+            held_by = tuple(holders.get(number, ()))
+            yield DeviceUse(device, compute_free[number], memory_free[number], held_by, closure, watched_until)
+
+    return of
 
 
 @dataclass(frozen=True, slots=True)

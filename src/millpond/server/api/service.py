@@ -116,7 +116,7 @@ class Service:
         self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
         self.cells = Cells(queries, components.accounts)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
-        self.overview = Overview(loop.job_cache, queries, reasons, lambda: self.machines.telemetry, time.time)
+        self.overview = Overview(loop.job_cache, queries, reasons, self.machines.idle_cards, time.time)
         self.waits = Waits(store.histories)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)

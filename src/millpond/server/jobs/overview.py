@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from millpond.server.jobs.reasons import Reasons
-from millpond.server.monitoring.telemetry.sampling import Telemetry
+from millpond.server.monitoring.idle_cards import IDLE_AFTER_S, IdleCards
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.views.pool_room import IDLE_AFTER_S, idle_holders, rooms_of
+from millpond.server.views.pool_room import idle_holders, rooms_of
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.pool.nodes import NodeInfo
 from millpond.specs.api.pool.overview import NextJob, OverviewInfo
@@ -23,7 +23,7 @@ class Overview:
     """Makes overviews.
 
     Args:
-        telemetry: gives the samples of the devices; they are not known at the start.
+        idle_cards: since when held cards have not computed.
         clock: seconds since 1970.
     """
 
@@ -32,13 +32,13 @@ class Overview:
         job_cache: JobCache,
         queries: CoreQueries,
         reasons: Reasons,
-        telemetry: Callable[[], Telemetry],
+        idle_cards: IdleCards,
         clock: Callable[[], float],
     ) -> None:
         self._job_cache = job_cache
         self._queries = queries
         self._reasons = reasons
-        self._telemetry = telemetry
+        self._idle_cards = idle_cards
         self._clock = clock
 
     async def of(self, nodes: list[NodeInfo], reader: Reader) -> OverviewInfo:
@@ -53,7 +53,7 @@ class Overview:
             jobs=dict(sorted(self._job_cache.counts().items())),
             models=rooms_of(nodes),
             next=await self._next(reader),
-            idle=idle_holders(seen, self._telemetry().recent, now),
+            idle=idle_holders(seen, self._idle_cards.since, now),
             idle_after_s=IDLE_AFTER_S,
         )
 

@@ -22,6 +22,7 @@ from millpond.model.energy import NO_ENERGY, DeclaredPower, EnergyRates
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import TaskState
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.server.monitoring.idle_cards import IdleCards
 from millpond.server.monitoring.telemetry.sampling import COST_SHARE, IDLE_MILLI, STALE_AFTER_S, Sampled, Samples
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.server.store.card_use import CardUseStore, JobCardUse
@@ -35,6 +36,8 @@ _LONGEST_SPAN_S: Final = 120.0
 _ON_CARDS: Final = (TaskState.RUNNING, TaskState.FROZEN)
 
 _Key = tuple[str, str, float]
+_Held = tuple[JobInfo, int, DeviceGrant]
+"""What is on cards: a job, the number of a task, and what it holds of one card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,16 @@ class CardUseRecorder(Periodic):
     """Looks at all running jobs every few seconds, and stores the sums a few times a minute.
 
     Args:
+        idle_cards: is kept up to date.
         clock: seconds since 1970.
     """
 
-    def __init__(self, store: CardUseStore, sources: CardUseSources, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: CardUseStore, sources: CardUseSources, idle_cards: IdleCards, clock: Callable[[], float]
+    ) -> None:
         self._store = store
         self._sources = sources
+        self._idle_cards = idle_cards
         self._clock = clock
         self._looked_at: float | None = None
         self._stored_at = clock()
@@ -82,8 +89,11 @@ class CardUseRecorder(Periodic):
         now, before = self._clock(), self._looked_at
         self._looked_at = now
         if before is None or not 0 < now - before <= _LONGEST_SPAN_S:
+            self._idle_cards.forget()
             return
-        for use in self._measured(before, now, day_begin(day_of(before))):
+        held = list(_held(self._sources.jobs()))
+        self._idle_cards.look({grant.uuid for _, _, grant in held}, self._sources.samples, before, now)
+        for use in self._measured(held, before, now):
             key = use.job, use.model, use.day
             known = self._fresh.get(key)
             self._fresh[key] = use if known is None else _added(known, use)
@@ -105,14 +115,13 @@ class CardUseRecorder(Periodic):
             self.store()
         return max(LOOK_EVERY_S, (time.thread_time() - begun_s) * COST_SHARE)
 
-    def _measured(self, since: float, until: float, day: float) -> Iterator[JobCardUse]:
-        held = list(_held(self._sources.jobs()))
+    def _measured(self, held: Sequence[_Held], since: float, until: float) -> Iterator[JobCardUse]:
         holders = Counter(grant.uuid for _, _, grant in held)
         granted_milli: Counter[str] = Counter()
         for _, _, grant in held:
             granted_milli[grant.uuid] += grant.compute_milli
         rates = self._sources.rates()
-        slices = self._sources.slices()
+        slices, day = self._sources.slices(), day_begin(day_of(since))
         for job, task, grant in held:
             begin = max(since, job.started_at or until)
             if begin >= until:
@@ -183,8 +192,7 @@ def drawn_power(samples: Sequence[Sampled], until: float, declared: DeclaredPowe
     return DrawnPower(declared_w=declared.drawn_w(sum(uses) / len(uses) / CARD_MILLI if uses else 1.0))
 
 
-def _held(jobs: Iterable[JobInfo]) -> Iterator[tuple[JobInfo, int, DeviceGrant]]:
-    """What is on cards: jobs, the number of a task, and what it holds of one card."""
+def _held(jobs: Iterable[JobInfo]) -> Iterator[_Held]:
     for job in jobs:
         for task in job.tasks:
             if task.state in _ON_CARDS:

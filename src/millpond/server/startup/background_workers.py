@@ -117,7 +117,7 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
         slices,
         PowerEnforcer(machine, policy, state_dir),
         recorder,
-        CardUseRecorder(base.components.store.card_use, use, time.time),
+        CardUseRecorder(base.components.store.card_use, use, service.machines.idle_cards, time.time),
         JobCardsRecorder(state_dir, job_cache.newest_first, telemetry, lambda: slices.latest, time.time),
     ]
 

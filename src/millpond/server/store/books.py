@@ -161,15 +161,16 @@ class UsageStore(TableStore):
         return self._sums(by, since, until, wanted, None)
 
     def largest(
-        self, by: str, since: float, until: float, wanted: UsageFilter, most: int
+        self, by: str, since: float, until: float, wanted: UsageFilter, most: int | None
     ) -> tuple[list[UsageSum], list[UsageSum]]:
         """The largest of these sums, and all others added up by model.
 
         Args:
             by, since, until: as of ``sums``.
+            most: so many; None: all.
         """
-        found = self._sums(by, since, until, wanted, most + 1)
-        if len(found) <= most:
+        found = self._sums(by, since, until, wanted, None if most is None else most + 1)
+        if most is None or len(found) <= most:
             return found, []
         left = {total.model: total for total in self._sums("model", since, until, wanted, None)}
         for total in found[:most]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -107,8 +107,9 @@ class CardUseStore(TableStore):
         sums = (sa.func.sum(rows.c[amount]) for amount in _GROWING)
         query = sa.select(rows.c.name, rows.c.model, *sums).group_by(rows.c.name, rows.c.model)
         found: dict[tuple[str | None, str], CardUseSum] = {}
-        for of, model, *sums in self._rows(query):
-            found[of, model] = CardUseSum(*sums[: len(_USE)], EnergySum(*sums[len(_USE) :]))
+        for of, model, *summed in self._rows(query):
+            use, energy = summed[: len(_USE)], summed[len(_USE) :]
+            found[of, model] = replace(CardUseSum(*use), energy=EnergySum(*energy))
         return found
 
 

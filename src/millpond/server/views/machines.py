@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.events import CardClosed, CardOpened, Event, NodeClosed, NodeOpened
@@ -13,13 +12,14 @@ from millpond.node.host.machine import Machine
 from millpond.scheduling.nodes.views import NodeView
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.roles import Caller
+from millpond.server.monitoring.idle_cards import IdleCards
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
-from millpond.server.monitoring.telemetry.views import device_statuses, holdings_by_device, slices_by_device
+from millpond.server.monitoring.telemetry.views import device_statuses, slices_by_device
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
+from millpond.server.views.node_infos import NodeInfos
 from millpond.server.views.node_links import links_of
-from millpond.server.views.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.jobs.requests import CloseRequest, OpenRequest
 from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo
@@ -35,6 +35,7 @@ class Machines:
 
     Attributes:
         telemetry, slices: samples of the devices; of none, until it is known which exist.
+        idle_cards: since when held cards have not computed.
     """
 
     def __init__(
@@ -47,15 +48,16 @@ class Machines:
         self._cards_not_closed = cards_not_closed
         self._known: tuple[tuple[int, int], int, list[NodeInfo]] | None = None
         self._begun = 0
+        self._infos = NodeInfos()
         self._one_at_a_time = asyncio.Lock()
+        self.idle_cards = IdleCards()
         self.telemetry = Telemetry(Machine((), {}), time.time)
         self.slices = SliceMeter(self.telemetry, Sources(tuple, tuple), time.time)
 
     async def all(self, reader: Reader) -> list[NodeInfo]:
         """All machines with who holds what."""
-        nodes = await self._latest()
-        apart, find = self._isolation.apart.trouble, self._loop.job_cache.get
-        return [reader.node(replace(node, unsandboxed=apart, unlimited=self._unlimited), find) for node in nodes]
+        find = self._loop.job_cache.get
+        return [reader.node(node, find) for node in await self._latest()]
 
     async def _latest(self) -> list[NodeInfo]:
         """All machines as they are now: made once while nothing happens, and for all that ask at a time together."""
@@ -72,8 +74,8 @@ class Machines:
             return nodes
 
     def _made_of(self, views: list[NodeView]) -> list[NodeInfo]:
-        slices = holdings_by_device(self._loop.job_cache.newest_first())
-        return [node_info(view, slices) for view in views]
+        jobs = self._loop.job_cache.newest_first()
+        return self._infos.of(views, jobs, (self._isolation.apart.trouble, self._unlimited))
 
     async def devices(self, reader: Reader, history: int) -> list[DeviceStatus]:
         """All devices with their latest figures and who makes what of them.
@@ -85,11 +87,6 @@ class Machines:
         slices = slices_by_device(self._loop.job_cache.newest_first(), self.slices.latest)
         found = device_statuses(nodes, slices, self.telemetry, history)
         return [reader.device(device, self._loop.job_cache.get) for device in found]
-
-    def use_milli(self, device: str) -> int | None:
-        """How much of the last moment a device was computing, 0 to 1000; None where it does not tell."""
-        latest = self.telemetry.latest(device)
-        return None if latest is None else latest.sample.use_milli
 
     async def detail(self, name: str, reader: Reader) -> NodeDetail:
         """One machine with the figures of its devices, and how they are joined.

@@ -22,7 +22,13 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerHealth
 from millpond.server.views.machines import Machines
-from millpond.server.views.pool_metrics import MOST_DEVICES, device_metrics, faulty_devices, node_metrics
+from millpond.server.views.pool_metrics import (
+    MOST_DEVICES,
+    conspicuous_devices,
+    device_metrics,
+    idle_devices,
+    node_metrics,
+)
 from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -95,8 +101,10 @@ class MetricsPage:
         devices = await ask.machines.devices(EVERYBODY, 0) if has_few else []
 
         def text() -> bytes:
-            pool = [*node_metrics(nodes, ask.machines.use_milli)]
-            pool += device_metrics(devices) if has_few else [faulty_devices(nodes)]
+            samples = ask.machines.telemetry.latest_samples()
+            pool = [*node_metrics(nodes, samples)]
+            pool += device_metrics(devices) if has_few else conspicuous_devices(nodes, samples)
+            pool.append(idle_devices(nodes, ask.machines.idle_cards.since, standing.at))
             return generate_latest(_Together(self._registry, standing)) + "".join(pool).encode()
 
         return await asyncio.to_thread(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause, Reason, StartEstimate
@@ -13,11 +13,12 @@ from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo, StartInfo
 from millpond.specs.api.pool.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
 
 
-def node_info(view: NodeView, slices: Mapping[str, list[SliceInfo]]) -> NodeInfo:
+def node_info(view: NodeView, slices: Sequence[list[SliceInfo]], marks: tuple[str, str]) -> NodeInfo:
     """A machine with what is free of it.
 
     Args:
-        slices: what tasks hold of devices, by UUID.
+        slices: what tasks hold of each of its devices.
+        marks: ``NodeInfo.unsandboxed`` and ``NodeInfo.unlimited``.
     """
     node = view.node
     return NodeInfo(
@@ -28,7 +29,7 @@ def node_info(view: NodeView, slices: Mapping[str, list[SliceInfo]]) -> NodeInfo
         cpu_capacity_milli=view.cpu_capacity_milli,
         memory_mib=node.memory_mib,
         free_memory_mib=view.free.memory_mib,
-        devices=[_device_info(use, slices.get(use.device.uuid, [])) for use in view.devices],
+        devices=[_device_info(use, held) for use, held in zip(view.devices, slices, strict=True)],
         rack=node.rack_name,
         zone=node.zone_name,
         schedulable=node.schedulable and view.closure is None,
@@ -38,6 +39,8 @@ def node_info(view: NodeView, slices: Mapping[str, list[SliceInfo]]) -> NodeInfo
         draining=view.draining,
         planned=[_closure_info(closure) for closure in view.planned],
         jobs=list(view.jobs),
+        unsandboxed=marks[0],
+        unlimited=marks[1],
     )
 
 

@@ -1,28 +1,33 @@
 """The figures of machines and cards for a Prometheus, as text: of a large pool they are most of the page.
 
 Up to ``MOST_DEVICES`` cards, each has figures of its own. Beyond, the figures are those of machines, and only cards
-that cannot be handed out are named, so that a page of thousands of machines has some megabytes at most.
+that somebody has to look after are named: those that cannot be handed out, and those that are hot. So a page of
+thousands of machines has some megabytes at most. Cards that are held and idle are named in pools of any size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import CARD_MILLI
+from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo
 
 MOST_DEVICES: Final = 2_000
+HOT_C: Final = 80
+"""A card of a large pool has its temperature told from here on; alerts begin above."""
 _MIB: Final = 2**20
 _MILLI: Final = 1_000
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
-Use = Callable[[str], float | None]
-"""How much of the last moment a card was computing, by its UUID, 0 to 1000; None where it does not tell."""
+Samples = Mapping[str, DeviceSample]
+"""The latest of each card that has one, by its UUID."""
 
 
-def node_metrics(nodes: Sequence[NodeInfo], use: Use) -> Iterator[str]:
+def node_metrics(nodes: Sequence[NodeInfo], samples: Samples) -> Iterator[str]:
     """What there is and what is free, machine by machine."""
     names = [_labels(node=node.name, pool=node.pool) for node in nodes]
     figures: tuple[tuple[str, str, Callable[[NodeInfo], float | None]], ...] = (
@@ -35,7 +40,7 @@ def node_metrics(nodes: Sequence[NodeInfo], use: Use) -> Iterator[str]:
         ("granted_gpus", "Cards and parts of cards that tasks hold", _granted),
         ("whole_free_gpus", "Whole cards that new work could take", _whole_free),
         ("faulty_gpus", "Cards that cannot be handed out", lambda node: sum(map(_is_faulty, node.devices))),
-        ("use_ratio", "Part of the last moment in which its cards were computing", lambda node: _use_of(node, use)),
+        ("use_ratio", "Part of the last moment in which its cards were computing", lambda node: _use_of(node, samples)),
     )
     for name, text, figure in figures:
         yield _gauge(f"millpond_node_{name}", text, zip(names, map(figure, nodes), strict=True))
@@ -57,11 +62,34 @@ def device_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
         yield _gauge(f"millpond_device_{name}", text, zip(names, map(figure, devices), strict=True))
 
 
-def faulty_devices(nodes: Iterable[NodeInfo]) -> str:
-    """The cards that cannot be handed out, where there are too many cards to name all."""
-    faulty = [(node.name, each) for node in nodes for each in node.devices if _is_faulty(each)][:MOST_DEVICES]
-    names = ((_device_labels(node, each), 0) for node, each in faulty)
-    return _gauge("millpond_device_healthy", "Whether it can be handed out; only those that cannot", names)
+def conspicuous_devices(nodes: Iterable[NodeInfo], samples: Samples) -> Iterator[str]:
+    """Cards that cannot be handed out or are hot, where there are too many cards to name all."""
+    faulty, hot = list[tuple[str, float]](), list[tuple[str, float]]()
+    for node in nodes:
+        for device in node.devices:
+            if _is_faulty(device):
+                faulty.append((_device_labels(node.name, device), 0))
+            sample = samples.get(device.uuid)
+            if sample is not None and sample.temperature_c is not None and sample.temperature_c >= HOT_C:
+                hot.append((_device_labels(node.name, device), sample.temperature_c))
+    hot.sort(key=lambda named: -named[1])
+    yield _gauge(
+        "millpond_device_healthy", "Whether it can be handed out; only those that cannot", faulty[:MOST_DEVICES]
+    )
+    yield _gauge("millpond_device_temperature_celsius", f"Its temperature, from {HOT_C} on", hot[:MOST_DEVICES])
+
+
+def idle_devices(nodes: Iterable[NodeInfo], idle_since: Mapping[str, float], now: float) -> str:
+    """The cards that tasks have held for long without computing, those of the longest time first."""
+    idle = [
+        (_device_labels(node.name, device), now - since)
+        for node in nodes
+        for device in node.devices
+        if now - (since := idle_since.get(device.uuid, now)) >= IDLE_AFTER_S
+    ]
+    idle.sort(key=lambda named: -named[1])
+    text = f"For how long it has been held without computing, from {IDLE_AFTER_S:.0f} on"
+    return _gauge("millpond_device_held_idle_seconds", text, idle[:MOST_DEVICES])
 
 
 def _granted(node: NodeInfo) -> float:
@@ -77,8 +105,9 @@ def _is_faulty(device: DeviceInfo) -> bool:
     return device.health != DeviceHealth.OK
 
 
-def _use_of(node: NodeInfo, use: Use) -> float | None:
-    known = [found for each in node.devices if (found := use(each.uuid)) is not None]
+def _use_of(node: NodeInfo, samples: Samples) -> float | None:
+    found = [sample.use_milli for each in node.devices if (sample := samples.get(each.uuid)) is not None]
+    known = [use for use in found if use is not None]
     return round(sum(known) / len(known) / _MILLI, 4) if known else None
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
-from millpond.server.monitoring.telemetry.sampling import IDLE_MILLI, Sampled, Samples
+from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import NodeInfo
 from millpond.specs.api.pool.overview import IdleHolder, ModelRoom
 
-IDLE_AFTER_S: Final = 600.0
 MOST_IDLE: Final = 20
 
 
@@ -59,19 +58,19 @@ def _rooms_on(node: NodeInfo) -> dict[str, ModelRoom]:
     }
 
 
-def idle_holders(jobs: Iterable[JobInfo], samples: Samples, now: float) -> list[IdleHolder]:
+def idle_holders(jobs: Iterable[JobInfo], idle_since: Mapping[str, float], now: float) -> list[IdleHolder]:
     """Running jobs of which no card has computed for ``IDLE_AFTER_S``, those of most cards first.
 
-    Where less than that is remembered of a card, or it does not say whether it computes, nothing is said of its job.
+    Args:
+        idle_since: since when cards have not computed, by UUID; of those that do, and of those that do not say whether
+            they do, nothing.
     """
     found = []
     for job in jobs:
         if job.state != JobState.RUNNING or not job.gpu_milli or job.started_at is None:
             continue
-        if now - job.started_at < IDLE_AFTER_S:
-            continue
-        used = [_used_at(samples(grant.uuid), job.started_at, now) for task in job.tasks for grant in task.devices]
-        since = max((at if at is not None else now for at in used), default=now)
+        since = max((idle_since.get(grant.uuid, now) for task in job.tasks for grant in task.devices), default=now)
+        since = max(since, job.started_at)  # what a card did before was not the job's
         if now - since >= IDLE_AFTER_S:
             found.append(
                 IdleHolder(
@@ -85,17 +84,3 @@ def idle_holders(jobs: Iterable[JobInfo], samples: Samples, now: float) -> list[
                 )
             )
     return sorted(found, key=lambda idle: (-idle.gpu_milli, idle.since, idle.job))[:MOST_IDLE]
-
-
-def _used_at(samples: Sequence[Sampled], started_at: float, now: float) -> float | None:
-    """When a card was last seen computing in a run; None where that is not known."""
-    if not samples or now - samples[-1].at > IDLE_AFTER_S / 2:
-        return None
-    for at, sample in reversed(samples):
-        if at < started_at:
-            return started_at
-        if sample.use_milli is None:
-            return None
-        if sample.use_milli > IDLE_MILLI:
-            return at
-    return samples[0].at

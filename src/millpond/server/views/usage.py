@@ -132,10 +132,7 @@ class Bookkeeper:
     def _sums(self, asked: UsageRequest, wanted: UsageFilter) -> tuple[list[_Summed], list[_Summed]]:
         """The largest, and all others added up by model."""
         books, card_use, span = self._store.books, self._store.card_use, (asked.since, asked.until)
-        if asked.limit is None:
-            sums, rest = books.sums(asked.by, *span, wanted), []
-        else:
-            sums, rest = books.largest(asked.by, *span, wanted, asked.limit)
+        sums, rest = books.largest(asked.by, *span, wanted, asked.limit)
         measured = card_use.sums(asked.by, *span, wanted, {total.name for total in sums} if rest else None)
         found = [(total, measured.pop((total.name, total.model), _UNMEASURED)) for total in sums]
         left: dict[str, CardUseSum] = {}

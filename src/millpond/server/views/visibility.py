@@ -76,10 +76,14 @@ class Reader:
         """The machine, without the names of holders that are not for them."""
         if self.owners is None:
             return node
+        named = {*node.jobs, *(part.job for device in node.devices for part in device.slices)}
+        named.update(job for device in node.devices for job in device.holders)
+        seen = {job for job in named if (info := look(job)) is not None and self.sees(info)}
+        if seen == named:
+            return node
 
         def shown(job: str) -> str:
-            info = look(job)
-            return job if info is not None and self.sees(info) else VEIL
+            return job if job in seen else VEIL
 
         devices = [
             replace(

@@ -89,6 +89,11 @@ class Telemetry:
         last = ring[-1]
         return last if self._clock() - last.at <= STALE_AFTER_S else None
 
+    def latest_samples(self) -> dict[str, DeviceSample]:
+        """The last samples of all devices, by UUID, without those too old to mean anything."""
+        since = self._clock() - STALE_AFTER_S
+        return {uuid: ring[-1].sample for uuid, ring in self._rings.items() if ring and ring[-1].at >= since}
+
     def recent(self, device: str) -> tuple[Sampled, ...]:
         """What is remembered of a device, oldest first."""
         return tuple(self._rings.get(device, ()))

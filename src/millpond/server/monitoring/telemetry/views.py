@@ -19,6 +19,8 @@ from millpond.specs.api.pool.nodes import DeviceStatus, SamplePoint, SliceInfo, 
 
 _HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)
 Uses = Mapping[SliceKey, SliceUse]
+Holdings = tuple[tuple[str, SliceInfo], ...]
+"""Parts of devices, each behind the UUID of its device."""
 
 
 def device_statuses(
@@ -49,12 +51,9 @@ def slices_by_device(jobs: Iterable[JobInfo], uses: Uses) -> dict[str, list[Slic
     return found
 
 
-def holdings_by_device(jobs: Iterable[JobInfo]) -> dict[str, list[SliceInfo]]:
-    """The same without what they make of it."""
-    found: dict[str, list[SliceInfo]] = {}
-    for job, task, grant in _grants(jobs):
-        found.setdefault(grant.uuid, []).append(SliceInfo(**_held(job, task, grant)))
-    return found
+def holdings_of(job: JobInfo) -> Holdings:
+    """What the tasks of one job hold, without what they make of it."""
+    return tuple((grant.uuid, SliceInfo(**_held(job, task, grant))) for job, task, grant in _grants((job,)))
 
 
 def tenants_of(jobs: Iterable[JobInfo], uses: Uses) -> Iterator[Tenant]:
