@@ -53,7 +53,7 @@ def test_each_example_is_read_and_uses_its_field(
     assert field in text or model in ("Space", "ArrayFile") or (model, field) == ("SweepMetric", "name"), (
         "it shows another field"
     )
-    for name in ("server.pem", "server.key", "client-secret", "chat-key"):
+    for name in ("server.pem", "server.key", "client-secret", "chat-key", "mail-password"):
         (tmp_path / name).write_text("secret")
         (tmp_path / name).chmod(0o600)
     for name in ("prices.csv", "carbon.csv"):

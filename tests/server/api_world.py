@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fresh_databases import fresh_sqlite
+from notice_world import make_told
 from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
@@ -19,6 +20,7 @@ from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.monitoring.instruments import Instruments
+from millpond.server.notifications.settings import NotificationContext
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.loop import Loop
@@ -37,6 +39,7 @@ from millpond.server.views.about import ServerFacts
 from millpond.specs.api.base import ErrorBody, ErrorInfo
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.config.notifications import NotificationRules
 from millpond.specs.config.provisioning import ProvisioningRules
 from millpond.specs.config.queues import QueueRules
 
@@ -93,6 +96,7 @@ class Api:
         self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)
         accounts = self.security.accounts
         job_files = JobFiles(self.store.jobs)
+        context = NotificationContext(NotificationRules, self.clock, lambda: self.loop.read_only)
         components = ServerComponents(
             state_dir,
             self.store,
@@ -106,6 +110,7 @@ class Api:
             job_files,
             self.provisioning,
             QueueSettings(self.store.queue_settings, self.loop, accounts, self.clock),
+            make_told(self.store, accounts, self.vault, context),
             forecaster,
             instruments,
         )

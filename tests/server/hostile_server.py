@@ -28,13 +28,14 @@ def silence() -> Pieces:
 
 
 @contextmanager
-def answering(pieces: Callable[[], Pieces]) -> Iterator[int]:
+def answering(pieces: Callable[[], Pieces], speaks_first: bool = False) -> Iterator[int]:
     """The port; every connection gets these pieces, an empty one being a pause."""
     over = threading.Event()
 
     def answer(client: socket.socket) -> None:
         with suppress(OSError), client:
-            client.recv(65_536)
+            if not speaks_first:
+                client.recv(65_536)
             for piece in pieces():
                 if over.wait(0.0 if piece else 0.01):
                     return

@@ -8,7 +8,6 @@ import pytest
 
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.nodes import SharingPolicy
-from millpond.server.operations.webhooks.notices import Topic
 from millpond.specs.config.cluster import load_cluster, read_cluster
 from millpond.specs.config.tasks import RunAs, TaskRules, UserKind
 from millpond.specs.errors import SpecError
@@ -163,7 +162,8 @@ def test_the_secret_of_a_webhook_lies_in_a_file_of_its_own(tmp_path):
 
 def test_a_webhook_that_names_no_topic_is_told_of_every_one():
     (hook,) = read_cluster("webhooks: [{name: team, url: 'https://chat/x'}]").webhooks
-    assert set(hook.on) == {topic.value for topic in Topic}
+    told = "started preempted suspended succeeded failed cancelled"
+    assert set(hook.on) == {f"job.{word}" for word in told.split()}
 
 
 @pytest.mark.parametrize(
@@ -265,4 +265,73 @@ def test_a_guarantee_of_models_is_read_with_what_it_gives_of_others() -> None:
 def test_a_guarantee_of_models_that_cannot_hold_is_named_with_its_line(queues: list[str], wrong: str) -> None:
     text = "nodes: [{name: n, devices: 2, model: V100}]\nqueues:\n" + "".join(f"- {queue}\n" for queue in queues)
     with pytest.raises(SpecError, match=wrong):
+        read_cluster(text)
+
+
+def test_the_mail_server_has_a_usual_port_for_each_way(tmp_path: Path) -> None:
+    for encryption, port in (("starttls", 587), ("tls", 465), ("none", 25)):
+        text = f"notifications: {{mail: {{host: mx, sender: pond@example.org, encryption: {encryption}}}}}"
+        mail = read_cluster(text).notifications.mail
+        assert mail is not None
+        assert (mail.port, mail.encryption) == (port, encryption)
+    assert read_cluster("{}").notifications.mail is None
+
+
+def test_the_password_of_the_mail_server_lies_in_a_file_of_its_own_reader(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.touch(mode=0o600)
+    secret.write_text("quiet\n")
+    text = f"notifications: {{mail: {{host: mx, sender: a@b, user: pond, password_file: {secret}}}}}"
+    mail = read_cluster(text).notifications.mail
+    assert mail is not None
+    assert mail.password == "quiet"
+    assert "quiet" not in repr(mail)
+    secret.chmod(0o644)
+    with pytest.raises(SpecError, match="other users of this machine can read"):
+        read_cluster(text)
+
+
+@pytest.mark.parametrize(
+    ("mail", "said"),
+    [
+        ("sender: pond@example.org", "host"),
+        ("host: mx", "sender"),
+        ("host: mx, sender: Pond", "no sender"),
+        ("host: mx, sender: 'a@b\\r\\nBcc: c@d'", "no sender"),
+        ('host: mx, sender: "a@b\\nBcc: c@d"', "no sender"),
+        ("host: 'mx\\n', sender: a@b", "host"),
+        ("host: mx, sender: a@b, port: 70000", "port"),
+        ("host: mx, sender: a@b, user: pond", "a user and a password"),
+        ("host: mx, sender: a@b, password: WORD", "a user and a password"),
+        ("host: mx, sender: a@b, user: p, password: WORD, password_file: /x", "both"),
+        ("host: mx, sender: a@b, user: p, password: WORD, encryption: none", "unencrypted"),
+        ("host: mx, sender: a@b, user: p, password_file: /no/such/file", "cannot be read"),
+        ("host: mx, sender: a@b, domains: ['@example.org']", "no domain"),
+        ("host: mx, sender: a@b, encryption: maybe", "starttls"),
+    ],
+)
+def test_a_mail_server_that_could_not_be_used_is_refused_with_its_place(mail: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said) as refused:
+        read_cluster(f"notifications: {{mail: {{{mail}}}}}")
+    assert refused.value.problems[0].line == 1
+
+
+@pytest.mark.parametrize(
+    ("origin", "kept"),
+    [
+        ("https://hooks.slack.com", "https://hooks.slack.com"),
+        ("https://Open.Feishu.cn/", "https://open.feishu.cn"),
+        ("http://127.0.0.1:9000", "http://127.0.0.1:9000"),
+        ("https://hooks.slack.com/services", None),
+        ("hooks.slack.com", None),
+        ("ftp://x", None),
+        ("https://me@x", None),
+    ],
+)
+def test_webhooks_of_users_may_lead_to_origins(origin: str, kept: str | None) -> None:
+    text = f"notifications: {{chat: ['{origin}']}}"
+    if kept is not None:
+        assert read_cluster(text).notifications.chat == (kept,)
+        return
+    with pytest.raises(SpecError, match="no origin"):
         read_cluster(text)

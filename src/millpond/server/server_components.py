@@ -11,6 +11,7 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.monitoring.instruments import Instruments
+from millpond.server.notifications.components import Notifications
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.loop import Loop
@@ -42,6 +43,7 @@ class ServerComponents:
         queue_settings: what queues say.
         pods: admits jobs where they are pods of a Kubernetes cluster; None where they are the machine's processes.
         runs: those whose files are carried into and out of pods; None where jobs are the machine's processes.
+        notifications: what tells people and programs of what happens.
         forecaster, instruments: the loop reports to them what jobs do.
     """
 
@@ -57,6 +59,7 @@ class ServerComponents:
     job_files: JobFiles
     provisioning: Provisioning
     queue_settings: QueueSettings
+    notifications: Notifications
     forecaster: Forecaster
     instruments: Instruments
     pods: PodJobs | None = None

@@ -47,6 +47,10 @@ def _hook(field: str) -> str:
     return f"webhooks: [{{name: chat, url: 'https://hooks.example.org/1', {field}}}]"
 
 
+def _mail(field: str) -> str:
+    return f"notifications: {{mail: {{host: mail.example.org, sender: pond@example.org, {field}}}}}"
+
+
 def _kubernetes(field: str) -> str:
     return f"kubernetes: {{{field}}}"
 
@@ -247,6 +251,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "prices": "prices: {gpu_hour: {A100: 1.8, default: 1.0}}",
         "energy": "energy: {price: 0.31, carbon_file: /etc/pond/carbon.csv}",
         "webhooks": "webhooks: [{name: chat, url: 'https://hooks.example.org/1', format: slack}]",
+        "notifications": "notifications: {mail: {host: mail.example.org, sender: pond@example.org}}",
         "run_as": "run_as: {users: unix}",
         "tasks": "tasks: {cpu: bound}",
         "secrets": "secrets: {cipher: sm4-gcm}",
@@ -386,6 +391,20 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "format": _hook("format: feishu"),
         "secret": _hook("secret: CHAT_KEY"),
         "secret_file": _hook("secret_file: /etc/pond/chat-key"),
+    },
+    "NotificationsFile": {
+        "mail": _mail("user: pond, password: MAIL_PASSWORD"),
+        "chat": "notifications: {chat: ['https://hooks.slack.com', 'https://open.feishu.cn']}",
+    },
+    "MailFile": {
+        "host": _mail("encryption: tls"),
+        "port": _mail("port: 2525"),
+        "encryption": _mail("encryption: tls"),
+        "user": _mail("user: pond, password: MAIL_PASSWORD"),
+        "password": _mail("user: pond, password: MAIL_PASSWORD"),
+        "password_file": _mail("user: pond, password_file: /etc/pond/mail-password"),
+        "sender": "notifications: {mail: {host: mail.example.org, sender: Millpond <pond@example.org>}}",
+        "domains": _mail("domains: [example.org]"),
     },
     "RunAsFile": {"users": "run_as: {users: unix}", "range": "run_as: {users: range, range: 300000-365535}"},
     "TasksFile": {

@@ -9,6 +9,7 @@ from typing import Any
 from api_world import dependencies, forecasts_of
 from fastapi.testclient import TestClient
 from fresh_databases import fresh_sqlite
+from notice_world import make_told
 from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
@@ -23,6 +24,7 @@ from millpond.server.auth.roles import UserRole
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.monitoring.instruments import Instruments
+from millpond.server.notifications.settings import NotificationContext
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
@@ -39,6 +41,7 @@ from millpond.server.views.about import ServerFacts
 from millpond.server.web.portal import portal_routes
 from millpond.specs.api.base import ErrorBody, ErrorInfo
 from millpond.specs.api.codec import from_json
+from millpond.specs.config.notifications import MailRules, NotificationRules
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 
 API = "/api/v1"
@@ -92,6 +95,9 @@ class AuthWorld:
         identity = ServerFacts("http://testserver", state_dir, 0.0, "default", "default", origins=origins)
         files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
         job_files = JobFiles(self.store.jobs)
+        self.notification_rules = NotificationRules(MailRules("127.0.0.1", 9, "none", "pond@example.org"))
+        context = NotificationContext(lambda: self.notification_rules, self.clock, lambda: self.loop.read_only)
+        self.told = make_told(self.store, self.accounts, self.vault, context)
         components = ServerComponents(
             state_dir,
             self.store,
@@ -105,6 +111,7 @@ class AuthWorld:
             job_files,
             self.provisioning,
             QueueSettings(self.store.queue_settings, self.loop, self.accounts, self.clock),
+            self.told,
             forecaster,
             instruments,
         )

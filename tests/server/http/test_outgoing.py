@@ -5,22 +5,17 @@ from __future__ import annotations
 import gzip
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hostile_server import HEAD, Pieces, answering, endless_body, endless_head, silence
-from server_world import Clock, Server, World
+from notice_world import NoticeWorld
 
 from millpond.model.errors import UnavailableError
 from millpond.server.auth.oidc import provider
 from millpond.server.auth.oidc.provider import OidcProvider
-from millpond.server.auth.vault.ciphers import Cipher
-from millpond.server.auth.vault.secrets import Vault
 from millpond.server.http import outgoing
 from millpond.server.http.outgoing import AddressScope, reach_of
-from millpond.server.operations.webhooks import delivery_worker
-from millpond.server.operations.webhooks.delivery_worker import WebhookDeliveryWorker
-from millpond.server.runtime.loop_dependencies import LoopDependencies
+from millpond.server.notifications import webhook_carrier
 from millpond.specs.config.oidc import OidcRules
 from millpond.specs.config.webhooks import Webhook
 from oidc_provider import FakeProvider, served
@@ -131,20 +126,15 @@ def test_a_hostile_receiver_of_webhooks_is_given_up_in_time(
     tmp_path: Path, pieces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if pieces in (endless_head, silence):
-        monkeypatch.setattr(delivery_worker, "ANSWER_WITHIN_S", 0.2)
-    clock = Clock()
-    outbox = SimpleNamespace(address=lambda turn: worker.address(turn), wake=lambda: None)
-    server = Server(tmp_path, World(), clock, dependencies=LoopDependencies(clock=clock, webhooks=outbox))
-    vault = Vault(server.store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, server.clock)
+        monkeypatch.setattr(webhook_carrier, "ANSWER_WITHIN_S", 0.2)
+    world = NoticeWorld(tmp_path)
     with answering(pieces) as port:
-        hook = Webhook("team", f"http://127.0.0.1:{port}/", ("job.cancelled",))
-        worker = WebhookDeliveryWorker(server.store, lambda: {"team": hook}, vault, server.clock)
-        server.submit("a")
-        server.turn(1)
-        server.loop.stop_job("a", "ada")
-        server.turn(3)
-        worker.deliver_due()
-        (delivery,) = server.store.deliveries.latest(10)
+        world.hooks["team"] = Webhook("team", f"http://127.0.0.1:{port}/", ("job.cancelled",))
+        world.server.submit("a")
+        world.server.turn(1)
+        world.server.loop.stop_job("a", "ada")
+        world.server.turn(3)
+        world.deliver()
+        (delivery,) = world.store.deliveries.latest(10)
         assert (delivery.state == "delivered") is (pieces is endless_body), "its status came, the rest is not read"
-        worker.close()
-    server.store.close()
+    world.close()

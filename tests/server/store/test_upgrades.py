@@ -42,7 +42,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "labels"
-down_revision = "energy"
+down_revision = "notifications"
 
 
 def upgrade():

@@ -84,6 +84,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "group": _here("accounts.groups:group", "Groups: add, list, limit; members and invitations."),
         "token": _here("accounts.tokens:group", "Tokens: create, list, revoke."),
         "ssh-key": _here("accounts.ssh_keys:group", "Public keys for SSH into jobs: add, list, remove."),
+        "notify": _here("accounts.notify:group", "Choose what you are told of by mail and by chat."),
         "secret": _here("library.secret:group", "Secrets for jobs and webhooks: set, list, remove."),
         "audit": _here("accounts.audit:command", "List changes and refused requests."),
     },
@@ -97,7 +98,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "compile": _here("server.compile:command", "Compile the scheduler: twice as fast."),
         "service": _here("server.service:command", "Install the server as a systemd service."),
         "completion": _here("server.completion:command", "Print the completion script of a shell."),
-        "webhooks": _here("cluster.webhooks:command", "List webhook deliveries."),
+        "webhooks": _here("cluster.webhooks:command", "List deliveries to webhooks and users."),
     },
     "Try policies on traces": {
         "what-if": _here("simulation.what_if:command", "Show what a change would do to all who wait."),

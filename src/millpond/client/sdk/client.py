@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millpond.client.sdk.resources.files import FilesClient
     from millpond.client.sdk.resources.images import ImagesClient
     from millpond.client.sdk.resources.inputs import Inputs
+    from millpond.client.sdk.resources.notifications import NotificationsClient
     from millpond.client.sdk.resources.secrets import SecretsClient
     from millpond.client.sdk.resources.services import ServicesClient
     from millpond.client.sdk.resources.ssh import SshClient
@@ -119,6 +120,13 @@ class Client(JobRequests, ClusterRequests, QueueRequests):
         from millpond.client.sdk.resources.accounts import AccountsClient
 
         return AccountsClient(self._ask, self._connection.send)
+
+    @property
+    def notifications(self) -> NotificationsClient:
+        """What one is told of by mail and by chat."""
+        from millpond.client.sdk.resources.notifications import NotificationsClient
+
+        return NotificationsClient(self._ask)
 
     @property
     def ssh(self) -> SshClient:

@@ -113,6 +113,7 @@ class Service:
         self.front = ServiceFront(loop, components.job_files.file_of)
         reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
         self.queue_settings = components.queue_settings
+        self.notifications = components.notifications.settings
         self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
         self.cells = Cells(queries, components.accounts)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)

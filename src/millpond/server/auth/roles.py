@@ -78,6 +78,9 @@ class Verb(StrEnum):
     """To read figures about all jobs, without names of users: what a Prometheus needs."""
     READ_DELIVERIES = "read-deliveries"
     READ_AUDIT = "read-audit"
+    READ_NOTIFICATIONS = "read-notifications"
+    """To see what one is told of, by mail and by chat, and where."""
+    CHANGE_NOTIFICATIONS = "change-notifications"
     READ_SELF = "read-self"
     """To ask who one is, and to log out; a token that is confined to other verbs may still do this."""
     CHANGE_SELF = "change-self"
@@ -129,6 +132,8 @@ RIGHTS: dict[Verb, dict[UserRole, Scope]] = {
         Verb.READ_METRICS: (_ALL, _NONE, _NONE, _NONE),
         Verb.READ_DELIVERIES: (_ALL, _NONE, _NONE, _NONE),
         Verb.READ_AUDIT: (_ALL, _GROUP, _NONE, _NONE),
+        Verb.READ_NOTIFICATIONS: (_OWN, _OWN, _OWN, _OWN),
+        Verb.CHANGE_NOTIFICATIONS: (_OWN, _OWN, _OWN, _OWN),
         Verb.READ_SELF: (_OWN, _OWN, _OWN, _OWN),
         Verb.CHANGE_SELF: (_OWN, _OWN, _OWN, _OWN),
     }.items()

@@ -80,6 +80,14 @@ def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) 
     return (verdict, now) if now >= due else (IdleVerdict.REST, due)
 
 
+@dataclass(frozen=True, slots=True)
+class IdleEnd:
+    """When an idle dev job leaves its cards if it stays unused, and when its user was warned of that."""
+
+    at: float
+    warned_at: float
+
+
 @dataclass(slots=True)
 class _IdleJob:
     """What is known of one running dev job."""
@@ -125,6 +133,16 @@ class IdleWatch(Periodic):
         """Begin to look, when there is a rule to look for."""
         if self._rules.idle_after_s is not None:
             self._worker.start()
+
+    def ends(self) -> dict[str, IdleEnd]:
+        """The jobs whose users were warned, by id. Any thread."""
+        idle_s, found = self._rules.idle_after_s, {}
+        for name, known in list(self._watched.items()):
+            warned_at = known.warned_at
+            if idle_s is not None and warned_at is not None and warned_at >= known.used_at:
+                at = max(known.used_at + idle_s, warned_at + self._rules.warn_before_s)
+                found[name] = IdleEnd(at, warned_at)
+        return found
 
     def look(self) -> float:
         """Look at each dev job once, and do what is due; says in how many seconds to look again at the latest."""

@@ -15,11 +15,13 @@ class LimitLeft:
 
     Attributes:
         seconds: of service; a suspended job uses none of them.
+        limit_s: the whole time limit.
         ends_at: when it ends if it runs on; None while it has no run.
     """
 
     seconds: float
     ends_at: float | None
+    limit_s: float
 
 
 class TimeLimits:
@@ -30,15 +32,17 @@ class TimeLimits:
 
     async def left(self, jobs: Collection[str]) -> dict[str, LimitLeft]:
         """What is left to those of these jobs that have a time limit and have not ended."""
-        return await self._queries.query(lambda core: _left(core, jobs)) if jobs else {}
+        return await self._queries.query(lambda core: limits_left(core, jobs)) if jobs else {}
 
 
-def _left(core: Core, jobs: Collection[str]) -> dict[str, LimitLeft]:
+def limits_left(core: Core, jobs: Collection[str]) -> dict[str, LimitLeft]:
+    """The same, for the scheduler's thread."""
     found: dict[str, LimitLeft] = {}
     for job in jobs:
         record = core.scheduler.jobs.get(job)
         if record is None or record.state.ended or record.job.time_limit_s is None:
             continue
-        left_s = max(record.job.time_limit_s - record.service_s(core.now), 0.0)
-        found[job] = LimitLeft(left_s, None if record.started_at is None else core.now + left_s)
+        limit_s = record.job.time_limit_s
+        left_s = max(limit_s - record.service_s(core.now), 0.0)
+        found[job] = LimitLeft(left_s, None if record.started_at is None else core.now + left_s, limit_s)
     return found

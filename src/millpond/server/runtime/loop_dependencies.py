@@ -42,8 +42,8 @@ class TurnResult:
     jobs: Callable[[str], JobInfo | None]
 
 
-class WebhookOutbox(Protocol):
-    """What delivers notices of what happened; see ``server.operations.webhooks.delivery_worker``."""
+class TurnOutbox(Protocol):
+    """What delivers notices of what happened; see ``server.notifications.outbox``."""
 
     def address(self, turn: TurnResult) -> list[NewDelivery]:
         """The deliveries that a turn leads to; they are stored with it."""
@@ -52,8 +52,8 @@ class WebhookOutbox(Protocol):
         """Such deliveries are stored."""
 
 
-class NoWebhooks:
-    """The outbox of a server without webhooks."""
+class NoNotices:
+    """The outbox of a server that tells nobody."""
 
     def address(self, _turn: TurnResult) -> list[NewDelivery]:
         """No deliveries."""
@@ -71,7 +71,7 @@ class LoopDependencies:
         clock: seconds since 1970.
         clock_jump: returns, and then forgets, by how many seconds the clock was set forward, as of its latest reading.
         stages: fetches what jobs need before they queue.
-        webhooks: are notified of what happened.
+        notices: webhooks and users are told of what happened.
         forecast: how long a member of an array will run; None when that is not known at once.
         on_cycle: called with the seconds that the core took to decide.
         on_ended: each is called with the last views of jobs whose end is durable.
@@ -80,7 +80,7 @@ class LoopDependencies:
     clock: Callable[[], float] = time.time
     clock_jump: Callable[[], float] = lambda: 0.0
     stages: Staging | NothingToStage = NOTHING_TO_STAGE
-    webhooks: WebhookOutbox = NoWebhooks()
+    notices: TurnOutbox = NoNotices()
     forecast: Callable[[Job], Forecast | None] = lambda _: None
     on_cycle: Callable[[float], None] = lambda _: None
     on_ended: Sequence[Callable[[Sequence[JobInfo]], None]] = ()

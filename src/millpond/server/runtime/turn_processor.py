@@ -343,19 +343,19 @@ class TurnProcessor:
         return True
 
     def _store_decided(self) -> bool:
-        """Store it with the webhook deliveries that follow; false when it cannot be stored."""
+        """Store it with the deliveries that follow; false when it cannot be stored."""
         job_views = self._job_views
         ended_now = list(job_views.ended.values())
         decided = [entry.decision for entry in self._decided]
         result = TurnResult(self._core.now, decided, [*job_views.kept, *ended_now], self._job_cache.get)
-        deliveries = self._dependencies.webhooks.address(result)
+        deliveries = self._dependencies.notices.address(result)
         try:
             self._store.record(self._decided, ended_now, job_views.used, deliveries, self._claims)
         except DBAPIError as error:
             self._store_fails(error)
             return False
         if deliveries:
-            self._dependencies.webhooks.wake()
+            self._dependencies.notices.wake()
         return True
 
     def _store_fails(self, error: DBAPIError) -> None:

@@ -15,6 +15,7 @@ from millpond.server.api.service import Service
 from millpond.server.jobs import task_inputs
 from millpond.server.jobs.deadlines import DeadlineWatch
 from millpond.server.jobs.idle_jobs import IdleWatch
+from millpond.server.jobs.notice_watch import NoticeWatch, WatchSources
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
@@ -139,18 +140,24 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
     scaler.is_spoken_for = service.rollouts.speaks_for
     end_silent = partial(task_inputs.end_silent, components.loop, service.inputs)
     adopter = adopter_of(lambda: _adopt_rules(current), components, base.engine)
+    idle_watch = IdleWatch(
+        components.loop,
+        service.activity,
+        components.state_dir,
+        current.config.dev,
+        time.time,
+        service.access.cpu_s,
+        base.engine.why_nothing_is_halted(),
+    )
+    told = components.notifications
+    sources = WatchSources(
+        components.loop, components.queue_settings, lambda: service.machines.idle_cards.since, idle_watch.ends
+    )
     return [
         *([] if adopter is None else [adopter]),
         PeriodicWorker("input-watch", end_silent, task_inputs.LOOK_EVERY_S, "standard input cannot be looked after"),
-        IdleWatch(
-            components.loop,
-            service.activity,
-            components.state_dir,
-            current.config.dev,
-            time.time,
-            service.access.cpu_s,
-            base.engine.why_nothing_is_halted(),
-        ),
+        idle_watch,
+        NoticeWatch(sources, told.settings.subscriptions, told.outbox, time.time),
         DeadlineWatch(components.loop, time.time),
         WaitWatch(components.loop, components.store.histories, time.time),
         scaler,

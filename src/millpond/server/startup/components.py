@@ -18,8 +18,11 @@ from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.monitoring.instruments import Instruments
+from millpond.server.notifications.components import NotificationSources, make_notifications
+from millpond.server.notifications.messages import MessageWriter
+from millpond.server.notifications.settings import NotificationContext
+from millpond.server.notifications.webhook_carrier import WebhookRules
 from millpond.server.operations.pod_address import url_for_pods
-from millpond.server.operations.webhooks.delivery_worker import WebhookDeliveryWorker
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.clock import KeptOffset, SteadyClock
 from millpond.server.runtime.core import Core
@@ -100,10 +103,10 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         security = open_security(store, owner_name(), token, time.time, oidc=Oidc(lambda: current.config.oidc))
         held.callback(security.close)
         core = recover(store, options.policies)
-        components, scheduler, delivery_worker = _make_components(
-            core, current, host, store, security.accounts, lambda: url_for_pods(current.config, lead.post.left.url)
+        components, scheduler = _make_components(
+            core, current, host, store, security.accounts, lambda: lead.post.left.url
         )
-        held.callback(delivery_worker.close)
+        held.callback(components.notifications.close)
         loop, isolation = components.loop, components.isolation
         listener = open_listener(config.ssh, host.state_dir) if config.ssh and not identity.is_copy else None
         engine, host = make_engine(current, host, components, origins, identity.servers)
@@ -135,7 +138,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         scheduler.start()
         held.callback(scheduler.close)
         if not identity.is_copy:
-            delivery_worker.start()
+            components.notifications.start()
             accelerate(loop, len(core.scheduler.node_views()), settings)
         yield CoreComponents(
             host, components, security, tenants, token, engine, listener, origins, settings, unplaceable
@@ -148,20 +151,29 @@ def _make_components(
     host: HostEnvironment,
     store: Store,
     accounts: Accounts,
-    server_url: Callable[[], str],
-) -> tuple[ServerComponents, SchedulerThread, WebhookDeliveryWorker]:
+    own_url: Callable[[], str],
+) -> tuple[ServerComponents, SchedulerThread]:
     state_dir = host.state_dir
     vault = Vault(store.secrets, state_dir, lambda: Cipher(current.config.cipher), time.time)
     provided = current.provisioning_on(host.machine, lambda: loop.wake(), lambda: queue_settings.rules)
     provisioning = Provisioning(store, state_dir, vault, provided)
-    delivery_worker = WebhookDeliveryWorker(store, current.webhooks, vault, time.time)
+    notifications = make_notifications(
+        NotificationSources(
+            store,
+            accounts,
+            vault,
+            MessageWriter(lambda: current.config.listening.public_url or own_url()),
+            WebhookRules(current.webhooks, lambda: current.config.notifications.chat),
+        ),
+        NotificationContext(lambda: current.config.notifications, time.time, lambda: loop.read_only),
+    )
     forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()
     clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
     dependencies = LoopDependencies(
         clock=clock,
         clock_jump=clock.skipped,
         stages=provisioning.staging,
-        webhooks=delivery_worker,
+        notices=notifications.outbox,
         forecast=forecaster.predict_at_once,
         on_cycle=instruments.cycled,
         on_ended=(forecaster.note, instruments.ended),
@@ -175,7 +187,13 @@ def _make_components(
     volumes = VolumeRules(provisioning.rules, lambda: _cluster_settings(current).volumes)
     rules = volumes if in_pods else provisioning.rules
     files = FileService(state_dir, store, rules, provisioning.cache.copy_of)
-    pods = PodJobs(provisioning.sources, volumes, files, lambda: _cluster_settings(current).image or "", server_url)
+    pods = PodJobs(
+        provisioning.sources,
+        volumes,
+        files,
+        lambda: _cluster_settings(current).image or "",
+        lambda: url_for_pods(current.config, own_url()),
+    )
     isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, time.time)
     components = ServerComponents(
         state_dir,
@@ -190,12 +208,13 @@ def _make_components(
         JobFiles(store.jobs),
         provisioning,
         queue_settings,
+        notifications,
         forecaster,
         instruments,
         pods=pods if in_pods else None,
         runs=runs if in_pods else None,
     )
-    return components, SchedulerThread(loop, processor), delivery_worker
+    return components, SchedulerThread(loop, processor)
 
 
 def _cluster_settings(current: Current) -> KubernetesFile:

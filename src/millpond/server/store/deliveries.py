@@ -1,11 +1,14 @@
-"""Webhook deliveries in the store: written with the turn that they come from, kept until delivered or given up."""
+"""Deliveries in the store: written with the turn that they come from, kept until delivered or given up.
+
+A delivery goes to a webhook of the configuration, or to a user by mail or by a webhook of theirs.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -13,16 +16,41 @@ from millpond.server.store.schema import deliveries
 from millpond.server.store.tables import TableStore
 
 WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given up"
+WEBHOOK, MAIL, CHAT = "webhook", "mail", "chat"
+"""The channels."""
+_IDS_AT_ONCE: Final = 500
+"""SQLite takes no more than so many values of a statement for granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Who gets a delivery.
+
+    Attributes:
+        channel: ``webhook``, ``mail`` or ``chat``.
+        name: of the webhook of the configuration; for mail and chat, of the user.
+    """
+
+    channel: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
 class NewDelivery:
-    """A notice for one receiver."""
+    """A notice for one receiver.
 
-    hook: str
+    Attributes:
+        at: when it happened.
+        due_at: when it is tried first; None: at once.
+        key: by which the same is known again; empty: it cannot come twice.
+    """
+
+    target: Target
     at: float
     notice: dict[str, Any]
     text: str
+    due_at: float | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +63,7 @@ class Delivery:
     """
 
     id: int
-    hook: str
+    target: Target
     at: float
     notice: dict[str, Any]
     text: str
@@ -50,14 +78,16 @@ def write_new(connection: sa.Connection, fresh: Sequence[NewDelivery]) -> None:
     if fresh:
         rows = [
             {
-                "hook": one.hook,
+                "channel": one.target.channel,
+                "hook": one.target.name,
                 "at": one.at,
                 "notice": json.dumps(one.notice),
                 "text": one.text,
                 "state": WAITING,
                 "tries": 0,
-                "due_at": one.at,
+                "due_at": one.at if one.due_at is None else one.due_at,
                 "trouble": "",
+                "key": one.key,
             }
             for one in fresh
         ]
@@ -72,29 +102,79 @@ def forget(connection: sa.Connection, before: float) -> None:
 class DeliveryStore(TableStore):
     """The deliveries of one open database. Any thread."""
 
-    def due(self, now: float, limit: int) -> list[Delivery]:
+    def add(self, fresh: Sequence[NewDelivery]) -> list[NewDelivery]:
+        """Keep those whose target has none of the same key yet; returns these."""
+        with self._engine.begin() as connection:
+            kept = [one for one in fresh if not one.key or not _is_there(connection, one)]
+            write_new(connection, kept)
+        return kept
+
+    def due(self, channels: Collection[str], now: float, limit: int) -> list[Delivery]:
         """What is to be delivered now, oldest first."""
-        waits = (deliveries.c.state == WAITING, deliveries.c.due_at <= now)
+        waits = (deliveries.c.state == WAITING, deliveries.c.due_at <= now, deliveries.c.channel.in_(channels))
         query = sa.select(deliveries).where(*waits).order_by(deliveries.c.id).limit(limit)
         return [_delivery(row) for row in self._rows(query)]
 
-    def next_due(self) -> float | None:
+    def waiting_for(self, target: Target, limit: int) -> list[Delivery]:
+        """All that waits for a target, due or not, oldest first."""
+        query = sa.select(deliveries).where(deliveries.c.state == WAITING, *_for(target))
+        return [_delivery(row) for row in self._rows(query.order_by(deliveries.c.id).limit(limit))]
+
+    def next_due(self, channels: Collection[str]) -> float | None:
         """When something is to be delivered next; None when nothing waits."""
-        query = sa.select(sa.func.min(deliveries.c.due_at)).where(deliveries.c.state == WAITING)
-        return self._value(query)
+        waits = (deliveries.c.state == WAITING, deliveries.c.channel.in_(channels))
+        return self._value(sa.select(sa.func.min(deliveries.c.due_at)).where(*waits))
 
-    def tried(self, number: int, state: str, due_at: float, trouble: str) -> None:
-        """Note one more try."""
+    def tried(self, numbers: Sequence[int], state: str, due_at: float, trouble: str) -> None:
+        """Note one more try of some that were tried together, as one transaction.
+
+        Args:
+            due_at: when they are tried next, or were settled.
+        """
         change = {"state": state, "tries": deliveries.c.tries + 1, "due_at": due_at, "trouble": trouble}
-        self._execute(deliveries.update().where(deliveries.c.id == number).values(change))
+        parts = [numbers[begin : begin + _IDS_AT_ONCE] for begin in range(0, len(numbers), _IDS_AT_ONCE)]
+        chosen = [deliveries.c.id.in_(part) for part in parts]
+        self._execute(*(deliveries.update().where(these).values(change) for these in chosen))
 
-    def latest(self, limit: int) -> list[Delivery]:
-        """What was or is to be delivered, newest first."""
+    def delivered_since(self, since: float) -> dict[Target, float]:
+        """When users were last sent something, of those who were since an instant."""
+        latest = sa.func.max(deliveries.c.due_at)
+        query = sa.select(deliveries.c.channel, deliveries.c.hook, latest).where(
+            deliveries.c.state == DELIVERED, deliveries.c.due_at >= since, deliveries.c.channel != WEBHOOK
+        )
+        found = self._rows(query.group_by(deliveries.c.channel, deliveries.c.hook))
+        return {Target(channel, name): at for channel, name, at in found}
+
+    def latest(self, limit: int, user: str = "") -> list[Delivery]:
+        """What was or is to be delivered, newest first.
+
+        Args:
+            user: only what is for this one; empty: all.
+        """
         query = sa.select(deliveries).order_by(deliveries.c.id.desc()).limit(limit)
+        if user:
+            query = query.where(deliveries.c.channel != WEBHOOK, deliveries.c.hook == user)
         return [_delivery(row) for row in self._rows(query)]
+
+
+def _for(target: Target) -> tuple[sa.ColumnElement[bool], ...]:
+    return deliveries.c.channel == target.channel, deliveries.c.hook == target.name
+
+
+def _is_there(connection: sa.Connection, one: NewDelivery) -> bool:
+    query = sa.select(deliveries.c.id).where(*_for(one.target), deliveries.c.key == one.key).limit(1)
+    return connection.execute(query).first() is not None
 
 
 def _delivery(row: sa.Row[Any]) -> Delivery:
     return Delivery(
-        row.id, row.hook, row.at, json.loads(row.notice), row.text, row.state, row.tries, row.due_at, row.trouble
+        row.id,
+        Target(row.channel, row.hook),
+        row.at,
+        json.loads(row.notice),
+        row.text,
+        row.state,
+        row.tries,
+        row.due_at,
+        row.trouble,
     )

@@ -193,9 +193,21 @@ deliveries = Table(
     Column("tries", Integer, nullable=False),
     Column("due_at", Float, nullable=False),
     Column("trouble", Text, nullable=False),
+    Column("channel", String(10), nullable=False, server_default="webhook"),
+    Column("key", String(400), nullable=False, server_default=""),
     Index("deliveries_by_due", "state", "due_at"),
+    Index("deliveries_by_target", "hook", "channel", "state"),
 )
-"""Deliveries to webhooks, and what became of them. See ``server.operations.webhooks``."""
+"""Deliveries to webhooks and to users, and what became of them; ``hook`` is the webhook's name or the user's. See
+``server.notifications``."""
+
+notification_settings = Table(
+    "notification_settings",
+    metadata,
+    Column("user", _NAME, primary_key=True),
+    Column("document", Text, nullable=False),
+)
+"""What users are told of, and where, as JSON. See ``server.notifications.settings``."""
 
 datasets = Table(
     "datasets",

@@ -32,6 +32,7 @@ from millpond.server.store.histories import DecisionEntry, HistoryStore, LogEntr
 from millpond.server.store.identity import IdentityStore
 from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, change_document, job_row, write_ended
 from millpond.server.store.leadership import Leadership, Seat
+from millpond.server.store.notification_settings import NotificationSettingsStore
 from millpond.server.store.queue_settings import QueueSettingsStore
 from millpond.server.store.reserve import Reserve
 from millpond.server.store.saved_views import SavedViewStore
@@ -103,6 +104,7 @@ class Store(TableStore):
         self.time_series = TimeSeriesStore(self._engine)
         self.queue_settings = QueueSettingsStore(self._engine)
         self.saved_views = SavedViewStore(self._engine)
+        self.notification_settings = NotificationSettingsStore(self._engine)
         self.deletion = JobDeletion(self._engine)
 
     def close(self) -> None:
@@ -167,7 +169,7 @@ class Store(TableStore):
             decisions: what was decided.
             ended: the last look of jobs that have ended.
             held: changes of what jobs hold.
-            new_deliveries: for webhooks.
+            new_deliveries: for webhooks and users.
             claims: what the cycle changed of them; None: nothing.
         """
         with self._engine.begin() as connection:

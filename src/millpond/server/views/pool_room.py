@@ -58,19 +58,28 @@ def _rooms_on(node: NodeInfo) -> dict[str, ModelRoom]:
     }
 
 
-def idle_holders(jobs: Iterable[JobInfo], idle_since: Mapping[str, float], now: float) -> list[IdleHolder]:
+def idle_since(job: JobInfo, cards: Mapping[str, float], now: float) -> float:
+    """Since when none of a job's cards has computed; now, where one does, or does not say whether it does.
+
+    Args:
+        cards: since when cards have not computed, by UUID.
+    """
+    since = max((cards.get(grant.uuid, now) for task in job.tasks for grant in task.devices), default=now)
+    return max(since, job.started_at or now)  # what a card did before was not the job's
+
+
+def idle_holders(jobs: Iterable[JobInfo], cards: Mapping[str, float], now: float) -> list[IdleHolder]:
     """Running jobs of which no card has computed for ``IDLE_AFTER_S``, those of most cards first.
 
     Args:
-        idle_since: since when cards have not computed, by UUID; of those that do, and of those that do not say whether
-            they do, nothing.
+        cards: since when cards have not computed, by UUID; of those that do, and of those that do not say whether they
+            do, nothing.
     """
     found = []
     for job in jobs:
         if job.state != JobState.RUNNING or not job.gpu_milli or job.started_at is None:
             continue
-        since = max((idle_since.get(grant.uuid, now) for task in job.tasks for grant in task.devices), default=now)
-        since = max(since, job.started_at)  # what a card did before was not the job's
+        since = idle_since(job, cards, now)
         if now - since >= IDLE_AFTER_S:
             found.append(
                 IdleHolder(

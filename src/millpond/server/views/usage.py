@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from millpond.model.energy import J_PER_KWH, EnergyRates, RateSeries
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
+from millpond.server.notifications.settings import delivery_info
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.books import Share, UsageFilter, UsageSum
 from millpond.server.store.card_use import CardUseSum
@@ -166,21 +167,9 @@ class Bookkeeper:
         return sorted((each for each in found if each.used_bytes), key=lambda each: (-each.used_bytes, each.name))
 
     async def deliveries(self, limit: int) -> list[DeliveryInfo]:
-        """What was or is to be delivered to webhooks, newest first."""
+        """What was or is to be delivered to webhooks and users, newest first."""
         found = await asyncio.to_thread(self._store.deliveries.latest, limit)
-        return [
-            DeliveryInfo(
-                id=one.id,
-                hook=one.hook,
-                at=one.at,
-                text=one.text,
-                state=one.state,
-                tries=one.tries,
-                due_at=one.due_at,
-                trouble=one.trouble,
-            )
-            for one in found
-        ]
+        return [delivery_info(one) for one in found]
 
 
 def usage_share(accounts: Accounts, caller: Caller) -> Share | None:

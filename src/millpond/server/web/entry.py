@@ -11,13 +11,13 @@ from starlette.responses import RedirectResponse
 
 from millpond.model.errors import NotFoundError, NotLoggedInError
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Myself, SecurityOf, open_to_all
+from millpond.server.api.permits import Myself, SecurityOf, ServiceOf, open_to_all
 from millpond.server.auth.audit import Act
 from millpond.server.auth.guard import PORTAL_ENTRY, PORTAL_FILES, PORTAL_PREFIX, start_session
 from millpond.server.auth.roles import AccessTarget
+from millpond.server.catalogues import LANGUAGES
 from millpond.server.web.pages import HOME, LANGUAGE_COOKIE, PageRoute, VisitOf, trouble, way_back
 from millpond.server.web.rendering import show, static_file
-from millpond.server.web.translations import LANGUAGES
 from millpond.specs.api.accounts.accounts import PortalLink, PortalLinkRequest
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -82,10 +82,15 @@ async def log_in(
 
 
 @router.get("/portal/language/{tag}", dependencies=[open_to_all])
-async def choose_language(request: Request, tag: str, back: Annotated[Way, Query(alias="next")] = "") -> Response:
-    """Keep a language for this browser."""
+async def choose_language(
+    request: Request, tag: str, service: ServiceOf, back: Annotated[Way, Query(alias="next")] = ""
+) -> Response:
+    """Keep a language for this browser, and for what its user is sent."""
     if tag not in LANGUAGES:
         raise NotFoundError(f"no language {tag[:20]!r}", f"there are {', '.join(LANGUAGES)}")
+    act: Act = request.state.act
+    if act.caller is not None:
+        await asyncio.to_thread(service.notifications.follow_language, act.caller.user, tag)
     answer = RedirectResponse(way_back(back), 303, {"Cache-Control": "no-store"})
     is_encrypted = request.url.scheme == "https"
     answer.set_cookie(

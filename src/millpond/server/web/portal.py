@@ -9,7 +9,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import BaseRoute
 
 from millpond.server.api.permits import ClusterReader, SecurityOf, ServiceOf
-from millpond.server.web import admin_pages, entry
+from millpond.server.web import admin_pages, entry, notification_page
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.charts import curves_page, history_pages
 from millpond.server.web.jobs import job_pages, sessions_page, submit_page
@@ -38,6 +38,7 @@ def portal_routes() -> list[BaseRoute]:
         report_pages.router,
         what_if_page.router,
         admin_pages.router,
+        notification_page.router,
         router,
         entry.router,
         entry.links,

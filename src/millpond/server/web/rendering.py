@@ -18,9 +18,10 @@ from starlette.responses import HTMLResponse, Response
 from millpond.model.amounts import memory_text, milli_text
 from millpond.server.auth.guard import PORTAL_FILES
 from millpond.server.auth.roles import Caller
+from millpond.server.catalogues import ENGLISH, LANGUAGES
 from millpond.server.version import VERSION
 from millpond.server.web.charts.svg_charts import number_text
-from millpond.server.web.translations import ENGLISH, LANGUAGES, translation_of
+from millpond.server.web.translations import translation_of
 from millpond.server.wording import rounded_span
 
 _KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

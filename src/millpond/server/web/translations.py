@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import gettext
-import io
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Final
 
-ENGLISH: Final = "en"
-LANGUAGES: Final = {ENGLISH: "English", "zh-CN": "简体中文"}
-"""By their tags (BCP 47), each by its own name. English is what the templates say."""
+from millpond.server.catalogues import ENGLISH, LANGUAGES, catalogue_in, read_catalogue
 
 
 @cache
 def translation_of(language: str) -> gettext.NullTranslations:
     """The words of a language; those of the templates where it has none of its own."""
-    if language == ENGLISH:
-        return gettext.NullTranslations()
-    from babel.messages.mofile import write_mo
-    from babel.messages.pofile import read_po
-
-    compiled = io.BytesIO()
-    with catalogue_file(language).open("rb") as file:
-        write_mo(compiled, read_po(file))
-    compiled.seek(0)
-    return gettext.GNUTranslations(compiled)
+    return gettext.NullTranslations() if language == ENGLISH else read_catalogue(catalogue_file(language))
 
 
 def catalogue_file(language: str) -> Traversable:
     """Where a language's words are."""
-    return files("millpond.server.web") / "locale" / language.replace("-", "_") / "LC_MESSAGES" / "portal.po"
+    return catalogue_in(files("millpond.server.web"), language, "portal")
 
 
 def language_for(chosen: str, accepted: str) -> str:

@@ -29,7 +29,7 @@ ERROR_CODES = {
     "conflict": "It contradicts the present state (409, 416).",
     "unauthorized": "Not logged in, or not any more (401).",
     "forbidden": "The caller has no right to it (403).",
-    "too-many-tries": "Too many logins failed; the remedy says when the next one is looked at (429).",
+    "too-many-tries": "Too many logins failed, or too many codes were sent; the remedy says when to try again (429).",
     "too-large": "The body of the request is larger than it may be (413).",
     "too-slow": "The body of the request came too slowly (408).",
     "unavailable": "Something that is needed cannot be reached or used now (503).",

@@ -1,4 +1,4 @@
-"""Bodies about events, and their deliveries to webhooks."""
+"""Bodies about events, and their deliveries to webhooks and users."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ class EventList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryInfo:
-    """An event that was or is to be delivered to a webhook.
+    """An event that was or is to be delivered to a webhook, or to a user.
 
     Attributes:
+        hook: the webhook's name, or the user's.
+        channel: ``webhook``, or of a user ``mail`` or ``chat``.
         state: ``waiting``, ``delivered`` or ``given up``.
         due_at: when it is tried next, while it waits.
         trouble: what went wrong last.
@@ -53,6 +55,7 @@ class DeliveryInfo:
     tries: int
     due_at: float
     trouble: str = ""
+    channel: str = "webhook"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.specs.config.energy import EnergyFile
 from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.listen import ListenFile, ListenRules, SshFile
+from millpond.specs.config.notifications import NotificationRules, NotificationsFile
 from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
 from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
 from millpond.specs.config.prices import PriceList
@@ -57,6 +58,7 @@ class ClusterFile(Strict):
         prices: what an hour of a card costs, for usage reports.
         energy: what energy costs and emits, for usage reports.
         webhooks: receivers of what happens to jobs.
+        notifications: how users are told of what happens to their jobs.
         run_as: as which users of the machine tasks run.
         tasks: what tasks are kept to besides what they ask for.
         secrets: how secrets are kept.
@@ -78,6 +80,7 @@ class ClusterFile(Strict):
     prices: PriceList = PriceList()
     energy: EnergyFile = EnergyFile()
     webhooks: list[WebhookFile] = Field(default=[])
+    notifications: NotificationsFile = NotificationsFile()
     run_as: RunAsFile = RunAsFile()
     tasks: TasksFile = TasksFile()
     secrets: SecretsFile = SecretsFile()
@@ -115,6 +118,7 @@ class ClusterConfig:
     mig: MigLayout | None = None
     kubernetes: KubernetesFile | None = None
     energy: EnergyRates = EnergyRates()
+    notifications: NotificationRules = NotificationRules()
     document: Mapping[str, Any] = field(default_factory=dict)
     """What was read, as it stands in the file."""
 
@@ -166,6 +170,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         problems += _broken_promises(file, queues, located)
     webhooks, oidc = _webhooks(file, located, problems), _oidc(file, located, problems)
     energy = file.energy.rates(located, problems)
+    notifications = _notifications(file, located, problems)
     if problems:
         raise SpecError(problems)
     return ClusterConfig(
@@ -196,6 +201,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         None if file.mig is None else file.mig.layout(),
         file.kubernetes,
         energy,
+        notifications,
         located.value,
     )
 
@@ -237,6 +243,18 @@ def _oidc(file: ClusterFile, located: Located, problems: list[Problem]) -> OidcR
         problems.append(located.problem(("oidc",), "no address to come back to", hint, at_key=True))
     secret = _secret_in(file.oidc.client_secret_file, located, ("oidc", "client_secret_file"), problems)
     return file.oidc.rules(secret, public_url)
+
+
+def _notifications(file: ClusterFile, located: Located, problems: list[Problem]) -> NotificationRules:
+    mail = file.notifications.mail
+    if mail is None:
+        return NotificationRules(None, tuple(file.notifications.chat))
+    at = ("notifications", "mail", "password_file")
+    password = _secret_in(mail.password_file, located, at, problems)
+    if mail.password_file is not None and password and Path(mail.password_file).expanduser().stat().st_mode & 0o077:
+        message = f"other users of this machine can read the password in {mail.password_file}"
+        problems.append(located.problem(at, message, f"chmod 600 {mail.password_file}"))
+    return NotificationRules(mail.rules(password), tuple(file.notifications.chat))
 
 
 def _repeated_names(file: ClusterFile, located: Located) -> list[Problem]:

@@ -11,8 +11,10 @@ from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import Name, SecretName
 from millpond.specs.validation import Strict
 
-Topic = Literal["job.started", "job.preempted", "job.succeeded", "job.failed", "job.cancelled"]
+Topic = Literal["job.started", "job.preempted", "job.suspended", "job.succeeded", "job.failed", "job.cancelled"]
 """Events that a webhook can receive."""
+ChatFormat = Literal["millpond", "slack", "feishu", "wecom"]
+"""Of a webhook's body: Millpond's own, or what a chat service expects."""
 
 
 class WebhookFile(Strict):
@@ -32,7 +34,7 @@ class WebhookFile(Strict):
     url: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2_000)]
     on: list[Topic] = Field(default=list(get_args(Topic)), min_length=1)
     queues: list[Name] = Field(default=[])
-    format: Literal["millpond", "slack", "feishu", "wecom"] = "millpond"
+    format: ChatFormat = "millpond"
     secret: SecretName | None = None
     secret_file: Annotated[str, Field(min_length=1)] | None = None
 

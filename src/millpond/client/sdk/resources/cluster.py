@@ -158,7 +158,7 @@ class ClusterRequests:
         return self._ask(WhatIfInfo, "POST", "/what-if", json=dict(question))
 
     def deliveries(self, limit: int = 100) -> list[DeliveryInfo]:
-        """Webhook deliveries, past and pending, newest first."""
+        """Deliveries to webhooks and users, past and pending, newest first."""
         from millpond.specs.api.events import DeliveryList
 
         return self._ask(DeliveryList, "GET", "/webhooks/deliveries", params={"limit": limit}).deliveries

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotAllowedError
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import SecurityOf, open_to_all, security_of
+from millpond.server.api.permits import SecurityOf, ServiceOf, open_to_all, security_of
 from millpond.server.auth.audit import Act
 from millpond.server.auth.guard import start_session
 from millpond.server.auth.oidc import pages
@@ -41,7 +41,7 @@ def begin_with_code(request: Request) -> Response:
 
 
 @people.get("/callback", dependencies=[open_to_all])
-def come_back(request: Request, security: SecurityOf) -> Response:
+def come_back(request: Request, security: SecurityOf, service: ServiceOf) -> Response:
     """Where the provider sends people back to."""
 
     def answer(sign_on: SignOn, act: Act) -> Response:
@@ -58,6 +58,8 @@ def come_back(request: Request, security: SecurityOf) -> Response:
         back = sign_on.come_back(said, browser, act.address, know)
         user = back.admitted.user
         act.target = AccessTarget("user", user.name)
+        if back.person.mail:
+            service.notifications.take_verified(user.name, back.person.mail)
         act.after = ": ".join(part for part in (act.after, back.admitted.changes) if part)
         if not back.for_browser:
             form = csrf_of(browser)

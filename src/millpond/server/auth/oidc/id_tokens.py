@@ -38,12 +38,14 @@ class Person:
     Attributes:
         name: what an account of theirs would be called; empty where the provider does not say.
         values: of the groups' claim.
+        mail: their address, where the provider has verified it; empty: it does not say.
     """
 
     issuer: str
     subject: str
     name: str = ""
     values: frozenset[str] = frozenset()
+    mail: str = ""
 
 
 def jose() -> ModuleType:
@@ -131,6 +133,7 @@ class IdTokens:
         """The claims with those that the provider gives on request only."""
         rules = self._rules
         wanted = [rules.user_claim, *([rules.groups_claim] if rules.asks_for_groups else [])]
+        wanted += ["email"] if "email" in rules.scopes else []
         if all(name in claims for name in wanted):
             return claims
         more = self._provider.userinfo(tokens.access_token)
@@ -146,6 +149,7 @@ class IdTokens:
             subject,
             _text(claims.get(self._rules.user_claim)),
             frozenset(value for value in listed if isinstance(value, str)),
+            _text(claims.get("email")) if claims.get("email_verified") is True else "",
         )
 
 

@@ -112,6 +112,10 @@ class QueueSettings:
         row = self._book.rows.get(name)
         return None if row is None or row.document is None else row
 
+    def changed_since(self, at: float) -> list[QueueRow]:
+        """The queues that were changed since an instant, and are still there."""
+        return [row for row in self._book.rows.values() if row.document is not None and row.at >= at]
+
     # ---- the configuration file -------------------------------------------------------------------------------------
 
     def begin(self, core: Core, texts: Mapping[str, QueueDocument] | None) -> list[Event]:

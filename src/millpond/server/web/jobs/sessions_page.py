@@ -102,7 +102,7 @@ async def sessions_page(service: ServiceOf, access: Annotated[Access, may(Verb.R
 async def _session(service: Service, job: JobInfo, left: LimitLeft | None) -> SessionRow:
     file = await service.job_files.soon(job.id)
     if left is None and file.time_limit is not None:  # the scheduler has not got it yet
-        left = LimitLeft(file.time_limit, None)
+        left = LimitLeft(file.time_limit, None, file.time_limit)
     return SessionRow(job, file.serve is not None, left, service.activity.last_used(job.id))
 
 

@@ -8,25 +8,17 @@ import hmac
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx2
 import pytest
-from server_world import Clock, Server, World
+from notice_world import NoticeWorld
 
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
-from millpond.server.auth.vault.ciphers import Cipher
-from millpond.server.auth.vault.secrets import Vault
-from millpond.server.operations.webhooks.delivery_worker import (
-    FIRST_PAUSE_S,
-    MOST_TRIES,
-    NUMBER_HEADER,
-    SIGNATURE_HEADER,
-    WebhookDeliveryWorker,
-    request_of,
-)
-from millpond.server.runtime.loop_dependencies import LoopDependencies
+from millpond.server.notifications.delivery_worker import FIRST_PAUSE_S, MOST_TRIES
+from millpond.server.notifications.webhook_carrier import NUMBER_HEADER, SIGNATURE_HEADER, request_of
+from millpond.specs.api.notifications import ChatRequest
+from millpond.specs.config.notifications import NotificationRules
 from millpond.specs.config.webhooks import Webhook
 
 ENDS = ("job.succeeded", "job.failed", "job.cancelled")
@@ -52,48 +44,29 @@ class Receiver:
         return [json.loads(request.content) for request in self.requests]
 
 
-class Bench:
-    """A server without HTTP, one receiver, and the delivery worker between them."""
+class Bench(NoticeWorld):
+    """A server without HTTP, and one receiver."""
 
     def __init__(self, directory: Path) -> None:
-        clock = Clock()
-        outbox = SimpleNamespace(address=lambda turn: self.delivery_worker.address(turn), wake=lambda: None)
-        self.server = Server(directory, World(), clock, dependencies=LoopDependencies(clock=clock, webhooks=outbox))
         self.receiver = Receiver()
-        self.hooks: dict[str, Webhook] = {}
-        self.vault = Vault(self.server.store.secrets, directory, lambda: Cipher.AES_256_GCM, self.server.clock)
-        self.delivery_worker = self.new_delivery_worker()
-
-    def new_delivery_worker(self) -> WebhookDeliveryWorker:
-        transport = httpx2.MockTransport(self.receiver)
-        return WebhookDeliveryWorker(self.server.store, lambda: self.hooks, self.vault, self.server.clock, transport)
+        super().__init__(directory, httpx2.MockTransport(self.receiver))
 
     def hook(self, on: tuple[str, ...] = ENDS, **settings: object) -> None:
         self.hooks["team"] = Webhook("team", "http://receiver/told", on, **settings)  # type: ignore[arg-type]
-
-    def run(self, job: str = "a", outcome: Outcome = Outcome.SUCCESS, code: int = 0, **spec: object) -> None:
-        self.server.submit(job, **spec)
-        self.server.turn(2)
-        self.server.engine.finish(TaskId(job, 1, 0), outcome, code)
-        self.server.turn(2)
-
-    def states(self) -> list[str]:
-        return [delivery.state for delivery in self.server.store.deliveries.latest(100)]
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    made.delivery_worker.close()
-    made.server.store.close()
+    made.close()
 
 
 def test_a_receiver_is_told_of_an_end_once(bench: Bench) -> None:
     bench.hook()
     bench.run()
-    bench.delivery_worker.deliver_due()
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
+    bench.deliver()
     (told,) = bench.receiver.bodies
     assert (told["topic"], told["job"], told["user"], told["exit_code"]) == ("job.succeeded", "a", "ada", 0)
     assert told["text"] == "a of ada succeeded"
@@ -103,18 +76,18 @@ def test_a_receiver_is_told_of_an_end_once(bench: Bench) -> None:
 def test_it_is_told_of_nothing_it_did_not_ask_for(bench: Bench) -> None:
     bench.hook(("job.started",))
     bench.run()
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     assert [told["topic"] for told in bench.receiver.bodies] == ["job.started"]
     bench.hook(queues=("vision",))
     bench.run("b")
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     assert len(bench.receiver.bodies) == 1
 
 
 def test_a_failure_says_what_the_exit_code_does_not(bench: Bench) -> None:
     bench.hook()
     bench.run(outcome=Outcome.USER_ERROR, code=3)
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     (told,) = bench.receiver.bodies
     assert told["text"] == "a of ada failed: exit code 3"
 
@@ -122,7 +95,7 @@ def test_a_failure_says_what_the_exit_code_does_not(bench: Bench) -> None:
 def test_a_signature_proves_body_and_time(bench: Bench) -> None:
     bench.hook(secret="quiet")
     bench.run()
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     (request,) = bench.receiver.requests
     stamp, _, digest = request.headers[SIGNATURE_HEADER].removeprefix("t=").partition(",v1=")
     assert int(stamp) == int(bench.server.clock.now)
@@ -133,13 +106,13 @@ def test_a_signature_proves_body_and_time(bench: Bench) -> None:
 def test_the_secret_of_a_signature_may_be_one_that_the_server_keeps(bench: Bench) -> None:
     bench.hook(secret_name="TRACKER")
     bench.run()
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     assert bench.receiver.requests == []
     (waiting,) = bench.server.store.deliveries.latest(1)
     assert "no secret 'TRACKER' of the server" in waiting.trouble
     bench.vault.put("server", "", "TRACKER", "quiet", "ada")
     bench.server.clock.now += 10.0
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     (request,) = bench.receiver.requests
     stamp, _, digest = request.headers[SIGNATURE_HEADER].removeprefix("t=").partition(",v1=")
     assert digest == hmac.new(b"quiet", f"{stamp}.".encode() + request.content, hashlib.sha256).hexdigest()
@@ -148,10 +121,10 @@ def test_the_secret_of_a_signature_may_be_one_that_the_server_keeps(bench: Bench
 def test_chat_services_get_their_own_form(bench: Bench) -> None:
     bench.hook(format="slack")
     bench.run()
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     bench.hook(format="feishu", secret="quiet")
     bench.run("b")
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     slack, feishu = bench.receiver.bodies
     assert slack == {"text": "a of ada succeeded"}
     assert feishu["content"] == {"text": "b of ada succeeded"}
@@ -163,11 +136,11 @@ def test_wecom_gets_no_more_than_it_takes_and_its_refusal_is_seen_although_its_s
     bench.hook(format="wecom")
     bench.run()
     bench.receiver.body = {"errcode": 93000, "errmsg": "invalid webhook url"}
-    bench.server.clock.now += bench.delivery_worker.deliver_due()
+    bench.server.clock.now += bench.deliver()
     (refused,) = bench.server.store.deliveries.latest(1)
     assert (refused.state, refused.trouble) == ("waiting", "it answered errcode '93000'")
     bench.receiver.body = {"errcode": 0, "errmsg": "ok"}
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     assert bench.states() == ["delivered"]
     assert bench.receiver.bodies[-1] == {"msgtype": "text", "text": {"content": "a of ada succeeded"}}
     body, _ = request_of(bench.hooks["team"], {}, "长" * 5_000, 0)
@@ -179,7 +152,7 @@ def test_what_other_receivers_say_beside_the_status_is_not_read(bench: Bench) ->
     bench.hook()
     bench.run()
     bench.receiver.body = {"errcode": 1, "code": 1}
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     assert bench.states() == ["delivered"]
 
 
@@ -190,11 +163,11 @@ def test_a_receiver_that_fails_is_tried_again_later_and_later(bench: Bench, faul
     bench.run()
     pauses = []
     for _ in range(3):
-        pauses.append(bench.delivery_worker.deliver_due())
+        pauses.append(bench.deliver())
         bench.server.clock.now += pauses[-1]
     assert pauses == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
     bench.receiver.status, bench.receiver.fails = 200, False
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     assert bench.states() == ["delivered"]
     assert len({request.headers[NUMBER_HEADER] for request in bench.receiver.requests}) == 1
 
@@ -204,7 +177,7 @@ def test_one_that_never_answers_is_given_up_and_stays_in_the_list(bench: Bench) 
     bench.receiver.fails = True
     bench.run()
     for _ in range(MOST_TRIES + 5):
-        bench.delivery_worker.deliver_due()
+        bench.deliver()
         bench.server.clock.now += 3600.0
     assert len(bench.receiver.requests) == MOST_TRIES
     (delivery,) = bench.server.store.deliveries.latest(10)
@@ -215,9 +188,8 @@ def test_what_was_not_told_waits_for_the_next_server(bench: Bench) -> None:
     bench.hook()
     bench.run()
     assert bench.receiver.requests == []
-    again = bench.new_delivery_worker()
-    again.deliver_due()
-    again.close()
+    bench.told = bench.new_notifications()
+    bench.deliver()
     assert len(bench.receiver.requests) == 1
 
 
@@ -225,7 +197,7 @@ def test_one_that_is_no_longer_configured_is_not_told(bench: Bench) -> None:
     bench.hook()
     bench.run()
     bench.hooks.clear()
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     assert (bench.receiver.requests, bench.states()) == ([], ["given up"])
 
 
@@ -233,7 +205,7 @@ def test_a_redirect_is_not_followed_to_where_nobody_configured(bench: Bench) -> 
     bench.hook()
     bench.receiver.status = 302
     bench.run()
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     assert len(bench.receiver.requests) == 1
     assert bench.states() == ["waiting"]
 
@@ -251,7 +223,26 @@ def test_a_failure_whose_place_is_kept_is_told_once_and_at_once(bench: Bench) ->
     bench.server.loop.stop_job("a", "ada")
     bench.server.turn(3)
     assert bench.server.core.scheduler.jobs == {}
-    bench.delivery_worker.deliver_due()
+    bench.deliver()
     (told,) = bench.receiver.bodies
     assert (told["topic"], told["exit_code"]) == ("job.failed", 3)
     assert told["text"].startswith("a of ada failed: exit code 3; its place is kept until ")
+
+
+def test_a_user_is_told_at_their_own_webhook_of_several_events_at_once(bench: Bench) -> None:
+    bench.rules = NotificationRules(None, ("http://receiver",))
+    bench.told.settings.put_chat(ChatRequest(url="http://receiver/mine", format="slack"), bench.caller("ada"))
+    bench.choose("ada", {"topic": "job.failed", "channels": ["chat"]})
+    for job in ("a", "b"):
+        bench.run(job, outcome=Outcome.USER_ERROR, code=3)
+    bench.settle_all()
+    (request,) = bench.receiver.requests
+    assert str(request.url) == "http://receiver/mine"
+    text = bench.receiver.bodies[0]["text"]
+    assert "a of ada failed: exit code 3\nhttps://pond.example.org/portal/jobs/a\n" in text
+    assert "b of ada failed" in text
+    bench.run("c", outcome=Outcome.USER_ERROR, code=3)
+    bench.rules = NotificationRules(None, ("http://other",))
+    bench.settle_all()
+    assert len(bench.receiver.requests) == 1, "the configuration allows it no more"
+    assert bench.states() == ["given up", "delivered", "delivered"]

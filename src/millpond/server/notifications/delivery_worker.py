@@ -1,0 +1,138 @@
+"""Delivers what is due in the store, and stores the result: one worker for each way that messages travel.
+
+A receiver that fails is tried again after a pause that doubles, for about a day; then the delivery is given up and
+stays in the list. A receiver may get a delivery twice (the server was killed before it stored the result), and never
+loses one; the delivery's number identifies it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.server.notifications.outbox import NoticeOutbox
+from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, WEBHOOK, Delivery, DeliveryStore
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 3600.0
+MOST_TRIES: Final = 30
+"""With the pauses above: about a day."""
+CLOSES_WITHIN_S: Final = 10.0
+MOST_GATHERED: Final = 5_000
+"""Deliveries in one message."""
+
+_AT_ONCE: Final = 50
+_LONGEST_SLEEP_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What came of a message.
+
+    Attributes:
+        trouble: what went wrong; empty: it was taken.
+        is_final: trying again is of no use.
+    """
+
+    trouble: str = ""
+    is_final: bool = False
+
+
+Carry = Callable[[Sequence[Delivery]], Carried]
+"""Sends one message about some deliveries, all of the same target."""
+
+
+class Carrier(Protocol):
+    """A way that messages travel.
+
+    Attributes:
+        name: of the worker's thread.
+        channels: that it serves.
+    """
+
+    name: str
+    channels: tuple[str, ...]
+
+    def opened(self) -> AbstractContextManager[Carry]:
+        """What sends messages, for one pass; connections that it needs are made at its first message."""
+
+    def close(self) -> None:
+        """Let go of what it keeps open."""
+
+
+class DeliveryWorker(Periodic):
+    """Delivers by one carrier what the outbox has left in the store, on a thread of its own.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, store: DeliveryStore, outbox: NoticeOutbox, carrier: Carrier, clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._outbox = outbox
+        self._carrier = carrier
+        self._clock = clock
+        trouble = f"{carrier.name} wait for the store"
+        self._worker = PeriodicWorker(carrier.name, self.deliver_due, FIRST_PAUSE_S, trouble, (*EXPECTED, DBAPIError))
+        outbox.woken.append(self._worker.wake)
+
+    def close(self) -> None:
+        """End the thread; what is not delivered yet waits for the next server."""
+        self._worker.close(CLOSES_WITHIN_S)
+        self._carrier.close()
+
+    def deliver_due(self) -> float:
+        """Try everything that is due once; returns after how many seconds something is due again."""
+        channels = self._carrier.channels
+        settled: set[int] = set()
+        with self._carrier.opened() as carry:
+            for delivery in self._store.due(channels, self._clock(), _AT_ONCE):
+                if self._worker.closing:
+                    break
+                if delivery.id not in settled:
+                    together = self._together(delivery)
+                    settled |= {each.id for each in together}
+                    self._deliver(together, carry)
+        due_at = self._store.next_due(channels)
+        return _LONGEST_SLEEP_S if due_at is None else min(max(due_at - self._clock(), 0.0), _LONGEST_SLEEP_S)
+
+    def _together(self, delivery: Delivery) -> Sequence[Delivery]:
+        """What goes into one message: all that waits for a user, and one delivery for a webhook."""
+        if delivery.target.channel == WEBHOOK:
+            return [delivery]
+        return self._store.waiting_for(delivery.target, MOST_GATHERED)
+
+    def _deliver(self, together: Sequence[Delivery], carry: Carry) -> None:
+        target, tries = together[0].target, max(each.tries for each in together) + 1
+        carried, now = self._carried(together, carry), self._clock()
+        numbers = [each.id for each in together]
+        if not carried.trouble:
+            self._store.tried(numbers, DELIVERED, now, "")
+            if target.channel != WEBHOOK:
+                self._outbox.sent(target, now)
+            return
+        is_over = carried.is_final or tries >= MOST_TRIES
+        again_at = now + min(FIRST_PAUSE_S * 2.0 ** (tries - 1), LONGEST_PAUSE_S)
+        self._store.tried(numbers, GIVEN_UP if is_over else WAITING, now if is_over else again_at, carried.trouble)
+        if not is_over and target.channel != WEBHOOK:
+            self._outbox.hold(target, again_at)
+        log.warning(
+            "%s to %s, delivery %d, try %d: %s", target.channel, target.name, numbers[0], tries, carried.trouble
+        )
+
+    def _carried(self, together: Sequence[Delivery], carry: Carry) -> Carried:
+        try:
+            return carry(together)
+        except Exception as error:  # a message that cannot be made must not hold up all others
+            log.exception("delivery %d cannot be sent", together[0].id)
+            return Carried(f"a defect: {type(error).__name__}")

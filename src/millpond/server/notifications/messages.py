@@ -1,0 +1,112 @@
+"""The texts that users get, in their language: what happened, each with a link into the portal.
+
+Words of users are shown as one line each, without what turns the direction of text.
+"""
+
+from __future__ import annotations
+
+import gettext
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Final
+from urllib.parse import quote
+
+from millpond.server.auth.guard import PORTAL_PREFIX
+from millpond.server.catalogues import ENGLISH, catalogue_in, read_catalogue
+from millpond.server.notifications.notices import Notice, Translate, one_line, sentence
+from millpond.server.notifications.subscriptions import Subscription
+from millpond.server.store.deliveries import Delivery
+from millpond.server.wording import local_time
+
+SETTINGS_PATH: Final = f"{PORTAL_PREFIX}notifications"
+MOST_SHOWN: Final = 50
+"""Notices that a message names; of the rest it says how many."""
+_LONGEST_SUBJECT: Final = 150
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What a user gets; ``subject`` is one line."""
+
+    subject: str
+    text: str
+
+
+class MessageWriter:
+    """Writes them.
+
+    Args:
+        url: gives the address by which people reach the server, without a slash at the end.
+    """
+
+    most_shown = MOST_SHOWN
+
+    def __init__(self, url: Callable[[], str]) -> None:
+        self._url = url
+
+    def message(self, to: Subscription, deliveries: Sequence[Delivery]) -> UserMessage:
+        """A message about one delivery or more."""
+        _ = words_of(to.language)
+        notices = [Notice.of_plain(each.notice) for each in deliveries[:MOST_SHOWN]]
+        entries = [self._entry(notice, _) for notice in notices]
+        rest = len(deliveries) - len(notices)
+        if rest:
+            entries.append(_("And %(count)d more:") % {"count": rest} + f"\n{self._url()}{PORTAL_PREFIX}jobs?all=true")
+        subject = (
+            sentence(notices[0], _) if len(deliveries) == 1 else _("%(count)d events") % {"count": len(deliveries)}
+        )
+        return UserMessage(self._subject(subject), "\n\n".join([*entries, self._why(_)]))
+
+    def trial(self, to: Subscription) -> UserMessage:
+        """A message for trial."""
+        _ = words_of(to.language)
+        text = _("This is a trial: what you chose to be told of comes here.")
+        return UserMessage(self._subject(_("Trial")), f"{text}\n\n{self._why(_)}")
+
+    def code(self, to: Subscription, code: str, minutes: int) -> UserMessage:
+        """A message with the code that confirms an address.
+
+        Args:
+            minutes: how long it counts.
+        """
+        _ = words_of(to.language)
+        lines = (
+            _("%(user)s wants to be told at this address of what happens to jobs in Millpond, at %(url)s."),
+            _("If that is you, confirm it within %(minutes)d minutes with this code: %(code)s"),
+            _("Otherwise do nothing; no more mail comes."),
+        )
+        values = {"user": one_line(to.user, 64), "url": self._url(), "code": code, "minutes": minutes}
+        return UserMessage(self._subject(_("Confirm your address")), "\n\n".join(line % values for line in lines))
+
+    def _entry(self, notice: Notice, _: Translate) -> str:
+        link = f"{self._url()}{PORTAL_PREFIX}{_page_of(notice)}"
+        return f"{local_time(notice.at)}  {sentence(notice, _)}\n{link}"
+
+    def _why(self, _: Translate) -> str:
+        return "-- \n" + _("You chose this yourself. Change it here:") + f"\n{self._url()}{SETTINGS_PATH}"
+
+    def _subject(self, text: str) -> str:
+        return f"[Millpond] {one_line(text, _LONGEST_SUBJECT)}"
+
+
+def _page_of(notice: Notice) -> str:
+    if notice.job:
+        return f"jobs/{quote(notice.job, safe='[]')}"
+    return "reservations" if notice.reservation else f"queues/{quote(notice.queue, safe='')}"
+
+
+@cache
+def words_of(language: str) -> Translate:
+    """What gives the words of a language for those in English."""
+    known: gettext.NullTranslations = gettext.NullTranslations()
+    if language != ENGLISH:
+        known = read_catalogue(notice_catalogue(language))
+    return known.gettext
+
+
+def notice_catalogue(language: str) -> Traversable:
+    """Where a language's words are."""
+    return catalogue_in(files("millpond.server.notifications"), language, "notices")

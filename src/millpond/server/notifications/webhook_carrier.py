@@ -1,0 +1,233 @@
+"""Sends to webhooks: those of the configuration, signed, and those of users, whose addresses are their secrets."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
+from millpond.server.auth.vault.secrets import SERVER, USER, Vault
+from millpond.server.http.outgoing import bounded
+from millpond.server.notifications.delivery_worker import Carried, Carry
+from millpond.server.notifications.messages import MessageWriter
+from millpond.server.notifications.subscriptions import Subscriptions
+from millpond.server.store.deliveries import CHAT, WEBHOOK, Delivery
+from millpond.specs.config.notifications import origin_of
+from millpond.specs.config.webhooks import Webhook
+
+if TYPE_CHECKING:
+    import httpx2
+
+ANSWER_WITHIN_S: Final = 10.0
+NUMBER_HEADER: Final = "Millpond-Delivery"
+SIGNATURE_HEADER = "Millpond-Signature"
+"""``t=SECONDS,v1=HEX``: HMAC-SHA256 with the secret over ``SECONDS.BODY``. A receiver refuses what is too old."""
+CHAT_WEBHOOK: Final = "CHAT_WEBHOOK"
+"""The secret of a user that has the address of their webhook."""
+
+_LONGEST_WECOM: Final = 2_048
+"""Bytes of a text message. Source: WeCom developer centre, group robots."""
+_MOST_READ: Final = 4_096
+"""Bytes of an answer."""
+_REFUSALS: Final = {"wecom": "errcode", "feishu": "code"}
+"""By format, the field of an answer with the status 200 that is not 0 where the message was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRules:
+    """What counts of the configuration at this moment, and how it is reached.
+
+    Attributes:
+        hooks: the receivers by name.
+        chat: the origins to which webhooks of users may lead.
+        transport: how requests travel; None: over the network.
+    """
+
+    hooks: Callable[[], Mapping[str, Webhook]]
+    chat: Callable[[], Sequence[str]]
+    transport: httpx2.BaseTransport | None = None
+
+
+class WebhookCarrier:
+    """Sends what is for webhooks.
+
+    Args:
+        vault: where the secrets lie that deliveries are signed with, and the addresses of users' webhooks.
+        writer: writes the texts for users.
+        clock: seconds since 1970.
+    """
+
+    name = "webhooks"
+    channels: tuple[str, ...] = (WEBHOOK, CHAT)
+
+    def __init__(
+        self,
+        rules: WebhookRules,
+        vault: Vault,
+        subscriptions: Subscriptions,
+        writer: MessageWriter,
+        clock: Callable[[], float],
+    ) -> None:
+        self._rules = rules
+        self._vault = vault
+        self._subscriptions = subscriptions
+        self._writer = writer
+        self._clock = clock
+
+    @contextmanager
+    def opened(self) -> Iterator[Carry]:
+        """What sends; each message has a connection of its own."""
+        yield self._carry
+
+    def close(self) -> None:
+        """Close the client."""
+        if "_client" in self.__dict__:
+            self._client.close()
+
+    def keep_chat(self, user: str, url: str) -> None:
+        """Keep the address of a user's webhook.
+
+        Raises:
+            UnavailableError: nothing can be encrypted here.
+        """
+        self._vault.put(USER, user, CHAT_WEBHOOK, url, user)
+
+    def forget_chat(self, user: str) -> None:
+        """Forget it, if it is still there."""
+        with suppress(NotFoundError):
+            self._vault.drop(USER, user, CHAT_WEBHOOK)
+
+    def try_chat(self, user: str) -> None:
+        """Send a message for trial to a user's webhook.
+
+        Raises:
+            NotFoundError: there is none.
+            UnavailableError: it did not take it.
+        """
+        text = self._writer.trial(self._subscriptions.of(user)).text
+        trouble = self._send(self._chat_of(user), {"topic": "trial", "user": user}, text, 0)
+        if trouble:
+            raise UnavailableError(f"the webhook did not take it: {trouble}", "check its address and its format")
+
+    @cached_property
+    def _client(self) -> httpx2.Client:
+        """Made when there is something to deliver: it loads all certificates that this machine trusts."""
+        import httpx2
+
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        return httpx2.Client(
+            timeout=ANSWER_WITHIN_S, transport=self._rules.transport, follow_redirects=False, limits=limits
+        )
+
+    def _carry(self, together: Sequence[Delivery]) -> Carried:
+        first = together[0]
+        if first.target.channel == CHAT:
+            return self._carry_chat(together)
+        hook = self._rules.hooks().get(first.target.name)
+        if hook is None:
+            return Carried("no longer configured", is_final=True)
+        if hook.secret_name:
+            try:  # never unsigned: the receiver could not distinguish it from a forgery
+                hook = replace(hook, secret=self._vault.value(SERVER, "", hook.secret_name))
+            except MillpondError as error:
+                return Carried(str(error))
+        return Carried(self._send(hook, first.notice, first.text, first.id))
+
+    def _carry_chat(self, together: Sequence[Delivery]) -> Carried:
+        user = together[0].target.name
+        try:
+            hook = self._chat_of(user)
+        except NotFoundError as error:
+            return Carried(error.cause, is_final=True)
+        except MillpondError as error:
+            return Carried(str(error))
+        message = self._writer.message(self._subscriptions.of(user), together)
+        body = {"notices": [each.notice for each in together[: self._writer.most_shown]], "count": len(together)}
+        return Carried(self._send(hook, body, message.text, together[0].id))
+
+    def _chat_of(self, user: str) -> Webhook:
+        """A user's webhook.
+
+        Raises:
+            NotFoundError: there is none, or it leads to where none may lead.
+            UnavailableError: its address cannot be opened.
+        """
+        form = self._subscriptions.of(user).chat
+        if not form:
+            raise NotFoundError("the user has no webhook any more", "set it with `pond notify chat`")
+        url = self._vault.value(USER, user, CHAT_WEBHOOK)
+        if origin_of(url) not in self._rules.chat():
+            raise NotFoundError("the configuration does not allow webhooks of users there", "set another address")
+        return Webhook(user, url, (), format=form)
+
+    def _send(self, hook: Webhook, notice: dict[str, Any], text: str, number: int) -> str:
+        """What went wrong; empty when it was taken."""
+        import httpx2  # here, as most servers have no webhooks
+
+        body, headers = request_of(hook, notice, text, int(self._clock()))
+        headers |= {NUMBER_HEADER: str(number)}
+        try:
+            with (
+                bounded(hook.url, ANSWER_WITHIN_S, lambda _host, _reach: True) as extensions,
+                self._client.stream("POST", hook.url, content=body, headers=headers, extensions=extensions) as answer,
+            ):
+                if not answer.is_success:
+                    return f"it answered {answer.status_code}"
+                field = _REFUSALS.get(hook.format)  # nothing else is read of an answer: it may have no end
+                return _refusal(field, next(answer.iter_raw(_MOST_READ), b"")) if field else ""
+        except httpx2.HTTPError as error:
+            return f"{type(error).__name__}: {error}"
+        except (httpx2.InvalidURL, ValueError) as error:
+            return f"the address is none: {error}"
+
+
+def request_of(hook: Webhook, notice: dict[str, Any], sentence: str, now: int) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of one delivery.
+
+    Args:
+        now: seconds since 1970, part of what is signed.
+    """
+    headers = {"Content-Type": "application/json"}
+    match hook.format:
+        case "slack":
+            return _json({"text": sentence}), headers
+        case "feishu":
+            body: dict[str, Any] = {"msg_type": "text", "content": {"text": sentence}}
+            if hook.secret:
+                body |= {"timestamp": str(now), "sign": _feishu_sign(hook.secret, now)}
+            return _json(body), headers
+        case "wecom":
+            cut = sentence.encode()[:_LONGEST_WECOM].decode(errors="ignore")
+            return _json({"msgtype": "text", "text": {"content": cut}}), headers
+        case _:
+            content = _json({**notice, "text": sentence})
+            if hook.secret:
+                digest = hmac.new(hook.secret.encode(), f"{now}.".encode() + content, hashlib.sha256).hexdigest()
+                headers[SIGNATURE_HEADER] = f"t={now},v1={digest}"
+            return content, headers
+
+
+def _refusal(field: str, answer: bytes) -> str:
+    """Why a message was refused although the status says that it was not; empty where it was taken."""
+    try:
+        code = json.loads(answer).get(field, 0)
+    except (ValueError, AttributeError):  # it is no object
+        return ""
+    return f"it answered {field} {str(code)[:20]!r}" if code else ""
+
+
+def _feishu_sign(secret: str, now: int) -> str:
+    """Source: Feishu open platform, custom bots, signature verification: HMAC-SHA256 of nothing under this key."""
+    key = f"{now}\n{secret}".encode()
+    return base64.b64encode(hmac.new(key, b"", hashlib.sha256).digest()).decode()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()

@@ -1,1 +1,0 @@
-"""Notifying other programs of what happens to jobs: signed, retried, and written down."""

@@ -1,0 +1,109 @@
+"""A real mail server on this machine: it keeps what it is sent, and refuses, waits and breaks off as it is set to."""
+
+from __future__ import annotations
+
+import asyncio
+import email
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.message import EmailMessage
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, AuthResult
+
+USER, PASSWORD = "pond", "quiet"
+
+
+class MailCatcher:
+    """What handles the mails.
+
+    Attributes:
+        mails: what was taken.
+        refuses: answers to recipients, by address: ``550 no such user``.
+        on_data: what is answered to a mail.
+        silent: set while mails are not answered at all.
+    """
+
+    def __init__(self) -> None:
+        self.mails: list[EmailMessage] = []
+        self.senders: list[str] = []
+        self.was_encrypted: list[bool] = []
+        self.refuses: dict[str, str] = {}
+        self.on_data = "250 taken"
+        self.silent = False
+        self.connections = 0
+        self.port = 0
+
+    async def handle_EHLO(  # noqa: N802 - aiosmtpd names it so
+        self, server: SMTP, session: Any, _envelope: Any, hostname: str, responses: list[str]
+    ) -> list[str]:
+        session.host_name = hostname
+        self.connections += 1
+        return responses
+
+    async def handle_RCPT(  # noqa: N802
+        self, _server: SMTP, _session: Any, envelope: Any, address: str, _options: Any
+    ) -> str:
+        if address in self.refuses:
+            return self.refuses[address]
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Any, envelope: Any) -> str:  # noqa: N802
+        while self.silent:
+            await asyncio.sleep(0.01)
+        if self.on_data.startswith("2"):
+            mail = email.message_from_bytes(envelope.content, policy=default)
+            assert isinstance(mail, EmailMessage)
+            self.mails.append(mail)
+            self.senders.append(envelope.mail_from)
+            self.was_encrypted.append(session.ssl is not None)
+        return self.on_data
+
+    def texts(self) -> list[str]:
+        """What the mails say."""
+        return [mail.get_content().replace("\r\n", "\n") for mail in self.mails]
+
+
+@contextmanager
+def catching(
+    catcher: MailCatcher, certificate: tuple[Path, Path] | None = None, with_login: bool = False
+) -> Iterator[MailCatcher]:
+    """The mail server runs; on the port that it had before, when it did.
+
+    Args:
+        certificate: and its key: mail is taken after STARTTLS alone.
+        with_login: mail is taken after a login alone.
+    """
+    options: dict[str, Any] = {}
+    if certificate is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*certificate)
+        options |= {"tls_context": context, "require_starttls": True}
+    if with_login:
+        options |= {"authenticator": _authenticate, "auth_required": True, "auth_require_tls": certificate is not None}
+    controller = Controller(catcher, hostname="127.0.0.1", port=catcher.port or _unused_port(), **options)
+    controller.start()
+    catcher.port = controller.port
+    try:
+        yield catcher
+    finally:
+        controller.stop()
+
+
+def _authenticate(_server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
+    is_right = (data.login, data.password) == (USER.encode(), PASSWORD.encode())
+    return AuthResult(success=is_right, handled=False)
+
+
+def _unused_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
