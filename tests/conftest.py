@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
@@ -28,6 +29,13 @@ from real_containers import RealPodman, make_real_podman
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", settings.get_profile("explore"), derandomize=True, database=None)
 settings.load_profile("steady")
+
+
+# What tests start gets the signals of a terminal, even where these tests were told to ignore them (nohup, or a shell's
+# `&`): what is ignored stays ignored in children, what has a handler does not.
+for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, lambda *_: None)
 
 
 @pytest.hookimpl(wrapper=True)

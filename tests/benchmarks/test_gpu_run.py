@@ -174,7 +174,6 @@ def test_whatever_ends_the_program_ends_all_that_it_started(
         [sys.executable, str(PROGRAM), "--out", str(tmp_path), "--only", "m06"],
         env={**os.environ, **fake_driver.env()},
         stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whatever the tests were started deaf to
     )
     until(lambda: fake_driver.used_bytes(card) > 0)
     process.send_signal(number)

@@ -78,7 +78,7 @@ class Pond:
         )
 
     def start(self, *arguments: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        """Start a command and leave it running; it listens to Ctrl-C even where these tests do not."""
+        """Start a command and leave it running."""
         return subprocess.Popen(
             [POND, *arguments],
             env=self.env,
@@ -87,7 +87,6 @@ class Pond:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def up(self, *options: str) -> None:

@@ -22,7 +22,6 @@ class Screen:
     def __init__(self, argv: Sequence[str | Path], env: Mapping[str, str], size: tuple[int, int] = (30, 100)) -> None:
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever is started in the background has it ignored
             termios.tcsetwinsize(0, size)  # here, as the program may look before its parent has a turn
             os.execvpe(argv[0], [str(word) for word in argv], {**env, "TERM": "dumb", "PS1": "$ "})
         self.shown = ""
