@@ -67,6 +67,6 @@ def test_a_defect_is_answered_by_the_fast_path_as_by_fastapi(
 
 
 def test_what_many_clients_ask_for_takes_the_fast_path(limits: Any) -> None:
-    planned = {route.name for routes in limits._app._routes.values() for route, plan in routes if plan is not None}
+    planned = {each.route.name for routes in limits._app._routes.values() for each in routes if each.plan is not None}
     assert {"submit", "list_jobs", "show", "why", "stop", "events"} <= planned
     assert "logs" not in planned

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from sqlalchemy.exc import DBAPIError
@@ -119,20 +119,23 @@ def make_routes(
     app.add_exception_handler(RefusedBodyError, refuse_body)
     app.add_exception_handler(HTTPException, _no_such_route)
     app.add_exception_handler(Exception, _unexpected)
-
-    @app.get("/docs", include_in_schema=False, dependencies=[open_to_all])
-    def docs() -> HTMLResponse:
-        return HTMLResponse(reference_page(app.openapi()), headers=PLAIN_PAGE)
-
     check_permits(app)
     return app
+
+
+_reference = APIRouter()
+
+
+@_reference.get("/docs", include_in_schema=False, dependencies=[open_to_all])
+def docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(reference_page(request.app.openapi()), headers=PLAIN_PAGE)
 
 
 def _declared() -> list[BaseRoute]:
     """What the modules of the API declare."""
     accounts = (login.router, oidc.router, users.router, groups.router, credentials.tokens, credentials.ssh)
     work = (jobs.router, files.router, run_files.router, interactive.router, interactive.services, credentials.secrets)
-    own_pages = (machines.health, oidc.people, login.root_page)
+    own_pages = (machines.health, oidc.people, login.root_page, _reference)
     others = (
         machines.router,
         time_series.router,

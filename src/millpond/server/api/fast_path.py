@@ -1,14 +1,15 @@
 """A fast path in front of FastAPI for coroutine routes that answer with one model as JSON.
 
 FastAPI passes each request through seven layers and resolves its dependencies by a general algorithm, which takes
-longer than most of our handlers. The fast path takes the same declarations, resolves them by a plan made at the start,
-and answers alike. Requests for all other routes go on to FastAPI.
+longer than most of our handlers. The fast path takes the same declarations, resolves them by a plan made once for each
+route, and answers alike. Requests for all other routes go on to FastAPI.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, is_dataclass
+from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
@@ -46,19 +47,22 @@ class FastPath:
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
-        self._routes: dict[str, list[tuple[APIRoute, _Plan | None]]] = {}
+        self._routes: dict[str, list[_PlannedRoute]] = {}
         for route in routes_of(app):
             if isinstance(route, APIRoute):
+                planned = _PlannedRoute(route)
                 for method in route.methods or ():
-                    self._routes.setdefault(method, []).append((route, _plan_of(route)))
+                    self._routes.setdefault(method, []).append(planned)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
         path = scope["path"]
-        for route, plan in self._routes.get(scope.get("method", ""), ()):
+        for planned in self._routes.get(scope.get("method", ""), ()):
+            route = planned.route
             found = route.path_regex.match(path)
             if found is None:
                 continue
+            plan = planned.plan
             if plan is None:
                 break
             converted = {name: route.param_convertors[name].convert(text) for name, text in found.groupdict().items()}
@@ -89,6 +93,17 @@ class FastPath:
         handler = next(handlers[kind] for kind in type(error).__mro__ if kind in handlers)
         answer: Response = handler(request, error)  # type: ignore[assignment]
         return answer
+
+
+class _PlannedRoute:
+    """A route, and how it comes to its arguments, which is found out when it is first asked for."""
+
+    def __init__(self, route: APIRoute) -> None:
+        self.route = route
+
+    @cached_property
+    def plan(self) -> _Plan | None:
+        return _plan_of(self.route)
 
 
 @dataclass(frozen=True, slots=True)
