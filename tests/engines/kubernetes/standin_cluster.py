@@ -8,12 +8,12 @@ do right is tried against a real one by ``tests/engines/kubernetes/real``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import itertools
 import json
 import subprocess
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from millpond.engines.kubernetes.pods.pod_template import INPUT_FOLDER
 Plain = dict[str, Any]
 NAMESPACE = "team"
 KEPT_OPEN_S = 90
+WITHIN_S = 60.0
 """Connections that nobody uses; as long as the API server keeps them."""
 _KINDS = {"pods": "Pod", "nodes": "Node", "secrets": "Secret", "services": "Service", "events": "Event"}
 _KINDS |= {"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume"}
@@ -79,6 +80,34 @@ def merged(plain: Any, patch: Any) -> Any:
     return result
 
 
+class _Server(uvicorn.Server):
+    """One that is gone as soon as it is told to; uvicorn looks for that ten times a second, and is polite for another
+    tenth."""
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        self.runs.set()
+        await self._ended.wait()
+
+    async def shutdown(self, sockets: object = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.runs = threading.Event()
+
+    def call(self, act: Callable[[], object]) -> None:
+        """Have something done in its thread."""
+        self._loop.call_soon_threadsafe(act)
+
+    def end(self) -> None:
+        self.call(self._ended.set)
+
+
 @dataclass
 class StandinCluster:
     """The state of a cluster, and its server.
@@ -111,7 +140,8 @@ class StandinCluster:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _cut: int = 0
     _commands: set[subprocess.Popen[bytes]] = field(default_factory=set)
-    _server: uvicorn.Server | None = None
+    _watchers: set[asyncio.Event] = field(default_factory=set)
+    _server: _Server | None = None
     _thread: threading.Thread | None = None
     port: int = 0
 
@@ -126,21 +156,21 @@ class StandinCluster:
         config = uvicorn.Config(
             app, host="127.0.0.1", port=self.port, log_level="critical", lifespan="off", timeout_keep_alive=KEPT_OPEN_S
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
-        while not self._server.started:
-            time.sleep(0.005)
+        assert self._server.runs.wait(WITHIN_S)
         self.port = self._server.servers[0].sockets[0].getsockname()[1]
 
     def stop(self) -> None:
-        assert self._server is not None
-        assert self._thread is not None
+        if self._server is None or self._thread is None:
+            return
         self.cut_watches()
         for command in list(self._commands):  # such as a shell at a terminal whose client has gone
             command.kill()
-        self._server.should_exit = self._server.force_exit = True
+        self._server.end()
         self._thread.join()
+        self._server = None
 
     def kubeconfig(self, folder: Path) -> Path:
         path = folder / "kubeconfig"
@@ -161,6 +191,7 @@ class StandinCluster:
     def cut_watches(self) -> None:
         """All watches end, as when a load balancer tires of them."""
         self._cut += 1
+        self._tell_watchers()
 
     def forget_history(self) -> None:
         """What came before now can be asked for no longer."""
@@ -377,14 +408,16 @@ class StandinCluster:
 
     async def _changes(self, kind: str, since: int, request: Request) -> AsyncIterator[bytes]:
         cut, sent = self._cut, 0
-        while self._cut == cut:
-            with self._lock:
-                news = [each for each in self._history[sent:] if each[0] > since and each[2] == kind]
-                news = [each for each in news if selected(each[3], request)]
-                sent = len(self._history)
-            for _, change, _, plain in news:
-                yield json.dumps({"type": change, "object": plain}).encode() + b"\n"
-            await asyncio.sleep(0.005)
+        with self._told() as told:
+            while self._cut == cut:
+                told.clear()
+                with self._lock:
+                    news = [each for each in self._history[sent:] if each[0] > since and each[2] == kind]
+                    news = [each for each in news if selected(each[3], request)]
+                    sent = len(self._history)
+                for _, change, _, plain in news:
+                    yield json.dumps({"type": change, "object": plain}).encode() + b"\n"
+                await told.wait()
         version = {"metadata": {"resourceVersion": str(max(since, self._history[-1][0] if self._history else 0))}}
         yield json.dumps({"type": "BOOKMARK", "object": version}).encode() + b"\n"
 
@@ -401,8 +434,10 @@ class StandinCluster:
     async def _held_open(self, lines: bytes) -> AsyncIterator[bytes]:
         cut = self._cut
         yield lines
-        while self._cut == cut:
-            await asyncio.sleep(0.05)
+        with self._told() as told:
+            while self._cut == cut:
+                told.clear()
+                await told.wait()
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
@@ -418,3 +453,22 @@ class StandinCluster:
         plain = copy.deepcopy(plain)
         plain["metadata"]["resourceVersion"] = str(version)
         self._history.append((version, change, kind, plain))
+        self._tell_watchers()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[asyncio.Event]:
+        """Set whenever something has changed, or watches are cut."""
+        told = asyncio.Event()
+        self._watchers.add(told)
+        try:
+            yield told
+        finally:
+            self._watchers.discard(told)
+
+    def _tell_watchers(self) -> None:
+        def tell() -> None:
+            for told in self._watchers:
+                told.set()
+
+        if self._server is not None:
+            self._server.call(tell)
