@@ -33,10 +33,10 @@ async def ask(client: Client, tool: str, **arguments: Any) -> Any:
     return answer.structured_content
 
 
-def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(running: Pond) -> None:
-    assert running("run", "--name", "first", "--", "echo one; echo two").returncode == 0
-    assert running("run", "--detach", "--gpus", "4", "--name", "long", "--", "sleep 600").returncode == 0
-    assert running("run", "--detach", "--gpus", "4", "--tasks", "2", "--name", "wide", "--", "true").returncode == 0
+def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(shared: Pond) -> None:
+    assert shared("run", "--name", "first", "--", "echo one; echo two").returncode == 0
+    assert shared("run", "--detach", "--gpus", "4", "--name", "long", "--", "sleep 600").returncode == 0
+    assert shared("run", "--detach", "--gpus", "4", "--tasks", "2", "--name", "wide", "--", "true").returncode == 0
 
     async def read(client: Client) -> None:
         assert {tool.name for tool in (await client.list_tools()).tools} == READING
@@ -57,7 +57,8 @@ def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(running: Po
         refused = await client.call_tool("submit", {"job_file": HELLO})
         assert refused.is_error
 
-    with_agent(running, read)
+    with_agent(shared, read)
+    assert shared("stop", "long", "wide").returncode == 0
 
 
 async def has_begun(client: Client, attempt: int) -> None:
@@ -68,7 +69,7 @@ async def has_begun(client: Client, attempt: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def test_an_agent_that_may_submits_and_stops_and_is_told_what_is_wrong(running: Pond) -> None:
+def test_an_agent_that_may_submits_and_stops_and_is_told_what_is_wrong(shared: Pond) -> None:
     async def write(client: Client) -> None:
         tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
         assert set(tools) == READING | WRITING
@@ -87,7 +88,8 @@ def test_an_agent_that_may_submits_and_stops_and_is_told_what_is_wrong(running: 
         assert (await ask(client, "resume", job="nap"))["id"] == job["id"]
         assert (await ask(client, "stop", job=job["id"]))["id"] == job["id"]
 
-    with_agent(running, write, "--write")
+    with_agent(shared, write, "--write")
+    shared("wait", "nap")
 
 
 def test_an_agent_without_a_server_is_told(pond: Pond) -> None:

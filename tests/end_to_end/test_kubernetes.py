@@ -21,8 +21,7 @@ pytestmark = pytest.mark.end_to_end
 VOLUMES = "{words: {claim: words, path: /datasets/words, read_only: true}, scratch: {host_path: /mnt/scratch}}"
 
 
-@pytest.fixture
-def cluster() -> Iterator[StandinCluster]:
+def standin_cluster() -> Iterator[StandinCluster]:
     cluster = StandinCluster()
     cluster.add_node("n1")
     cluster.start()
@@ -30,18 +29,35 @@ def cluster() -> Iterator[StandinCluster]:
     cluster.stop()
 
 
-@pytest.fixture
-def pond(cluster: StandinCluster, tmp_path: Path) -> Iterator[Pond]:
-    config = tmp_path / "pond.yaml"
-    kubeconfig = cluster.kubeconfig(tmp_path)
+cluster = pytest.fixture(scope="module")(standin_cluster)
+own_cluster = pytest.fixture(standin_cluster)
+
+
+@pytest.fixture(scope="module")
+def config(cluster: StandinCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pond")
+    config = folder / "pond.yaml"
     config.write_text(
-        f"kubernetes: {{kubeconfig: {kubeconfig}, image: 'registry.example/train:1', volumes: {VOLUMES}}}\n"
+        f"kubernetes: {{kubeconfig: {cluster.kubeconfig(folder)}, image: 'registry.example/train:1', "
+        f"volumes: {VOLUMES}}}\n"
     )
-    pond = Pond(tmp_path / "state")
-    done = pond("up", "--detach", "--config", str(config))
-    assert done.returncode == 0, done.stderr
+    return config
+
+
+@pytest.fixture(scope="module")
+def _server(config: Path) -> Iterator[Pond]:
+    pond = Pond(config.parent / "state")
     yield pond
     pond("down", "--keep-jobs")
+
+
+@pytest.fixture
+def pond(_server: Pond, config: Path) -> Pond:
+    """One server for all tests of the file; another, where the test before has ended it."""
+    if not _server.server_pid:
+        done = _server("up", "--detach", "--config", str(config))
+        assert done.returncode == 0, done.stderr
+    return _server
 
 
 def submit(pond: Pond, *arguments: str) -> str:
@@ -73,16 +89,6 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     assert pond("logs", job).stdout == "epoch 1\nepoch 2\n"
     over = pond("exec", job, "--", "ls")
     assert f"task 0 of job {job} is succeeded" in over.stderr
-
-
-def test_a_server_whose_lease_another_one_has_ends_and_says_why(pond: Pond, cluster: StandinCluster) -> None:
-    (lease,) = cluster.names("leases.coordination.k8s.io")
-    cluster.put("leases.coordination.k8s.io", lease, {"spec": {"holderIdentity": "another"}}, "team")
-    until(lambda: not (pond.state_dir / "server.json").exists())
-    said = (pond.state_dir / "server.log").read_text()
-    assert f"another server has the lease {lease} of namespace team (another)" in said
-    assert "start it again" in said
-    assert "defect" not in said
 
 
 def test_a_service_is_reached_in_its_pods_and_another_revision_takes_its_place(
@@ -162,27 +168,30 @@ def test_a_part_of_a_card_is_for_a_node_with_an_agent_alone_and_ordered_of_it(
     assert "gate" in pond("get", job).stdout
 
 
-def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond) -> None:
+def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond, tmp_path: Path) -> None:
     preloaded = pond("run", "--detach", "--gpus", "0.5", "--set", "env.LD_PRELOAD=x.so", "--", "true")
     assert preloaded.returncode == 2
     assert "LD_PRELOAD of their own beside a part of a card" in preloaded.stderr
-    job_file = pond.state_dir.parent / "job.yaml"
+    job_file = tmp_path / "job.yaml"
     job_file.write_text("kind: dev\nserve: {listen: socket}\ncommand: serve\n")
     unreached = pond("submit", str(job_file))
     assert unreached.returncode == 2
     assert "listen on Unix sockets" in unreached.stderr
 
 
-def test_folders_of_volumes_lie_in_pods_where_job_files_name_them(pond: Pond, cluster: StandinCluster) -> None:
-    job_file = pond.state_dir.parent / "job.yaml"
+def test_folders_of_volumes_lie_in_pods_where_job_files_name_them(
+    pond: Pond, cluster: StandinCluster, tmp_path: Path
+) -> None:
+    job_file = tmp_path / "job.yaml"
     job_file.write_text(
         "command: train\nworkdir: /mnt/scratch/ada\noutput: /mnt/scratch/run1\n"
         "data: {a: /datasets/words/a, all: /datasets/words}\n"
     )
     done = pond("submit", str(job_file))
     assert done.returncode == 0, done.stderr
-    until(lambda: cluster.names("pods"))
-    spec = (cluster.get("pods", cluster.names("pods")[0]) or {})["spec"]
+    pod = f"{done.stdout.strip()}-1-0"
+    until(lambda: cluster.get("pods", pod))
+    spec = (cluster.get("pods", pod) or {})["spec"]
     assert spec["volumes"] == [
         {"name": "volume-scratch", "hostPath": {"path": "/mnt/scratch", "type": "Directory"}},
         {"name": "volume-words", "persistentVolumeClaim": {"claimName": "words", "readOnly": True}},
@@ -207,21 +216,32 @@ def test_a_folder_in_no_volume_is_refused_at_submission(pond: Pond) -> None:
     assert "/datasets/words, /mnt/scratch" in refused.stderr
 
 
-def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: StandinCluster, tmp_path: Path) -> None:
-    done = pond("kube", "check", "--config", str(tmp_path / "pond.yaml"))
+def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: StandinCluster, config: Path) -> None:
+    done = pond("kube", "check", "--config", str(config))
     assert done.returncode == 1
     assert "may not list nodes" in done.stdout, "the stand-in gives no rights to those who ask"
     assert "8 x nvidia.com/gpu" in done.stdout
     assert "there is no claim words in namespace team" in done.stdout
     assert "set kubernetes.server_url" in " ".join(done.stdout.split())
     cluster.stop()
-    away = pond("kube", "check", "--config", str(tmp_path / "pond.yaml"), "-o", "json")
+    away = pond("kube", "check", "--config", str(config), "-o", "json")
     cluster.start()
     assert json.loads(away.stdout)[0]["grade"] == "broken"
 
 
+def test_a_server_whose_lease_another_one_has_ends_and_says_why(pond: Pond, cluster: StandinCluster) -> None:
+    (lease,) = cluster.names("leases.coordination.k8s.io")
+    cluster.put("leases.coordination.k8s.io", lease, {"spec": {"holderIdentity": "another"}}, "team")
+    until(lambda: not (pond.state_dir / "server.json").exists())
+    said = (pond.state_dir / "server.log").read_text()
+    assert f"another server has the lease {lease} of namespace team (another)" in said
+    assert "start it again" in said
+    assert "defect" not in said
+    cluster.remove("leases.coordination.k8s.io", lease, "team")
+
+
 @pytest.mark.long
-def test_a_server_of_one_machine_moves_to_a_cluster(cluster: StandinCluster, tmp_path: Path) -> None:
+def test_a_server_of_one_machine_moves_to_a_cluster(own_cluster: StandinCluster, tmp_path: Path) -> None:
     before = Pond(tmp_path / "machine")
     before.up()
     assert before("queue", "add", "lab", "guarantee=2").returncode == 0
@@ -237,7 +257,7 @@ def test_a_server_of_one_machine_moves_to_a_cluster(cluster: StandinCluster, tmp
 
     config = tmp_path / "pond.yaml"
     config.write_text(
-        f"kubernetes: {{kubeconfig: {cluster.kubeconfig(tmp_path)}, image: 'registry.example/train:1'}}\n"
+        f"kubernetes: {{kubeconfig: {own_cluster.kubeconfig(tmp_path)}, image: 'registry.example/train:1'}}\n"
     )
     after = Pond(tmp_path / "cluster")
     restored = after("restore", str(archive), "--state-dir", str(after.state_dir))
@@ -248,9 +268,9 @@ def test_a_server_of_one_machine_moves_to_a_cluster(cluster: StandinCluster, tmp
         up = after("up", "--detach", "--take-over", "--fake-gpus", "none", "--config", str(config))
         assert up.returncode == 0, up.stderr
         assert state(after, done) == "succeeded"
-        until(lambda: f"{running}-2-0" in cluster.names("pods"))
-        cluster.add_node("n2")
-        until(lambda: {f"{waiting}-1-0", f"{waiting}-1-1"} <= set(cluster.names("pods")))
+        until(lambda: f"{running}-2-0" in own_cluster.names("pods"))
+        own_cluster.add_node("n2")
+        until(lambda: {f"{waiting}-1-0", f"{waiting}-1-1"} <= set(own_cluster.names("pods")))
         assert "of 2 guaranteed" in after("queue", "show", "lab").stdout
     finally:
         after("down", "--keep-jobs")

@@ -23,6 +23,7 @@ PROGRAMS = ("prometheus", "prometheus-alertmanager")
 ABSENT = [name for name in PROGRAMS if shutil.which(name) is None]
 pytestmark = [
     pytest.mark.end_to_end,
+    pytest.mark.long,
     pytest.mark.skipif(bool(ABSENT), reason=f"{', '.join(ABSENT)} not installed (apt install {' '.join(ABSENT)})"),
 ]
 RULES = REPOSITORY / "deploy" / "prometheus" / "millpond.rules.yaml"
@@ -65,7 +66,7 @@ def prometheus(running: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
     server = json.loads((running.state_dir / "server.json").read_text())["url"]
     settings = {
         "prometheus": {
-            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"},
+            "global": {"scrape_interval": "5s", "scrape_timeout": "5s", "evaluation_interval": "200ms"},
             "rule_files": ["rules.yaml"],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [listen["prometheus-alertmanager"]]}]}]},
             "scrape_configs": [
