@@ -13,6 +13,7 @@ from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import World
 from millpond.simulation.trace import TraceJob, Workload
+from seeds import few_then_many
 
 CLUSTER = uniform_cluster("3x4:V100-16GB")
 
@@ -58,6 +59,8 @@ KINDS: dict[str, tuple[dict[str, Any], str, bool]] = {
     "tiresias": ({"ordering": "tiresias"}, "none", False),
     "srtf": ({"ordering": "srtf"}, "exact", False),
 }
+FEW = ("default", "suspending", "gandiva", "tiresias")
+FEW_KINDS_FIRST = few_then_many(FEW, [kind for kind in KINDS if kind not in FEW])
 
 
 def settings_of(kind: str) -> Settings:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain
 
 import pytest
-from bursts import KINDS, settings_of, world_of
+from bursts import FEW_KINDS_FIRST, settings_of, world_of
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Decision, Stop
@@ -33,6 +33,7 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 from millpond.simulation.kernel import Simulation
+from seeds import few_then_many
 
 pytestmark = pytest.mark.sources
 
@@ -59,7 +60,7 @@ class Recorder(Scheduler):
         return decisions
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW_KINDS_FIRST)
 def test_bursts_of_all_kinds_are_decided_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def decided(few: int) -> list[Decision]:
         monkeypatch.setattr(waiting_lines, "FEW", few)
@@ -176,7 +177,7 @@ def test_jobs_that_are_overdue_have_the_same_rank_in_the_table(monkeypatch: pyte
     assert looked_at
 
 
-@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 40), marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("seeds", few_then_many([range(3)], [range(3, 40)]), ids=str)
 def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     def decided(few: int) -> list[list[Decision]]:
         monkeypatch.setattr(waiting_lines, "FEW", few)
@@ -188,7 +189,7 @@ def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkey
 
 
 @pytest.mark.parametrize("few", [NEVER_MANY, ALWAYS_MANY])
-@pytest.mark.parametrize("seeds", [range(5, 7), pytest.param(range(7, 12), marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("seeds", few_then_many([range(5, 7)], [range(7, 12)]), ids=str)
 def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_lines, "FEW", few)
     monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
@@ -200,7 +201,7 @@ def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monk
     assert len(displaced) > len(seeds)
 
 
-@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 40), marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("seeds", few_then_many([range(1)], [range(1, 40)]), ids=str)
 def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor one whose first a reservation keeps off nodes, once no line goes on for that."""
     monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
@@ -228,7 +229,7 @@ def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch:
     assert could or len(seeds) < 20
 
 
-@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 20), marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("seeds", few_then_many([range(1)], [range(1, 20)]), ids=str)
 def test_what_was_searched_for_in_vain_is_not_searched_for_again(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all that may leave costs more than displacing equals may cost at the time."""
     monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)

@@ -23,7 +23,7 @@ from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
 
 CLUSTER = uniform_cluster("3x4")
-CROWD = synthesise(SyntheticOptions(jobs=120, load=1.3), 12, 4, seed=2)
+CROWD = synthesise(SyntheticOptions(jobs=60, load=1.3), 12, 4, seed=2)
 
 
 def settings(ordering: str) -> Settings:

@@ -31,6 +31,7 @@ from millpond.simulation.trace import TraceJob, Workload, gang_roles
 from millpond.simulation.what_if.answers import WhatIfQuery, answer_live, answer_past
 from millpond.simulation.what_if.plays import NEVER, LiveCopy
 from millpond.specs.api.reports.what_if import WhatIfInfo
+from seeds import few_then_many
 
 FREE = PreemptionCost(0.0, 0.0)
 CLUSTER = uniform_cluster("4x8")
@@ -56,7 +57,7 @@ def halfway(workload: Workload, settings: Settings, at: float) -> dict[str, Any]
     "settings",
     [Settings(), Settings(preempt=True, preemption_cost=FREE), Settings("srtf", preempt=True, preemption_cost=FREE)],
 )
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", few_then_many([1], [2]))
 def test_a_copy_starts_and_ends_every_job_when_the_original_does(settings: Settings, seed: int) -> None:
     workload = crowd(seed)
     at = workload.jobs[-1].submit_at + 1.0

@@ -10,9 +10,10 @@ from worlds import World, machine, queue, single
 
 from millpond.model.states import JobState
 from millpond.model.tenancy.cells import CellCount
+from seeds import few_then_many
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", few_then_many(range(4), range(4, 12)))
 def test_cells_are_the_same_in_every_copy_and_nothing_is_lost(seed: int) -> None:
     walk(CellWalk(seed), 60)
 
@@ -23,7 +24,7 @@ def test_cells_are_the_same_in_every_copy_on_long_walks(seed: int) -> None:
     walk(CellWalk(seed), 400, checks_every=10)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", few_then_many(range(3), range(3, 8)))
 def test_no_path_on_which_work_gets_a_place_breaks_into_cells(seed: int) -> None:
     """Growth, suspending and resuming, migrating, turns and reservations."""
     walk(CellWalkOnAllPaths(seed), 50)
@@ -35,7 +36,7 @@ def test_no_path_on_which_work_gets_a_place_breaks_into_cells_on_long_walks(seed
     walk(CellWalkOnAllPaths(seed), 400, checks_every=10)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", few_then_many(range(6), range(6, 20)))
 def test_what_fits_the_cells_starts_after_one_round(seed: int) -> None:
     """Whatever others run, of a healthy cluster; none of it is protected, but some cannot leave."""
     draw = random.Random(seed)
@@ -63,7 +64,7 @@ def test_what_fits_the_cells_starts_after_one_round(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", few_then_many(range(2), range(2, 6)))
 def test_whatever_has_failed_what_fits_the_cells_starts_after_one_round(kind: type[CellWalk], seed: int) -> None:
     one = kind(seed)
     walk(one, 60, checks_every=10)
