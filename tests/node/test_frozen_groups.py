@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from millpond.node.host import cgroups
 
 
@@ -35,5 +37,20 @@ def test_a_bound_on_memory_is_moved_in_either_hierarchy(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         (folder / name).write_text("1")
-        cgroups.bound([str(folder)], 3)
+        cgroups.bound([str(folder)], 3 * 2**20)
         assert (folder / name).read_text() == str(3 * 2**20)
+        assert cgroups.memory_limit(str(folder)) == 3 * 2**20
+
+
+def test_a_bound_on_memory_with_swap_space_goes_along_and_none_is_made(tmp_path: Path) -> None:
+    for before, after in (("1", str(3 * 2**20)), ("9223372036854771712", "9223372036854771712")):
+        (tmp_path / "memory.limit_in_bytes").write_text("1")
+        (tmp_path / "memory.memsw.limit_in_bytes").write_text(before)
+        cgroups.bound([str(tmp_path)], 3 * 2**20)
+        assert (tmp_path / "memory.memsw.limit_in_bytes").read_text() == after
+
+
+@pytest.mark.parametrize("said", ["max", "9223372036854771712", ""])
+def test_a_group_may_have_no_bound_on_memory(tmp_path: Path, said: str) -> None:
+    (tmp_path / "memory.limit_in_bytes").write_text(said)
+    assert cgroups.memory_limit(str(tmp_path)) is None

@@ -142,6 +142,21 @@ def test_swapped_work_gives_its_whole_card_back_and_uses_the_swap_space_of_its_n
     assert world.running() == {"other"}
 
 
+@pytest.mark.parametrize("swap", [False, True])
+def test_suspended_work_keeps_its_cpus_where_its_engine_gives_them_to_nobody(swap: bool) -> None:
+    node = machine("n", 2, cpu_milli=6_000, swap_mib=16_000, keeps_cpu=True)
+    world = World(node)
+    world.submit(gang("s", 1, asks(cpus=4)))
+    world.tell(SuspendRequested(world.now, "s", swap))
+    world.settle()
+    world.submit(gang("other", 1, asks(0, cpus=4)), gang("small", 1, asks(0, cpus=2)))
+    assert world.running() == {"small"}
+    world.tell(ResumeRequested(world.now, "s"))
+    world.settle()
+    assert world.running() == {"s", "small"}
+    check_everything(world.core)
+
+
 def test_work_cannot_be_swapped_without_host_memory_for_it() -> None:
     world = World(machine("n", 1, swap_mib=15_999))
     world.submit(single("s"))

@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 from typing import Final
 
+from millpond.model.amounts import seconds_text
 from millpond.model.states import Outcome
 
 SIGNAL_BASE: Final = 128
@@ -33,6 +34,14 @@ class Refusal:
 
     reason: str
     device_fault: bool
+
+
+def ends_swapped(task: int, grace_s: float) -> str:
+    """A note on a task that is asked to end while its device memory is on the host."""
+    return (
+        f"task {task} is asked to end while its device memory is in host memory: what it asks of its device waits, and "
+        f"it is killed after {seconds_text(grace_s)}; resume a job first that has to save its work"
+    )
 
 
 def exit_text(code: int | None) -> str:

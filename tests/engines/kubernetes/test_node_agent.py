@@ -3,140 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("grpclib", reason="the agent's libraries are not installed (pip install 'millpond[agent]')")
 
-from fake_kubelet import FakeKubelet, until
+from agent_bench import CARDS, AgentBench, hurry, part, run
+from fake_kubelet import until
 from grpclib.exceptions import GRPCError
 
-from millpond.engines.kubernetes.agent import device_plugin, node_agent
-from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSide, NodeAgent
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
-from millpond.engines.kubernetes.cluster.objects import ObjectMeta, PodObject, PodSpec, PodStatus
-from millpond.engines.kubernetes.pods.slice_order import SliceOrder
-from millpond.model.decisions import Grant
+from millpond.engines.kubernetes.cluster.objects import PodObject, PodStatus
 from millpond.model.hardware.devices import Device, DeviceHealth
-from millpond.model.hardware.nodes import Node
-from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.sharing import ShareClass
-from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesses
-from millpond.node.host.machine import Machine
 from millpond.node.sharing.gate.region import GateRegion
-
-CARDS = tuple(Device(f"GPU-{n}", n, "nvidia", "H200", 16_384, context_mib=512) for n in range(2))
-
-
-class Cards(DeviceVendor):
-    """NVIDIA cards, as far as the agent asks."""
-
-    name = "nvidia"
-    title = "NVIDIA"
-    experimental = False
-    sample_every_s = 1.0
-
-    def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
-        return CARDS
-
-    def sample(self) -> tuple[DeviceSample, ...]:
-        return ()
-
-    def environment(self, devices: Any) -> dict[str, str]:
-        return {"CUDA_VISIBLE_DEVICES": ",".join(each.uuid for each in devices)}
-
-
-@dataclass
-class AgentBench:
-    """A kubelet, an agent, and what the agent did to the cluster."""
-
-    folder: Path
-    kubelet: FakeKubelet = field(init=False)
-    cards: tuple[Device, ...] = CARDS
-    reports: list[AgentReport] = field(default_factory=list)
-    evicted: list[tuple[str, str]] = field(default_factory=list)
-    agent: NodeAgent = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.kubelet = FakeKubelet(self.folder / "kubelet")
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """An agent that is registered with the kubelet, until the end of the block."""
-        places = AgentPlaces(self.folder / "millpond", self.kubelet.plugins, self.kubelet.resources)
-        self.agent = NodeAgent(places, self._look, ClusterSide(self._report, self._evict))
-        if not (self.kubelet.plugins / "kubelet.sock").exists():
-            await self.kubelet.start()
-        before = len(self.kubelet.registered)
-        work = asyncio.create_task(self.agent.run())
-        try:
-            await until(lambda: len(self.kubelet.registered) > before and self.reports)
-            yield
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-
-    def _look(self, own: OwnProcesses) -> Machine:
-        return Machine((Node("n1", 1000, 1024, self.cards),), {"nvidia": Cards()})
-
-    async def _report(self, report: AgentReport) -> None:
-        self.reports.append(report)
-
-    async def _evict(self, pod: tuple[str, str], reason: str) -> None:
-        self.evicted.append(pod)
-
-    def bound(self, name: str, *grants: Grant, **more: Any) -> PodObject:
-        """A pod of the server's is bound to the node."""
-        meta = ObjectMeta(name, "team", f"uid-{name}", annotations=SliceOrder(grants, **more).annotation())
-        pod = PodObject(meta, PodSpec("n1"), PodStatus())
-        self.agent.pod_changed(pod)
-        return pod
-
-    def stranger(self, name: str) -> None:
-        """A pod that is none of the server's is bound to the node."""
-        self.agent.pod_changed(PodObject(ObjectMeta(name, "team", f"uid-{name}"), PodSpec("n1"), PodStatus()))
-
-    async def admitted(self, name: str, milli: int, first: int = 0) -> tuple[dict[str, str], dict[str, bool]]:
-        """What the kubelet gets for a pod."""
-        return await self.kubelet.allocate(("team", name), [f"0-{first + each}" for each in range(milli)])
 
 
 @pytest.fixture
 def bench(tmp_path: Path, _fake_driver_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> AgentBench:
     """Skipped where there is no compiler; the gate is built once for all tests."""
-    monkeypatch.setattr(node_agent, "WAITS_S", 0.3)
-    monkeypatch.setattr(node_agent, "DISCOVER_EVERY_S", 0.05)
-    monkeypatch.setattr(device_plugin, "LOOK_EVERY_S", 0.02)
-    (tmp_path / "millpond").mkdir()
-    (tmp_path / "millpond" / "gate").symlink_to(_fake_driver_libraries.parent)
+    hurry(tmp_path, _fake_driver_libraries.parent, monkeypatch)
     return AgentBench(tmp_path)
-
-
-def run(bench: AgentBench, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def all_of_it() -> None:
-        try:
-            async with asyncio.timeout(30), bench.running():
-                await test()
-        finally:
-            bench.kubelet.stop()
-
-    asyncio.run(all_of_it())
-
-
-def part(card: int, milli: int = 250, memory_mib: int = 4096) -> Grant:
-    return Grant(f"GPU-{card}", milli, milli, memory_mib)
 
 
 def test_cards_are_offered_in_thousandths_and_those_that_fail_are_not_well(bench: AgentBench) -> None:
     async def test() -> None:
         devices = await bench.kubelet.devices()
-        assert len(devices) == 2 * (1000 + 64)
+        assert len(devices) == 2 * (1000 + 64 + 1000)
         assert set(devices.values()) == {"Healthy"}
         bench.cards = (CARDS[0], replace(CARDS[1], health=DeviceHealth.FAULTY, health_detail="fell off the bus"))
         report = await until(lambda: bench.reports[-1] if bench.reports[-1].devices == bench.cards else None)
@@ -267,7 +163,7 @@ def test_a_kubelet_that_starts_anew_gets_the_plugin_again(bench: AgentBench) -> 
         bench.kubelet.stop()
         await bench.kubelet.start()
         await until(lambda: len(bench.kubelet.registered) == 2)
-        assert len(await bench.kubelet.devices()) == 2 * (1000 + 64)
+        assert len(await bench.kubelet.devices()) == 2 * (1000 + 64 + 1000)
 
     run(bench, test)
 

@@ -225,7 +225,7 @@ def test_suspension_is_refused_with_the_reason(bench: PodBench) -> None:
     bench.engine.apply([Suspend(2, "train-abcde", 1, Cause.SUSPEND_REQUESTED)])
     refused = bench.next(Refused)
     assert refused.decision == 2
-    assert "neither suspended nor moved" in refused.reason
+    assert "no cards of Millpond's agent, which alone suspends pods" in refused.reason
 
 
 def test_a_replica_that_is_replaced_alone_gets_the_name_of_the_one_before(

@@ -130,12 +130,19 @@ struct fake_process *fake_self(void) {
     return NULL;
 }
 
-pid_t fake_process_pid(int index) {
-    if (!fake->processes[index].used) return 0;
-    if (index == own_slot && own_pid == getpid()) return own_pid;
+// Whether it lives, and its number as the caller sees it: 0 for one of a namespace that the caller does not see into.
+static bool lives(int index, pid_t *pid) {
+    *pid = own_pid;
+    if (index == own_slot && own_pid == getpid()) return true;
     struct flock lock = byte_of(index, F_WRLCK);
-    if (fcntl(state_file, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return 0;
-    return lock.l_pid;
+    if (fcntl(state_file, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return false;
+    *pid = lock.l_pid;
+    return true;
+}
+
+pid_t fake_process_pid(int index) {
+    pid_t pid;
+    return fake->processes[index].used && lives(index, &pid) ? pid : 0;
 }
 
 int fake_process_by_pid(pid_t pid) {
@@ -171,7 +178,8 @@ void fake_refresh(void) {
         struct fake_process *process = &fake->processes[index];
         if (!process->used) continue;
         arrive(process, now);
-        if (sweep && fake_process_pid(index) == 0) bury(index);
+        pid_t pid;
+        if (sweep && !lives(index, &pid)) bury(index);
     }
     for (int device = 0; device < fake->device_count; device++) fake_execute(device, now);
 }

@@ -202,7 +202,7 @@ void fake_refresh_all(void);
 
 // The caller's process slot: taken at its first use. NULL when the table is full.
 struct fake_process *fake_self(void);
-// Its number as the caller sees it; 0 when it is gone.
+// Its number as the caller sees it; 0 when it is gone, or of a namespace that the caller does not see into.
 pid_t fake_process_pid(int index);
 int fake_process_by_pid(pid_t pid);
 

@@ -83,7 +83,9 @@ class Scene:
         write_json(self.files.record, own_record(task))
         loop = self.server.loop
         self.server.scheduler.start()
-        self.watch = IdleWatch(loop, self.activity, state_dir, rules, self.clock, lambda _: self.cpu_s, never_halted)
+        self.watch = IdleWatch(
+            loop, self.activity, state_dir, rules, self.clock, lambda _: self.cpu_s, lambda: never_halted
+        )
         self.next_s = self.watch.look()
 
     def after(self, seconds: float, cpu_s: float = 0.0) -> str:

@@ -27,7 +27,8 @@ from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount
 from millpond.engines.kubernetes.pods.log_copies import LogCopies
-from millpond.engines.kubernetes.pods.pod_executor import CONFINEMENT, NEVER_HALTED, PodExecutor, StartSources
+from millpond.engines.kubernetes.pods.pod_executor import CONFINEMENT, PodExecutor, StartSources
+from millpond.engines.kubernetes.pods.pod_suspensions import NEVER_HALTED
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, PodRules, TaskMark
 from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.engines.kubernetes.streams.pod_access import PodAccess
@@ -300,8 +301,9 @@ class KubernetesEngine:
         return "" if any(node.extras for node in self.inventory().nodes) else NO_SLICES
 
     def why_nothing_is_halted(self) -> str:
-        """Why jobs are neither halted nor swapped."""
-        return NEVER_HALTED
+        """Why jobs are neither halted nor swapped; empty where a node has an agent, which does that."""
+        cards = (card for node in self.inventory().nodes for card in node.devices)
+        return "" if any(is_of_agent(card.uuid) for card in cards) else NEVER_HALTED
 
     def why_no_card_is_closed(self) -> str:
         """Why single cards are not closed; empty where agents give out all of them, and no kubelet chooses."""

@@ -27,19 +27,18 @@ from millpond.node.host.machine import Machine
 from millpond.node.sharing.agent_lock import AgentLock, AnotherAgentError
 from millpond.node.sharing.arbiter import Arbiter, NodeContext
 from millpond.node.sharing.backend import SliceEnforcer, SliceUsage, TaskEnv
-from millpond.node.sharing.checkpoint import CheckpointMover
+from millpond.node.sharing.checkpoint import CheckpointMover, listed_mib
 from millpond.node.sharing.desired_state import DesiredStates
 from millpond.node.sharing.helper import CheckpointHelper
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
 from millpond.node.sharing.movers import INSTANCES, VendorMover
-from millpond.node.sharing.residency import ResidencyManager
-from millpond.node.sharing.trees import TaskTrees
+from millpond.node.sharing.residency import LEAST_MOVE_S, ResidencyManager
+from millpond.node.sharing.trees import RecordedProcesses, TaskTrees
 from millpond.node.sharing.watched_slices import Escape
 from millpond.node.task import runner
 from millpond.node.task.launch import LaunchSpec
-from millpond.node.task.records import RunRecord, TaskId
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId
 
-LEAST_MOVE_S: Final = 30.0
 _RETURN_AGAIN_S: Final = 5.0
 _MIB: Final = 1024 * 1024
 
@@ -101,8 +100,8 @@ class DeviceSharing:
         self.hindrance()
         self._helper = CheckpointHelper()
         self._slices = Slices(devices, holds, state_dir)
-        desired_states = DesiredStates(state_dir)
-        self._trees = TaskTrees(live.record, desired_states, self._slices.hold_launches, callbacks.is_ending)
+        desired_states = DesiredStates(lambda task: TaskFiles.of(state_dir, task).desired_state)
+        self._trees = TaskTrees(self._processes_of, desired_states, self._slices.hold_launches, callbacks.is_ending)
         self._ledger = Ledger(
             {uuid: device.memory_mib for uuid, device in devices.items()},
             {node.name: node.swap_mib for node in machine.nodes},
@@ -220,6 +219,10 @@ class DeviceSharing:
             return str(error)
         return ""
 
+    def _processes_of(self, task: TaskId) -> RecordedProcesses | None:
+        record = self._live.record(task)
+        return None if record is None else RecordedProcesses(record)
+
     def vendor_of(self, task: TaskId) -> str:
         """The vendor of a task's first device (``INSTANCES`` for an instance of a card); empty when it has none."""
         record = self._live.record(task)
@@ -232,11 +235,9 @@ class DeviceSharing:
         """What a task has on its devices by the driver's list of processes; 0 where that does not tell."""
         pids = set(self._trees.pids(task))
         try:
-            samples = self._vendors[self.vendor_of(task)].sample()
+            return listed_mib(self._vendors[self.vendor_of(task)].sample(), pids)
         except (KeyError, UnavailableError):
             return 0
-        rows = (process for sample in samples for process in sample.processes or () if process.pid in pids)
-        return sum(process.memory_mib or 0 for process in rows)
 
     def is_swapped(self, task: TaskId) -> bool:
         """Whether a task's device memory is on the host."""

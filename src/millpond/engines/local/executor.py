@@ -22,8 +22,7 @@ from millpond.engines.local.starts import PendingStart, StartContext
 from millpond.engines.local.suspension import Suspension
 from millpond.engines.local.verdicts import NEVER_STARTED, verdict_on
 from millpond.engines.outbox import Outbox
-from millpond.engines.task_ends import Refusal
-from millpond.model.amounts import seconds_text
+from millpond.engines.task_ends import Refusal, ends_swapped
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.sharing import EscapePolicy
@@ -220,12 +219,7 @@ class Executor:
         """A task that is to end while its memory is on the host does not get its device back for that: others may have
         been given it."""
         if grace_s > 0 and task not in self._ending and self.sharing.is_swapped(task):
-            self._outbox.note(
-                task.job,
-                f"task {task.task} is asked to end while its device memory is in host memory: what it asks of its "
-                f"device waits, and it is killed after {seconds_text(grace_s)}; "
-                "resume a job first that has to save its work",
-            )
+            self._outbox.note(task.job, ends_swapped(task.task, grace_s))
 
     def _lost(self, task: TaskId, reason: str) -> None:
         """It cannot go on; its end is reported when it has come."""

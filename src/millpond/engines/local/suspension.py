@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from millpond.engines.local.device_sharing import LEAST_MOVE_S, DeviceSharing
+from millpond.engines.local.device_sharing import DeviceSharing
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Decision, Grant, Migrate, Resume, Suspend, SuspendMode
 from millpond.node.sharing.backend import MoveOutcome, MoveResult
+from millpond.node.sharing.residency import FREEZE_S, move_deadline_s
 from millpond.node.task.records import TaskId
 
-FREEZE_S = 15.0
-_SLOWEST_MIB_PER_S = 500.0
-"""A tenth of what the driver was measured to move (cuda-checkpoint issue 29); a host may be busy with others' moves."""
 _MOST_AT_ONCE = 16
 
 
@@ -136,7 +134,7 @@ class Suspension:
         return answer
 
     def _move_s(self, task: TaskId) -> float:
-        return LEAST_MOVE_S + self._residency.ledger.total_mib(task) / _SLOWEST_MIB_PER_S
+        return move_deadline_s(self._residency.ledger.total_mib(task))
 
 
 def _failure(answers: Sequence[MoveResult], lost_too: bool = False) -> Refusal | None:

@@ -72,6 +72,7 @@ class Node:
         swap_mib: host memory that may hold the device memory of suspended work.
         extras: named extra resources as sorted (name, amount) pairs.
         labels: by which jobs may select it, sorted by key.
+        keeps_cpu: suspended work keeps its CPUs there, as its engine cannot give them to others.
         schedulable: false while its engine lets nothing new start there; what runs there goes on. Cordons
             are apart, see ``Cordon``.
         rack_name, zone_name: its place; empty means the one unnamed rack or zone.
@@ -90,6 +91,7 @@ class Node:
     schedulable: bool = True
     unschedulable_reason: str = ""
     labels: Labels = ()
+    keeps_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)

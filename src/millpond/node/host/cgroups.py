@@ -24,6 +24,9 @@ from millpond.node.host.procfs import send
 
 _REMOVED_WITHIN_S = 5.0
 _FREEZE = "cgroup.freeze"
+_NO_MEMORY_LIMIT = 2**60
+"""Beyond it version 1 means that there is none."""
+_MEMORY_AND_SWAP = "memory.memsw.limit_in_bytes"
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
@@ -91,9 +94,22 @@ def kill_count(counter: Path) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(b"oom_kill ")), 0)
 
 
-def bound(folders: Iterable[str], mib: int) -> None:
-    """Give the control groups of a task another limit; those without one for memory stay as they are."""
-    _set(folders, _MEMORY_LIMITS, str(mib * 2**20))
+def bound(folders: Iterable[str], limit_bytes: int) -> None:
+    """Give the control groups of a task another limit; those without one for memory stay as they are.
+
+    A bound of version 1 on memory and swap space together, as runtimes of containers set it, goes along. It may never
+    be the lower of the two, so it is tried first, which raises it, and last, which lowers it.
+    """
+    for folder in folders:
+        with_swap = () if _bytes(Path(folder, _MEMORY_AND_SWAP)) is None else (_MEMORY_AND_SWAP,)
+        for names in (with_swap, _MEMORY_LIMITS, with_swap):
+            _set((folder,), names, str(limit_bytes))
+
+
+def memory_limit(folder: str) -> int | None:
+    """The most memory that a group may have, in bytes; None where it has no bound."""
+    found = (_bytes(Path(folder, name)) for name in _MEMORY_LIMITS)
+    return next((limit for limit in found if limit is not None), None)
 
 
 def freeze(folders: Sequence[str]) -> bool:
@@ -145,6 +161,12 @@ def read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def _bytes(path: Path) -> int | None:
+    """What a file says of the most memory; None where it says that there is no bound, or is missing."""
+    said = read(path).strip()
+    return int(said) if said.isdecimal() and int(said) < _NO_MEMORY_LIMIT else None
 
 
 def _set(folders: Iterable[str], names: Sequence[str], value: str) -> bool:

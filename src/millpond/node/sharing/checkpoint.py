@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from millpond.model.amounts import memory_text
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, STAYS, MoveOutcome, MoveResult, Whereabouts
 from millpond.node.sharing.helper import (
     CheckpointHelper,
@@ -48,6 +49,12 @@ _NOT_READY = "CUDA_ERROR_NOT_READY"
 _CONFIRMING_LOOKS = 40
 _CONFIRM_AGAIN_S = 0.05
 """Drivers may keep who has left in their list for a moment."""
+
+
+def listed_mib(samples: Iterable[DeviceSample], pids: Collection[int]) -> int:
+    """What processes have of devices by their driver's list of processes; 0 where that does not tell."""
+    rows = (process for sample in samples for process in sample.processes or () if process.pid in pids)
+    return sum(process.memory_mib or 0 for process in rows)
 
 
 class _GaveUpError(Exception):

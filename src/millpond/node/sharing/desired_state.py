@@ -1,16 +1,17 @@
 """What the core wants of tasks that are not to run, written down before anything is done about it.
 
-A file beside the task's record (``task-0.away``) holds it; none means that the task is to run. It says nothing of
-what is: that is looked up (``reconciler``).
+A file for each task holds it; none means that the task is to run. It says nothing of what is: that is looked up
+(``reconciler``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
 from millpond.node.host.files import read_json, write_json
-from millpond.node.task.records import TaskFiles, TaskId
+from millpond.node.task.records import TaskId
 
 
 class DesiredState(StrEnum):
@@ -22,10 +23,14 @@ class DesiredState(StrEnum):
 
 
 class DesiredStates:
-    """Remembered across restarts, as files of a state directory."""
+    """Remembered across restarts, as files.
 
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
+    Args:
+        path_of: where the file of a task is, in a folder that exists while the task does.
+    """
+
+    def __init__(self, path_of: Callable[[TaskId], Path]) -> None:
+        self._path = path_of
 
     def of(self, task: TaskId) -> DesiredState:
         """What is wanted of a task."""
@@ -42,6 +47,3 @@ class DesiredStates:
             self._path(task).unlink(missing_ok=True)
         else:
             write_json(self._path(task), {"desired": desired.value})
-
-    def _path(self, task: TaskId) -> Path:
-        return TaskFiles.of(self._state_dir, task).record.with_suffix(".away")

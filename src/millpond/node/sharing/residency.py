@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from millpond.model.decisions import Grant
 from millpond.model.errors import MillpondError
@@ -19,6 +19,16 @@ from millpond.node.sharing.ledger import LedgerEntry, Residence
 from millpond.node.sharing.reconciler import Found, Reconciler
 from millpond.node.sharing.trees import TaskTrees
 from millpond.node.task.records import TaskId
+
+FREEZE_S: Final = 15.0
+LEAST_MOVE_S: Final = 30.0
+_SLOWEST_MIB_PER_S: Final = 500.0
+"""A tenth of what the driver was measured to move (cuda-checkpoint issue 29); a host may be busy with others' moves."""
+
+
+def move_deadline_s(mib: int) -> float:
+    """How long the move of so much device memory, off its device or back, may take."""
+    return LEAST_MOVE_S + mib / _SLOWEST_MIB_PER_S
 
 
 class DeviceAssignments(Protocol):

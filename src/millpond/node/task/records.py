@@ -77,6 +77,11 @@ class TaskFiles:
         return self.record.with_suffix(".home")
 
     @property
+    def desired_state(self) -> Path:
+        """That it is not to run (``node.sharing.desired_state``); there is no such file of most tasks."""
+        return self.record.with_suffix(".away")
+
+    @property
     def escape(self) -> Path:
         """How it was seen to use a device beyond its slice; there is no such file of most tasks."""
         return self.record.with_suffix(".escape")

@@ -7,7 +7,7 @@ import dataclasses
 import errno
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,20 +82,24 @@ def request_stop(files: TaskFiles, handle: int, request: StopRequest) -> None:
         signal.pidfd_send_signal(handle, signal.SIGTERM)
 
 
-def freeze(record: RunRecord) -> None:
-    """Halt all processes of a task, those it starts meanwhile too; device memory stays where it is."""
+def freeze(list_pids: Callable[[], list[int]]) -> None:
+    """Halt all processes of a task, those it starts meanwhile too; device memory stays where it is.
+
+    Args:
+        list_pids: finds those that live.
+    """
     halted: set[int] = set()
     for _ in range(_FREEZING_PASSES):
-        fresh = [pid for pid in processes_of(record) if pid not in halted]
+        fresh = [pid for pid in list_pids() if pid not in halted]
         if not fresh:
             return
         procfs.send(fresh, signal.SIGSTOP)
         halted.update(fresh)
 
 
-def thaw(record: RunRecord) -> None:
+def thaw(pids: Iterable[int]) -> None:
     """Let a frozen task go on."""
-    procfs.send(processes_of(record), signal.SIGCONT)
+    procfs.send(pids, signal.SIGCONT)
 
 
 def processes_of(*records: RunRecord) -> list[int]:

@@ -433,7 +433,9 @@ class Cluster:
         memory_mib = [capacity[device] for device in devices]
         if not shape.whole_cards:
             memory_mib = [shape.memory_on(mib) for mib in memory_mib]
-        return Holding(node, shape, tuple(devices), tuple(memory_mib))
+        made, there = Holding(node, shape, tuple(devices), tuple(memory_mib)), self.nodes[node]
+        made.keeps_cpu = there is not None and there.keeps_cpu
+        return made
 
     def change(self, holding: Holding, hold: HoldState) -> None:
         """Take, suspend, resume or give back (``HoldState.NOTHING``) a holding; a trial undoes it."""
@@ -464,6 +466,8 @@ class Cluster:
         arrays, node, shape = self.arrays, holding.node, holding.shape
         if shape.memory_mib:
             arrays.memory_free_cells[node] += sign * shape.memory_mib
+        if shape.cpu_milli and (hold is RUNNING or holding.keeps_cpu):
+            arrays.cpu_free_cells[node] += sign * shape.cpu_milli
         if hold is SWAPPED:
             memory_mib = holding.memory_mib
             arrays.swap_free_cells[node] += sign * sum(memory_mib)
@@ -478,8 +482,6 @@ class Cluster:
         if hold is FROZEN:
             self.swapped.settle(devices)
             return
-        if shape.cpu_milli:
-            arrays.cpu_free_cells[node] += sign * shape.cpu_milli
         if shape.extras:
             for column, amount in enumerate(shape.extras):
                 arrays.extra_free[node, column] += sign * amount

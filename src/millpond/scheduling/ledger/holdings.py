@@ -51,9 +51,10 @@ class Holding:
         hold: how it counts now.
         stake: by what right it is on its cards; None until that is asked, where queues are owed cells.
         is_in_cell: whether it is in a cell that its queue is owed.
+        keeps_cpu: whether it has its CPUs while it is suspended, too (``model.nodes.Node``).
     """
 
-    __slots__ = ("devices", "hold", "is_in_cell", "memory_mib", "node", "shape", "stake", "takes_memory")
+    __slots__ = ("devices", "hold", "is_in_cell", "keeps_cpu", "memory_mib", "node", "shape", "stake", "takes_memory")
 
     def __init__(self, node: int, shape: Shape, devices: tuple[int, ...], memory_mib: tuple[int, ...]) -> None:
         self.node = node
@@ -64,10 +65,11 @@ class Holding:
         self.hold = NOTHING
         self.stake: Stake | None = None
         self.is_in_cell = False
+        self.keeps_cpu = False
 
     def copy(self) -> Holding:
         """The same amounts of the same node, as a twin of the ledger has them."""
         twin = Holding(self.node, self.shape, self.devices, self.memory_mib)
         twin.hold = self.hold
-        twin.stake, twin.is_in_cell = self.stake, self.is_in_cell
+        twin.stake, twin.is_in_cell, twin.keeps_cpu = self.stake, self.is_in_cell, self.keeps_cpu
         return twin

@@ -117,7 +117,7 @@ class IdleWatch(Periodic):
         rules: DevRules,
         clock: Callable[[], float],
         cpu_s_of: Callable[[TaskId], float | None],
-        why_never_halted: str = "",
+        why_never_halted: Callable[[], str],
     ) -> None:
         self._loop = loop
         self._activity = activity
@@ -181,8 +181,8 @@ class IdleWatch(Periodic):
 
     def _way_of(self, job: JobInfo) -> tuple[Leave, str]:
         """How it would leave its cards now, and why not in the way that costs its user least."""
-        if self._why_never_halted:
-            return Leave.STOP, "" if self._rules.on_idle == "stop" else self._why_never_halted
+        if why := self._why_never_halted():
+            return Leave.STOP, "" if self._rules.on_idle == "stop" else why
         if self._rules.on_idle != "suspend":
             return _LEAVES[self._rules.on_idle], ""
         if job.gpu_milli == 0:

@@ -24,6 +24,7 @@ RIGHTS: Final = (
     ("get", "pods", "namespace"),
     ("create", "pods", "namespace"),
     ("delete", "pods", "namespace"),
+    ("patch", "pods", "namespace"),
     ("create", "pods/binding", "namespace"),
     ("list", "events", "namespace"),
     ("get", "pods/log", "namespace"),

@@ -147,7 +147,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         current.config.dev,
         time.time,
         service.access.cpu_s,
-        base.engine.why_nothing_is_halted(),
+        base.engine.why_nothing_is_halted,
     )
     told = components.notifications
     sources = WatchSources(

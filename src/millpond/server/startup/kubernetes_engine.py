@@ -13,7 +13,7 @@ from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.cluster.access import require_client
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.sharing import SliceRules
-from millpond.model.workloads import CheckpointMode
+from millpond.model.workloads import CheckpointMode, Suspendable
 from millpond.node.carrier.order import CarryOrder
 from millpond.node.task.workspace import Workspace, data_variable
 from millpond.server.auth.run_tokens import PodRun, RunTokens
@@ -175,6 +175,7 @@ class PodLauncher:
             reads_input=file.stdin,
             share_class=spec.job.share_class,
             slice_rules=self.slice_rules(file.pool),
+            swappable=spec.job.suspendable is Suspendable.SWAP,
         )
 
     def _base(self, job: str, file: JobFile) -> dict[str, str]:

@@ -50,14 +50,15 @@ class SharedNode:
     pond: Pond
     folder: Path
     slices: Path
+    driver: FakeDriver
 
-    def run(self, gpus: str, *commands: str) -> str:
+    def run(self, gpus: str, *commands: str, then: str = "sleep 600") -> str:
         """A job that does this on its part of the card, and then holds on to it."""
         driver = {"LD_LIBRARY_PATH": self.folder / "lib", "MILLPOND_FAKE_DRIVER": self.folder / "fake-driver-state"}
         variables = [word for name, value in driver.items() for word in ("--set", f"env.{name}={value}")]
         asked = ["--cpus", "0.1", "--memory", "64MiB", "--gpus", gpus, "--set", "checkpoint.grace=1s", *variables]
         words = "; ".join(f"echo {each}" for each in commands)
-        line = f"({words}; sleep 600) | /usr/bin/python3 program.py"
+        line = f"({words}; {then}) | /usr/bin/python3 program.py"
         done = self.pond("run", "--detach", *asked, "--", line, cwd=self.folder)
         assert done.returncode == 0, done.stderr
         return str(done.stdout.strip())
@@ -97,7 +98,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNode]:
         done = pond("up", "--detach", "--config", str(folder / "pond.yaml"))
         assert done.returncode == 0, done.stderr
         until(lambda: _cards(pond) == {driver.cards[0].uuid: "ok"}, 90)
-        yield SharedNode(plane, pond, place, place / "millpond" / "slices")
+        yield SharedNode(plane, pond, place, place / "millpond" / "slices", driver)
     finally:
         pond("down")
         node.stop()
@@ -117,7 +118,7 @@ def _on_this_machine(given: Any, plane: ControlPlane, node: Kubelet, place: Path
         put_here(pod, plane, node.name, "authority")
         mount_here(pod, place, read_only=False)
         (container,) = pod["containers"]
-        container["args"] += ["--folder", str(place / "millpond")]
+        container["args"] += ["--folder", str(place / "millpond"), "--swap-memory", "4GiB"]
         container["env"] += [
             {"name": "LD_LIBRARY_PATH", "value": str(place / "lib")},
             {"name": "MILLPOND_FAKE_DRIVER", "value": str(place / "fake-driver-state")},
@@ -176,6 +177,49 @@ def test_what_pods_have_outlives_the_agent_and_the_next_one_goes_on(shared: Shar
     until(lambda: not list(shared.slices.iterdir()))
 
 
+def test_a_suspended_pod_frees_its_card_and_comes_back(shared: SharedNode) -> None:
+    (card,) = shared.driver.cards
+    again = "while :; do echo info; sleep 0.2; done"
+    one = shared.run("1", "start", f"alloc {3000 * MIB}", then=again)
+    assert _lines(shared, one, 3)[1].split()[0] == "0"
+    bounds = _memory_bounds(shared, one)
+    assert 64 * MIB in bounds
+    done = shared.pond("suspend", "--swap", one)
+    assert done.returncode == 0, done.stderr
+    until(lambda: _task_state(shared, one) == "swapped")
+    assert shared.driver.used_bytes(card) == 0
+    assert _memory_bounds(shared, one) == [each + 4096 * MIB if each < 2**60 else each for each in bounds]
+    so_far = len(shared.pond("logs", one).stdout.splitlines())
+    two = shared.run("1", "start", f"alloc {3000 * MIB}", "info")
+    assert _lines(shared, two, 3)[1].split()[0] == "0"
+    for name in _agents(shared):  # the next agent knows who is where
+        call(shared.plane, "DELETE", f"/api/v1/namespaces/{AGENTS}/pods/{name}")
+    shared.pond("resume", one)
+    assert "as soon as its devices are free" in shared.pond("why", one).stdout
+    shared.pond("stop", two)
+    until(lambda: _task_state(shared, one) == "running")
+    assert int(_lines(shared, one, so_far + 3)[-1].split()[2]) == 4096 * MIB
+    assert _memory_bounds(shared, one) == bounds
+    shared.pond("suspend", one)
+    until(lambda: _task_state(shared, one) == "frozen")
+    assert shared.driver.used_bytes(card) == 3000 * MIB
+    shared.pond("stop", one)
+    until(lambda: not list(shared.slices.iterdir()))
+
+
+def _task_state(shared: SharedNode, job: str) -> str:
+    (task,) = shared.pond.job(job)["tasks"]
+    return str(task["state"])
+
+
+def _memory_bounds(shared: SharedNode, job: str) -> list[int]:
+    """Of the control groups of a job's only pod, that of its container among them."""
+    pods = call(shared.plane, "GET", "/api/v1/namespaces/millpond/pods")["items"]
+    (uid,) = [each["metadata"]["uid"] for each in pods if each["metadata"]["name"].startswith(f"{job}-")]
+    found = Path("/sys/fs/cgroup/memory").glob(f"**/pod{uid}/**/memory.limit_in_bytes")
+    return [int(each.read_text()) for each in sorted(found)]
+
+
 def _agents(shared: SharedNode) -> dict[str, str]:
     """The pods of agents, and how far they are."""
     listed = call(shared.plane, "GET", f"/api/v1/namespaces/{AGENTS}/pods")["items"]
@@ -218,7 +262,7 @@ def test_the_check_says_that_the_agent_answers(shared: SharedNode) -> None:
     checked = json.loads(shared.pond("kube", "check", "--config", str(config), "-o", "json").stdout)
     found = {each["what"]: each for each in checked}
     assert found["agents"]["found"] == "on 1 of 1 nodes, cards are given out in parts"
-    assert found["cards"]["found"] == "1064 x millpond.io/gpu-milli"
+    assert found["cards"]["found"] == "2064 x millpond.io/gpu-milli"
 
 
 def test_a_pod_that_asks_past_the_scheduler_gets_no_card(shared: SharedNode) -> None:

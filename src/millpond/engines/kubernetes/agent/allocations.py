@@ -13,8 +13,10 @@ from typing import TypeAlias
 
 from millpond.engines.kubernetes.cluster.cluster_nodes import SHARERS
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
+from millpond.model.decisions import Grant
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.resources import CARD_MILLI
+from millpond.node.sharing.desired_state import DesiredState
 from millpond.node.task.records import TaskId
 
 PodKey: TypeAlias = tuple[str, str]
@@ -43,12 +45,25 @@ class Allocation:
         ids: the kubelet's names for it.
         number: of the allocation, from 1, of all of this agent.
         confirmed: the kubelet shows that this pod has them.
+        state: whether it runs; a frozen pod holds memory of its cards alone, a swapped one nothing of them.
     """
 
     pod: BoundPod
     ids: frozenset[str]
     number: int
     confirmed: bool = False
+    state: DesiredState = DesiredState.RUNNING
+
+    @property
+    def held(self) -> tuple[Grant, ...]:
+        """What it holds of its cards now."""
+        match self.state:
+            case DesiredState.RUNNING:
+                return self.pod.order.grants
+            case DesiredState.FROZEN:
+                return tuple(replace(grant, compute_milli=0) for grant in self.pod.order.grants)
+            case DesiredState.SWAPPED:
+                return ()
 
 
 class Allocations:
@@ -79,7 +94,7 @@ class Allocations:
             device = devices.get(grant.device)
             if device is None:
                 return f"this node has no card {grant.device}"
-            others = [each for other in self.made.values() for each in other.pod.order.grants]
+            others = [each for other in self.made.values() for each in other.held]
             beside = [each for each in others if each.device == grant.device]
             compute = sum(each.compute_milli for each in beside) + grant.compute_milli
             memory = sum(each.memory_mib for each in beside) + grant.memory_mib
@@ -93,6 +108,16 @@ class Allocations:
         self._numbered += 1
         made = self.made[pod.uid] = Allocation(pod, frozenset(ids), self._numbered)
         return made
+
+    def now(self, uid: str, state: DesiredState) -> None:
+        """A pod has left its cards, is back, or is about to come back."""
+        if uid in self.made:
+            self.made[uid] = replace(self.made[uid], state=state)
+
+    @property
+    def resting_milli(self) -> int:
+        """What the kubelet counts for pods that hold nothing of it."""
+        return sum(len(each.ids) for each in self.made.values() if each.state is not DesiredState.RUNNING)
 
     def take_back(self, allocation: Allocation) -> None:
         """A pod did not get it, and waits before all others."""
@@ -122,15 +147,20 @@ class Allocations:
         return all(each.confirmed for each in self.made.values())
 
 
-def device_names(devices: Sequence[Device]) -> dict[str, bool]:
+def device_names(devices: Sequence[Device], resting_milli: int) -> dict[str, bool]:
     """The kubelet's devices for these cards, by name, and whether each is well. There are many, so names are short.
 
-    Beyond a card's thousandths there are some for slices by memory alone, which take one each.
+    Beyond a card's thousandths there are some for slices by memory alone, which take one each; and as many as another
+    card's, so that there are enough for others when pods leave their cards, which the kubelet goes on counting.
+
+    Args:
+        resting_milli: what such pods have of them already.
     """
+    spare = CARD_MILLI * (1 + resting_milli // CARD_MILLI)
     return {
         f"{device.index}{'' if device.instance is None else f'.{device.instance}'}-{number}": (
             device.health is not DeviceHealth.FAULTY
         )
         for device in devices
-        for number in range(CARD_MILLI + SHARERS)
+        for number in range(CARD_MILLI + SHARERS + spare)
     }

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,11 +23,15 @@ from millpond.engines.kubernetes.agent.device_plugin import (
     DevicePlugin,
     pods_with_devices,
 )
+from millpond.engines.kubernetes.agent.pod_processes import pids_by_pod
+from millpond.engines.kubernetes.agent.pod_residency import HeldPods, PodResidency
 from millpond.engines.kubernetes.agent.pod_slices import PodSlices
+from millpond.engines.kubernetes.agent.suspensions import Suspensions
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, VENDORS
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
+from millpond.engines.kubernetes.pods.suspension_order import SuspensionAnswer, SuspensionOrder
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.hardware.devices import Device
 from millpond.node.devices.nvidia import NvidiaVendor
@@ -43,7 +46,6 @@ DISCOVER_EVERY_S: Final = 10.0
 WAITS_S: Final = 10.0
 """The pod that the kubelet asks for is waited for so long: the kubelet may hear of it first."""
 _AGAIN_S: Final = 0.1
-_POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})")
 _RESOURCE_OF_VENDOR: Final = next(name for name, vendor in VENDORS.items() if vendor == NvidiaVendor.name)
 _UNANSWERED: Final = (OSError, GRPCError, StreamTerminatedError, TimeoutError)
 
@@ -69,10 +71,12 @@ class ClusterSide:
 
     Attributes:
         report: describe the cards.
+        answer: say what became of what is wanted of pods.
         evict: have a pod leave, by its namespace and name, and why.
     """
 
     report: Callable[[AgentReport], Coroutine[Any, Any, None]]
+    answer: Callable[[Mapping[str, SuspensionAnswer]], Coroutine[Any, Any, None]]
     evict: Callable[[PodKey, str], Coroutine[Any, Any, None]]
 
 
@@ -96,15 +100,48 @@ class NodeAgent:
         self._reported: AgentReport | None = None
         self._shown: Mapping[PodKey, Mapping[str, frozenset[str]]] = {}
         self._live: dict[str, PodKey] = {}
+        self._ending: set[str] = set()
+        self._residency: PodResidency | None = None
+        self._suspensions = Suspensions(self.allocations, cluster.answer)
         self._one_at_a_time = asyncio.Lock()
         self._escapes = EscapeHistory()
 
     async def run(self) -> None:
         """Look after the node for ever."""
+        unsliced = await asyncio.to_thread(self._slices.why_nothing_is_held)
+        await self._look_around()
         async with asyncio.TaskGroup() as self._work:
-            self._work.create_task(self._keep_describing())
-            self._work.create_task(self._plugin.run())
-            self._work.create_task(self._keep_watching())
+            residency = self._residency = await self._recovered()
+            try:
+                self._work.create_task(self._keep_describing(unsliced))
+                self._work.create_task(self._plugin.run())
+                self._work.create_task(self._keep_watching())
+                await self._suspensions.run(residency)
+            finally:
+                residency.close()
+
+    async def _recovered(self) -> PodResidency:
+        """What takes pods off their cards, once it is known where those of an earlier agent are."""
+        assert self._machine is not None
+        loop = asyncio.get_running_loop()
+
+        def lose(uid: str, reason: str) -> None:
+            loop.call_soon_threadsafe(self._lost, uid, reason)
+
+        pods = HeldPods(self.allocations.made.get, self._ending.__contains__, lose)
+        residency = PodResidency(self._places.folder, self._machine, self._slices, pods)
+        made = list(self.allocations.made.values())
+        await asyncio.to_thread(residency.recover, made)
+        for each in made:
+            self.allocations.now(each.pod.uid, residency.desired_of(each))
+            if each.pod.uid in self._ending:
+                await asyncio.to_thread(residency.let_end, each)
+        return residency
+
+    def _lost(self, uid: str, reason: str) -> None:
+        made = self.allocations.made.get(uid)
+        if made is not None:
+            self._evict(made.pod.key, f"it cannot go on: {reason}")
 
     # ---- pods -----------------------------------------------------------------------------------------------------
 
@@ -118,20 +155,40 @@ class NodeAgent:
         order = SliceOrder.of(meta.annotations)
         if order is not None:
             self.allocations.bound(BoundPod(meta.uid, (meta.namespace, meta.name), order))
+        wanted = SuspensionOrder.of(meta.annotations)
+        if wanted is not None:
+            self._suspensions.want(meta.uid, wanted)
+        if meta.deletion_timestamp is not None and meta.uid not in self._ending:
+            self._ending.add(meta.uid)
+            self._let_end(meta.uid)
+
+    def _let_end(self, uid: str) -> None:
+        """A pod that was asked to end hears of it, wherever its memory is."""
+        made = self.allocations.made.get(uid)
+        if made is not None and self._residency is not None:
+            self._work.create_task(asyncio.to_thread(self._residency.let_end, made))
 
     def pod_deleted(self, pod: PodObject) -> None:
         """A pod has ended, or is gone."""
         self._live.pop(pod.metadata.uid, None)
-        made = self.allocations.over(pod.metadata.uid)
+        self._over(pod.metadata.uid)
+
+    def _over(self, uid: str) -> None:
+        self._suspensions.over(uid)
+        self._ending.discard(uid)
+        made = self.allocations.over(uid)
         if made is not None:
-            self._slices.release(made)
+            self._release(made)
+
+    def _release(self, made: Allocation) -> None:
+        if self._residency is not None:
+            self._residency.release(made)
+        self._slices.release(made)
 
     def listed(self, uids: set[str]) -> None:
         """All pods of this node were listed: what the agent still knows of others is over."""
         for uid in [uid for uid in self.allocations.made if uid not in uids]:
-            made = self.allocations.over(uid)
-            assert made is not None
-            self._slices.release(made)
+            self._over(uid)
 
     # ---- what the kubelet asks ------------------------------------------------------------------------------------
 
@@ -145,11 +202,13 @@ class NodeAgent:
             pod = await self._asking(len(ids))
             made = self.allocations.give(pod, ids)
             assert self._machine is not None
+            assert self._residency is not None
+            self._residency.arrived(made)
             try:
                 return await asyncio.to_thread(self._slices.prepare, made, self._machine, dict(self._devices))
             except (MillpondError, OSError) as error:
                 self.allocations.over(pod.uid)
-                self._slices.release(made)
+                self._release(made)
                 if isinstance(error, OSError):
                     raise UnavailableError(f"the node cannot prepare it: {error}", "see the agent's log") from error
                 raise
@@ -183,7 +242,7 @@ class NodeAgent:
         have = {key: shown[MILLI] for key, shown in self._shown.items() if MILLI in shown and key in live}
         for made, holder in self.allocations.compare(have):
             log.warning("pod %s/%s has taken what was pod %s/%s's", *holder, *made.pod.key)
-            self._slices.release(made)
+            self._release(made)
             self.allocations.take_back(made)
             self._evict(holder, f"it has the part of a card that is for pod {made.pod.key[1]}")
 
@@ -193,24 +252,29 @@ class NodeAgent:
 
     # ---- what it looks at -----------------------------------------------------------------------------------------
 
-    async def _keep_describing(self) -> None:
-        unsliced = await asyncio.to_thread(self._slices.why_nothing_is_held)
+    async def _keep_describing(self, unsliced: str) -> None:
         while True:
             await self._describe(unsliced)
             await asyncio.sleep(DISCOVER_EVERY_S)
+            await self._look_around()
+
+    async def _look_around(self) -> None:
+        own = await asyncio.to_thread(self._own_processes)
+        self._machine = await asyncio.to_thread(self._look, own)
+        (node,) = self._machine.nodes
+        # A pod keeps the cards that it was given, so nothing comes back on others.
+        devices = (replace(each, remaps=False) for each in node.devices if each.vendor == NvidiaVendor.name)
+        self._devices = {each.uuid: each for each in devices}
 
     async def _describe(self, unsliced: str) -> None:
-        own = await asyncio.to_thread(self._own_processes)
-        machine = await asyncio.to_thread(self._look, own)
-        (node,) = machine.nodes
-        devices = tuple(each for each in node.devices if each.vendor == NvidiaVendor.name)
-        self._machine, self._devices = machine, {each.uuid: each for each in devices}
+        assert self._machine is not None
+        (node,), devices = self._machine.nodes, tuple(self._devices.values())
         await self._compare()
-        report = AgentReport(devices, node.link_map, unsliced, self._held_by_others())
+        report = AgentReport(devices, node.link_map, unsliced, self._held_by_others(), node.swap_mib)
         if report != self._reported:
             await self._cluster.report(report)
             self._reported = report
-        await self._plugin.offer(device_names(devices))
+        await self._plugin.offer(device_names(devices, self.allocations.resting_milli))
 
     def _held_by_others(self) -> dict[str, str]:
         """The cards that the vendor's own plugin has given to pods, where it knows them by UUID too."""
@@ -222,7 +286,7 @@ class NodeAgent:
         }
 
     def _own_processes(self) -> OwnProcesses:
-        pids = _pids_by_pod()
+        pids = pids_by_pod()
         mine = self.allocations.made.values()
         devices = frozenset(grant.device for made in mine for grant in made.pod.order.grants)
         return OwnProcesses(frozenset(pid for made in mine for pid in pids.get(made.pod.uid, ())), devices)
@@ -248,7 +312,7 @@ class NodeAgent:
         usages = [(each, usage) for each in made if (usage := self._slices.usage(each)) is not None]
         if not usages or self._machine is None:
             return []
-        pids = _pids_by_pod()
+        pids = pids_by_pod()
         held = [
             WatchedSlice(each.pod.task, grant, frozenset(pids.get(each.pod.uid, ())), usage, each.pod.order.share_class)
             for each, usage in usages
@@ -259,16 +323,3 @@ class NodeAgent:
         for watched, mib in driver_mib(samples, held):
             self._slices.match_driver(by_task[watched.task], mib, watched.usage)
         return [(by_task[each.task], each) for each in self._escapes.look(samples, held, time.monotonic())]
-
-
-def _pids_by_pod() -> dict[str, list[int]]:
-    """The processes of each pod of this node, by its uid, as their control groups name it."""
-    found: dict[str, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/cgroup"):
-        try:
-            named = _POD.search(path.read_text())
-        except OSError:
-            continue  # it has ended
-        if named is not None:
-            found.setdefault(named[1].replace("_", "-"), []).append(int(path.parent.name))
-    return found

@@ -21,6 +21,7 @@ from millpond.node.host.machine import Machine
 from millpond.node.sharing.backend import UNSLICED, EnforcementRequest, SliceUsage, TaskEnv, require_room
 from millpond.node.sharing.gate.region import USAGE
 from millpond.node.sharing.gate_enforcer import GateEnforcer
+from millpond.node.task.records import TaskId
 
 RECORD: Final = "allocation.json"
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -82,6 +83,10 @@ class PodSlices:
         """See ``SliceEnforcer``."""
         self._gate.match_driver(made.pod.task, driver_mib, usage)
 
+    def hold_launches(self, task: TaskId, held: bool) -> None:
+        """See ``SliceEnforcer``."""
+        self._gate.hold_launches(task, held)
+
     def release(self, made: Allocation) -> None:
         """A pod is over, or never got it."""
         self._gate.release(made.pod.task)
@@ -103,6 +108,7 @@ class PodSlices:
                 folder,
                 cut,
                 order.share_class,
+                swappable=order.swappable,
                 contained=True,
                 floor_milli=order.floor_milli,
             )

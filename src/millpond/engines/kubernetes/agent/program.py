@@ -21,6 +21,7 @@ from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
+from millpond.engines.kubernetes.pods.suspension_order import ANSWERS_ANNOTATION, SuspensionAnswer, answers_text
 from millpond.model.errors import InvalidInputError
 from millpond.node.host.machine import describe_machine
 
@@ -57,27 +58,28 @@ class AgentIdentity:
         return AgentIdentity(env[NODE], env[NAMESPACE], env[POD])
 
 
-def run_agent(folder: Path) -> None:
+def run_agent(folder: Path, swap_mib: int) -> None:
     """Run the agent until the process is ended.
 
     Args:
         folder: absolute; for its files, at the same path on the node.
+        swap_mib: host memory of the node for device memory of suspended pods.
 
     Raises:
         InvalidInputError: it does not run in a pod of its DaemonSet.
         UnavailableError: the way to the cluster is not known.
     """
     identity = AgentIdentity.of(os.environ)
-    asyncio.run(_run(identity, AgentPlaces(folder)))
+    asyncio.run(_run(identity, AgentPlaces(folder), swap_mib))
 
 
-async def _run(identity: AgentIdentity, places: AgentPlaces) -> None:
+async def _run(identity: AgentIdentity, places: AgentPlaces, swap_mib: int) -> None:
     config = find_config(ClusterAccess())
     channel = api_channel(config, _REQUESTS_AT_ONCE + _WATCHES)
     async with aclosing_channel(channel):
         requests = AgentRequests(ClusterApi(channel, identity.namespace, _always), identity)
-        cluster = ClusterSide(requests.report, requests.evict)
-        agent = NodeAgent(places, lambda own: describe_machine(own=own), cluster)
+        cluster = ClusterSide(requests.report, requests.answer, requests.evict)
+        agent = NodeAgent(places, lambda own: describe_machine(own=own, swap_mib=swap_mib), cluster)
         kind = ObjectKind("/api/v1/pods", PodObject, {"fieldSelector": f"spec.nodeName={identity.node}"})
         pods = Reflector(channel, kind, agent.pod_changed, agent.pod_deleted)
         async with asyncio.TaskGroup() as group:
@@ -108,14 +110,21 @@ class AgentRequests:
 
     async def report(self, report: AgentReport) -> None:
         """Describe the cards of the node, on the agent's own pod."""
-        body = {"metadata": {"annotations": {REPORT_ANNOTATION: report.text()}}}
+        if await self._say(REPORT_ANNOTATION, report.text()):
+            log.info("reported %d cards of node %s", len(report.devices), self._identity.node)
+
+    async def answer(self, answers: Mapping[str, SuspensionAnswer]) -> None:
+        """Say what became of what is wanted of pods, on the agent's own."""
+        await self._say(ANSWERS_ANNOTATION, answers_text(answers))
+
+    async def _say(self, annotation: str, text: str) -> bool:
         path = f"/api/v1/namespaces/{self._identity.namespace}/pods/{self._identity.pod}"
         try:
-            await self._api.ask("PATCH", path, body, patch="merge")
+            await self._api.ask("PATCH", path, {"metadata": {"annotations": {annotation: text}}}, patch="merge")
         except StatusError as error:
-            log.error("the cards of this node are not reported: %s", error)
-        else:
-            log.info("reported %d cards of node %s", len(report.devices), self._identity.node)
+            log.error("the agent's pod cannot be given its %s: %s", annotation, error)
+            return False
+        return True
 
     async def evict(self, pod: PodKey, reason: str) -> None:
         """Have a pod leave, however long its disruption budgets forbid it."""

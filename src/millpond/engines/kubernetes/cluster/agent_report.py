@@ -30,12 +30,14 @@ class AgentReport:
         link_map: as ``Node.link_map``.
         unsliced: why nothing would hold tasks to parts of these cards; empty: something does.
         others: which of them pods have that the vendor's own plugin gave them, by UUID.
+        swap_mib: host memory of the node for device memory of suspended pods.
     """
 
     devices: tuple[Device, ...] = ()
     link_map: str = ""
     unsliced: str = ""
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    swap_mib: int = 0
 
     def text(self) -> str:
         """As the agent's pod carries it: without what is as usual."""

@@ -122,6 +122,19 @@ class ClusterApi:
                 refusal = _refused(f"pod {pod} cannot be bound to node {node}", error).refusal
                 raise ClusterRefusedError(Refusal(refusal.reason, True)) from error
 
+    async def annotate_pod(self, name: str, uid: str, annotations: Mapping[str, str]) -> None:
+        """Write on a pod; another of its name is left alone.
+
+        Raises:
+            ClusterRefusedError: it is gone, or the server may not.
+        """
+        item = {"metadata": {"uid": uid, "annotations": annotations}}
+        url = f"/api/v1/namespaces/{self._namespace}/pods/{name}"
+        try:
+            await self.ask("PATCH", url, item, patch="merge")
+        except StatusError as error:
+            raise _refused(f"pod {name} cannot be told", error) from error
+
     async def find_pod(self, name: str) -> PodObject | None:
         """A pod as it is at this moment; None where there is none."""
         try:

@@ -132,9 +132,11 @@ def describe_node(
         rack_name=labels.get(RACK_LABEL, ""),
         zone_name=next((labels[label] for label in _ZONE_LABELS if label in labels), ""),
         link_map="" if agent is None else agent.report.link_map,
+        swap_mib=0 if agent is None else agent.report.swap_mib,
         extras=((GPU_SLICES, SHARERS * len(by_agent)),) if agent is not None and not agent.report.unsliced else (),
         schedulable=not trouble,
         unschedulable_reason=trouble,
+        keeps_cpu=True,
     )
 
 

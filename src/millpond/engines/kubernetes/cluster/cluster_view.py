@@ -32,6 +32,7 @@ from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, total
 from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
 from millpond.engines.kubernetes.pods.pod_template import TaskMark
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
+from millpond.engines.kubernetes.pods.suspension_order import answers_of
 from millpond.engines.outbox import Outbox
 from millpond.model.hardware.nodes import Node
 
@@ -219,7 +220,10 @@ class ClusterView:
     def _note_agent(self, pod: PodObject) -> None:
         """What an agent said last counts until another of its node says something else, or the node is lost."""
         name, report = pod.spec.node_name, AgentReport.of(pod.metadata.annotations)
-        if report is not None and not pod.is_over and self._agents.get(name) != report:
+        if pod.is_over:
+            return
+        self._executor.suspensions.answered(name, answers_of(pod.metadata.annotations))
+        if report is not None and self._agents.get(name) != report:
             self._agents[name] = report
             if not self._is_listing:
                 self.recount(name)

@@ -28,6 +28,7 @@ from millpond.engines.kubernetes.pods.pod_states import (
     with_files,
 )
 from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, PodRules, TaskMark, run_name
+from millpond.engines.kubernetes.pods.suspension_order import SuspensionOrder
 from millpond.engines.kubernetes.pods.task_index import TaskIndex
 from millpond.engines.kubernetes.streams.pod_input import PodInputs
 from millpond.engines.outbox import Outbox
@@ -55,6 +56,7 @@ class LivePod:
         copying: of its output.
         feeding: its standard input is passed on.
         finishing: its end is on its way.
+        wanted: whether it is to run, as this server has its pod say; None: as an earlier one left it.
         carried: what it left is here, or given up.
     """
 
@@ -65,6 +67,7 @@ class LivePod:
     copying: LogCopy | None = None
     feeding: bool = False
     finishing: bool = False
+    wanted: SuspensionOrder | None = None
     carried: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

@@ -20,10 +20,11 @@ from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
 from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
+from millpond.engines.kubernetes.pods.pod_suspensions import MOVES_NOWHERE, PodSuspensions
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, TaskMark, pod_name, run_objects
 from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.outbox import Outbox
-from millpond.engines.task_ends import EndVerdict, Refusal
+from millpond.engines.task_ends import EndVerdict, Refusal, ends_swapped
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
@@ -36,7 +37,6 @@ from millpond.node.task.records import TaskFiles, TaskId
 NEVER_STARTED: Final = EndVerdict(Outcome.NODE_LOST, None, "the cluster has no pod of it")
 PULL_PATIENCE_S: Final = 60.0
 """A start is given up when an image could not be pulled for so long."""
-NEVER_HALTED: Final = "tasks in pods are neither suspended nor moved"
 _TIMER_SLACK_S: Final = 0.01
 """Timers of the loop may fire a little early."""
 MOUNT_PATIENCE_S: Final = 120.0
@@ -105,6 +105,7 @@ class PodExecutor:
         self._outbox = outbox
         self._changed = changed
         self._pending: dict[str, GangStart] = {}
+        self.suspensions = PodSuspensions(account.api, self.pods, outbox, self._dispatch_all)
         self._latest = 0
         self._is_adopted = False
 
@@ -139,10 +140,13 @@ class PodExecutor:
             if task not in expected and task not in starting:
                 self.pods.remove(mark)
         self._is_adopted = True
-        for decision in unanswered:
-            self._latest = max(self._latest, decision.id)
-            self._dispatch(decision)
+        self._latest = max([self._latest, *(decision.id for decision in unanswered)])
+        self._dispatch_all(unanswered)
         self._account.runs.is_ready = True
+
+    def _dispatch_all(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            self._dispatch(decision)
 
     def _dispatch(self, decision: Decision) -> None:
         pending = self._pending.get(decision.job)
@@ -151,13 +155,19 @@ class PodExecutor:
             if isinstance(decision, Stop) and not decision.tasks:
                 self._give_up(pending, _STOPPED_EARLY)
             return
+        if not isinstance(decision, Stop) and self.suspensions.defer(decision):
+            return
         match decision:
             case Start():
                 self._start(decision)
             case Stop():
                 self._stop(decision)
-            case Suspend() | Resume() | Migrate():
-                self._outbox.refuse(decision, Refusal(f"{NEVER_HALTED}; stop the job instead", False))
+            case Suspend():
+                self.suspensions.suspend(decision)
+            case Resume():
+                self.suspensions.resume(decision)
+            case Migrate():
+                self._outbox.refuse(decision, Refusal(MOVES_NOWHERE, False))
             case _:
                 raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
 
@@ -225,6 +235,8 @@ class PodExecutor:
     def _stop(self, decision: Stop) -> None:
         for live in self.pods.of_run(decision.job, decision.attempt):
             if not decision.tasks or live.mark.task in decision.tasks:
+                if decision.grace_s > 0 and live.stop is None and self.suspensions.is_swapped(live):
+                    self._outbox.note(decision.job, ends_swapped(live.mark.task, decision.grace_s))
                 self.pods.end(live, decision.grace_s)
         self._outbox.confirm(decision)
 
@@ -290,8 +302,7 @@ class PodExecutor:
             self.pods.forget_run(pending.decision.job, pending.decision.attempt)
         for node in {placed.node for placed in pending.decision.placements}:
             self._changed(node)
-        for decision in pending.deferred:
-            self._dispatch(decision)
+        self._dispatch_all(pending.deferred)
 
     # ---- what happens to pods -----------------------------------------------------------------------------------
 

@@ -146,6 +146,7 @@ class PodLaunch:
         files: what is carried into its pods, and out of them; None: nothing.
         reads_input: its first task has standard input.
         share_class, slice_rules: of its parts of cards.
+        swappable: it says that it leaves its cards by swap.
     """
 
     image: str
@@ -161,11 +162,13 @@ class PodLaunch:
     reads_input: bool = False
     share_class: ShareClass = ShareClass.NORMAL
     slice_rules: SliceRules = DEFAULT_SLICE_RULES
+    swappable: bool = False
 
     def order_of(self, grants: Iterable[Grant]) -> SliceOrder:
         """What the agent of a node is to carry out."""
         rules = self.slice_rules
-        return SliceOrder(of_agent(grants), self.share_class, rules.escapes is EscapePolicy.KILL, rules.floor_milli)
+        evicts = rules.escapes is EscapePolicy.KILL
+        return SliceOrder(of_agent(grants), self.share_class, evicts, rules.floor_milli, self.swappable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,14 @@ class SliceOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         evicts: a task that uses a card beyond its part is evicted.
         floor_milli: as in ``model.sharing.SliceRules``.
+        swappable: nothing may come about that keeps its device memory from being moved to the host.
     """
 
     grants: tuple[Grant, ...]
     share_class: ShareClass = ShareClass.NORMAL
     evicts: bool = False
     floor_milli: int = 0
+    swappable: bool = False
 
     @property
     def milli(self) -> int:

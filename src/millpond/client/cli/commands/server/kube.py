@@ -43,7 +43,14 @@ def check(config: Path | None, output: str) -> int:
     show_default=True,
     help="For its files, at the same path on the node.",
 )
-def agent(folder: Path) -> int:
+@click.option(
+    "--swap-memory",
+    metavar="AMOUNT",
+    default="0MiB",
+    show_default=True,
+    help="Host memory of the node for the device memory of suspended pods, such as 64GiB.",
+)
+def agent(folder: Path, swap_memory: str) -> int:
     """Hand out the NVIDIA cards of a node by UUID, and parts of them; runs in the pods of a DaemonSet.
 
     See deploy/kubernetes-agent.
@@ -51,11 +58,12 @@ def agent(folder: Path) -> int:
     import logging
 
     from millpond.engines.kubernetes.cluster.access import require_agent_libraries
+    from millpond.specs.quantities import memory_mib
 
     require_agent_libraries()
     from millpond.engines.kubernetes.agent.program import run_agent
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    run_agent(folder.absolute())
+    run_agent(folder.absolute(), memory_mib(swap_memory))
     return 0
