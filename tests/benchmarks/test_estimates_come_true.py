@@ -16,6 +16,8 @@ from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.kernel import World
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
+pytestmark = pytest.mark.long
+
 
 def found(row: Row, seeds: Sequence[int], make: Callable[[World], World]) -> dict[str, float]:
     samples = []
@@ -25,7 +27,7 @@ def found(row: Row, seeds: Sequence[int], make: Callable[[World], World]) -> dic
     return figures(samples)
 
 
-@pytest.mark.parametrize("ordering", ["fifo", pytest.param("default", marks=pytest.mark.long)])
+@pytest.mark.parametrize("ordering", ["fifo", "default"])
 def test_most_starts_lie_in_their_interval(ordering: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate_quality, "make_scheduler", Scheduler)
     row = Row("synthetic", ordering, preempt=False, durations="rough")
@@ -37,7 +39,6 @@ def test_most_starts_lie_in_their_interval(ordering: str, monkeypatch: pytest.Mo
     assert figures["pinball"] < 1.0
 
 
-@pytest.mark.long
 def test_most_starts_lie_in_their_interval_where_queues_take_back_what_they_are_guaranteed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

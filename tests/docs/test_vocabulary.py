@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "millpond"
@@ -20,6 +21,7 @@ RETIRED = frozenset(_WORDS.split())
 EXCEPTIONS = {"SuggestingGroup": "a click group that suggests commands"}
 
 
+@cache
 def classes() -> list[str]:
     trees = (ast.parse(path.read_text()) for path in SOURCE.rglob("*.py"))
     return [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]

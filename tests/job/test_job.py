@@ -89,7 +89,7 @@ def ends(program: str, number: int = signal.SIGTERM, **variables: str) -> tuple[
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
     rest = process.stdout.read()
-    return process.wait(10), rest
+    return process.wait(60), rest
 
 
 def test_a_program_that_asks_hears_the_notice_and_goes_in_its_own_time() -> None:

@@ -18,7 +18,7 @@ from millpond.model.events import Confirmed, Event
 from millpond.model.reasons import Cause
 
 E = TypeVar("E", bound=Event)
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 def eventually(holds: Callable[[], Any]) -> Any:

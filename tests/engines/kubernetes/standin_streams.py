@@ -23,6 +23,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 PROTOCOL = "v4.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE = (bytes([number]) for number in range(5))
 _DATA, _ERROR = b"\x00", b"\x01"
+HELD_OPEN_S = 2.0
+"""So long a command that is over is waited for by those to whom others hold its output open."""
 
 
 async def serve_command(
@@ -45,7 +47,7 @@ async def serve_command(
     running.add(process)
     code = await asyncio.to_thread(process.wait)
     running.discard(process)
-    await asyncio.wait(outputs, timeout=0.2)  # others may hold them open
+    await asyncio.wait(outputs, timeout=HELD_OPEN_S)
     with contextlib.suppress(Exception):
         await client.send_bytes(_STATUS + (_exit_status(code if code >= 0 else 128 - code)))
         await client.close()

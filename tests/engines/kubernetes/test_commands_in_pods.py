@@ -22,7 +22,7 @@ from millpond.node.task.records import TaskId
 
 TASK = TaskId("train-abcde", 1, 0)
 POD = "train-abcde-1-0"
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 UNTIL_HUNG_UP = """trap '' TERM; trap 'echo hup > "$0"; exit 0' HUP; echo ready; while true; do sleep 0.05; done"""
 
 

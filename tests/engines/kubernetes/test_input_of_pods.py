@@ -62,7 +62,7 @@ class Reader:
             return ring.fed
 
     def output(self) -> bytes:
-        return self.process.communicate(timeout=20)[0]
+        return self.process.communicate(timeout=60)[0]
 
     def end(self) -> None:
         """As a pod ends: with all that it has started."""

@@ -81,7 +81,7 @@ def test_a_lease_that_is_asked_for_when_an_engine_ends_is_given_back(cluster: St
 
     cluster.refuses = slowly  # type: ignore[assignment]
     with another(cluster, tmp_path / "short", LASTING):
-        assert asked.wait(10)
+        assert asked.wait(60)
     is_closed.set()
     assert cluster.get(LEASES, LEASE) is not None
     assert holder(cluster) == ""

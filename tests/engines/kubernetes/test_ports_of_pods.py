@@ -20,7 +20,7 @@ from millpond.node.task.records import TaskId
 
 TASK = TaskId("train-abcde", 1, 0)
 POD = "train-abcde-1-0"
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 class Program:

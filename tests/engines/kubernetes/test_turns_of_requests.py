@@ -41,7 +41,7 @@ def order_of(waiting: Sequence[tuple[str, RequestTurn]], gives_up: Sequence[str]
         for name in gives_up:  # some when it is their turn already
             tasks[name].cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-        await asyncio.wait_for(turns.take(CHANGE), 10.0)  # no place was lost
+        await asyncio.wait_for(turns.take(CHANGE), 60.0)  # no place was lost
 
     asyncio.run(run())
     return went

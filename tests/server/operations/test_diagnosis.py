@@ -12,6 +12,7 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import UnavailableError
+from millpond.node.containers.detection import RuntimeChoice, find_containers
 from millpond.node.sandbox.sandbox import Sandbox
 from millpond.server.operations import diagnosis
 from millpond.server.operations.diagnosis import diagnose
@@ -19,9 +20,25 @@ from millpond.server.operations.findings import Grade
 from millpond.server.store.store import Store
 
 
+@pytest.fixture(scope="module")
+def _containers(tmp_path_factory):
+    """What runs containers on this machine."""
+    try:
+        return find_containers(RuntimeChoice.AUTO, tmp_path_factory.mktemp("state"))
+    except UnavailableError as error:
+        return error
+
+
 @pytest.fixture(autouse=True)
-def _containers_start(monkeypatch):
-    """Running one takes a second; tests of that say so."""
+def _containers_start(monkeypatch, _containers):
+    """Whether they do is asked for once, which takes a second, as to run one does; tests of that say so."""
+
+    def find(choice, state_dir):
+        if isinstance(_containers, UnavailableError):
+            raise _containers
+        return _containers
+
+    monkeypatch.setattr(diagnosis, "find_containers", find)
     monkeypatch.setattr(diagnosis, "trouble_with_start", lambda found: "")
 
 

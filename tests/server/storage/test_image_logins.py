@@ -420,7 +420,7 @@ def test_what_was_left_by_whoever_asked_is_told_as_it_ended(api: Api, registry: 
         goes_on.set()
 
     asyncio.run(leave())
-    assert ended.get(timeout=5) == (409, "the client that asked for it is gone")
+    assert ended.get(timeout=60) == (409, "the client that asked for it is gone")
     assert ended.empty()
 
 

@@ -63,6 +63,6 @@ def test_nothing_is_looked_at_once_nobody_listens() -> None:
         await anext(stream)
         await stream.aclose()
         assert scene.feed._task is not None
-        await asyncio.wait_for(scene.feed._task, 10)
+        await asyncio.wait_for(scene.feed._task, 60)
 
     asyncio.run(walk())
