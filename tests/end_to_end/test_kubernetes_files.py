@@ -108,7 +108,6 @@ def test_a_sent_folder_and_a_dataset_are_in_the_pod_and_what_it_leaves_comes_bac
     assert (tmp_path / "got" / "large").read_bytes() == large
 
 
-@pytest.mark.long
 def test_a_stopped_task_brings_back_what_it_saves_in_its_grace(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
@@ -126,7 +125,6 @@ def test_a_stopped_task_brings_back_what_it_saves_in_its_grace(
     assert pond("output", "ls", job, "-o", "name").stdout.split() == ["early", "late"]
 
 
-@pytest.mark.long
 def test_what_a_task_leaves_waits_for_a_server_that_is_away(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
@@ -143,7 +141,6 @@ def test_what_a_task_leaves_waits_for_a_server_that_is_away(
     assert pond("output", "ls", job, "-o", "name").stdout.split() == ["model"]
 
 
-@pytest.mark.long
 def test_what_cannot_be_kept_fails_its_job_with_the_reason(pond: Pond, cluster: StandinCluster, tmp_path: Path) -> None:
     job, node = submitted(pond, cluster, tmp_path, "--", "echo a > $MILLPOND_OUTPUT/a")
     assert node.bring_in() == 0
@@ -156,7 +153,6 @@ def test_what_cannot_be_kept_fails_its_job_with_the_reason(pond: Pond, cluster: 
     assert "its output is not kept: the token is missing" in " ".join(pond("get", job).stdout.split())
 
 
-@pytest.mark.long
 def test_an_image_without_python_runs_what_needs_nothing_brought_and_refuses_the_rest(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
@@ -176,7 +172,6 @@ def test_an_image_without_python_runs_what_needs_nothing_brought_and_refuses_the
     assert "kubernetes.helper_image" in pond("get", job).stdout
 
 
-@pytest.mark.long
 def test_a_run_has_a_way_to_its_own_files_alone_and_only_while_it_lives(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
@@ -217,7 +212,6 @@ def test_a_run_has_a_way_to_its_own_files_alone_and_only_while_it_lives(
     assert ask("/blobs/missing", b'{"digests": []}') == 401
 
 
-@pytest.mark.long
 def test_metrics_arrive_while_a_task_runs_and_results_when_it_has_ended(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
@@ -233,7 +227,6 @@ def test_metrics_arrive_while_a_task_runs_and_results_when_it_has_ended(
     until(lambda: job_of(pond, job)["state"] == "succeeded")
 
 
-@pytest.mark.long
 def test_a_function_is_in_the_pod_and_what_it_returns_comes_back(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
@@ -253,7 +246,6 @@ def test_a_function_is_in_the_pod_and_what_it_returns_comes_back(
         assert client.stdout.read() == "32\n"
 
 
-@pytest.mark.long
 def test_trials_of_a_sweep_report_from_their_pods(pond: Pond, cluster: StandinCluster, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from millpond import job; job.report(loss=float('{x}'), step=1)"]
     sweep_of = {"parameters": {"x": [3, 1]}, "metric": {"name": "loss", "goal": "minimize"}}
