@@ -25,6 +25,7 @@ from millpond.model import events
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.reasons import Cause, Remedy
 from millpond.model.states import JobState, Outcome, TaskState
@@ -471,6 +472,12 @@ class CoreMachine(RuleBasedStateMachine):
         for record in self.core.jobs.values():
             assert record.service_s(self.now) == pytest.approx(ran[record.id])
 
+    @rule(number=PICK, states=st.lists(st.sampled_from(NodePowerState), min_size=1, max_size=3))
+    def switch(self, number: int, states: list[NodePowerState]) -> None:
+        """A node's power changes; most of such steps follow from nothing and are refused."""
+        for state in states:
+            self.tell(events.NodePowerChanged(self.now, pick(list(self.nodes), number), state))
+
     @rule(number=PICK, planned=st.booleans())
     def open_node(self, number: int, planned: bool) -> None:
         self._open(pick(list(self.nodes), number), planned)
@@ -661,6 +668,10 @@ class CoreMachine(RuleBasedStateMachine):
     @rule()
     def let_everything_end(self) -> None:
         """All that runs ends well; then nobody who could run is left, and a replay of the log decides the same."""
+        for view in self.core.node_views():
+            if view.power is not None and view.power.state is not NodePowerState.ON and view.node.name in self.nodes:
+                self.tell(events.NodeLost(self.now, view.node.name))
+                self.tell(events.NodeJoined(self.now, self.nodes[view.node.name]))
         for name in self.nodes:
             self._open(name, planned=True)
         for cause in self.core.holds:
@@ -727,6 +738,7 @@ _MAY_BE_REFUSED = (
     events.DesiredCountChanged,
     events.NodeClosed,
     events.NodeOpened,
+    events.NodePowerChanged,
     events.CardOpened,
     events.QueueRemoved,
     events.ReservationMade,

@@ -18,6 +18,7 @@ from millpond.model import events
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import DEFAULT_POOL, Cordon, Node, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
@@ -122,6 +123,8 @@ class Bench:
     def play_on(self) -> None:
         """An honest engine from here on, with all machines there: everything comes to an end."""
         for node in NODES:
+            if (power := self.core._state.cordons.power.get(node.name)) is not None and power.is_closed:
+                self.tell(events.NodeLost(self.now, node.name))
             self.tell(events.NodeJoined(self.now, node))
             self.tell(events.NodeOpened(self.now, node.name, planned=True))
             for device in node.devices:
@@ -440,6 +443,7 @@ def happenings(bench: Bench) -> list[events.Event]:
             events.NodeClosed(now, node.name, Cordon(now)),
             events.NodeClosed(now, node.name, Cordon(now, now + 50.0, drain=True)),
             events.NodeOpened(now, node.name),
+            *(events.NodePowerChanged(now, node.name, state) for state in NodePowerState),
             *(events.CardClosed(now, node.name, card, Cordon(now, drain=drain)) for drain in (False, True)),
             events.CardOpened(now, node.name, card),
             *(events.DeviceHealthChanged(now, node.name, node.devices[0].uuid, health) for health in DeviceHealth),

@@ -44,9 +44,22 @@ def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, text: str, words:
         of_file(tmp_path, text)
 
 
+SAVING = "kubernetes: {namespace: m}\npools: [{name: gold, save_energy: {off: 'x', RULE}}]\n"
+
+
+def test_a_pool_says_how_its_nodes_are_switched() -> None:
+    saving = read_cluster(SAVING.replace("RULE", "wake_on_lan: {n1: '52:54:00:12:34:56'}, idle: 2m")).savings["gold"]
+    assert (saving.rule.idle_s, saving.off.command, saving.on.mac_addresses) == (120, "x", {"n1": "52:54:00:12:34:56"})
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (SAVING.replace("RULE", "on: y, wake_on_lan: {}"), "neither on nor wake_on_lan, or both"),
+        (SAVING.replace("RULE", "idle: 1h"), "neither on nor wake_on_lan, or both"),
+        (SAVING.replace("RULE", "wake_on_lan: {n1: '52:54'}"), "is no MAC address"),
+        (SAVING.replace("RULE", "on: y, boot: 20m"), "longest_boot is shorter than boot"),
+        (SAVING.replace("RULE", "on: y").splitlines()[1], "the nodes of one machine are never switched off"),
         ("energy: {price: 1, price_file: /a.csv}", "both price and price_file"),
         ("energy: {carbon_file: /does/not/exist.csv}", "cannot be read"),
         ("energy: {cards: {X1: {idle_w: 90, busy_w: 10}}}", "exchange them"),

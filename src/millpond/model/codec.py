@@ -24,7 +24,7 @@ from millpond.model import (
     workloads,
 )
 from millpond.model.errors import InvalidInputError
-from millpond.model.hardware import devices, node_selection, nodes
+from millpond.model.hardware import devices, node_power, node_selection, nodes
 from millpond.model.tenancy import cells, tenants
 
 _MODULES = (
@@ -34,6 +34,7 @@ _MODULES = (
     devices,
     engine,
     events,
+    node_power,
     node_selection,
     nodes,
     reasons,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from millpond.model.confinement import Confinement
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Cordon, Node, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
@@ -111,6 +112,23 @@ class NodeOpened(Event):
     node: str
     planned: bool = False
     by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePowerChanged(Event):
+    """A node is switched off or on, or that has come to something (``model.hardware.node_power``).
+
+    That a node is there again is no such event: it joins.
+
+    Attributes:
+        detail: why, or what went wrong.
+        ready_at: when a node that boots should have joined.
+    """
+
+    node: str
+    state: NodePowerState
+    detail: str = ""
+    ready_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,8 @@ class Cause(StrEnum):
     """Nothing starts, as jobs could read each other's files and the server has several users."""
     DISK_FULL = "disk-full"
     """Nothing starts, as there is too little room on the server's disk."""
+    NODES_OFF = "nodes-off"
+    """It would fit on nodes that were switched off to save energy, or are on their way."""
     NODES_CLOSED = "nodes-closed"
     """It would fit on nodes that are closed, or that close before it would end."""
     SUSPENDED = "suspended"

@@ -38,6 +38,7 @@ from millpond.scheduling.explaining.explainer import Explainer
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
+from millpond.scheduling.nodes.waking import nodes_to_wake
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.restore_room import bring_back
@@ -423,6 +424,10 @@ class Scheduler:
     def node_views(self) -> list[NodeView]:
         """Every node with what is free and who holds what, for display."""
         return node_views(self._state)
+
+    def nodes_to_wake(self) -> dict[str, str]:
+        """The nodes that are off, or on their way, by which waiting jobs would fit, each with the first such job."""
+        return nodes_to_wake(self._state, self._placer, self._claims)
 
     def reservations(self) -> list[ReservationView]:
         """The advance reservations that are not over, for display."""

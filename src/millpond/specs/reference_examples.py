@@ -43,6 +43,11 @@ def _oidc(field: str) -> str:
     )
 
 
+def _saving(rule: str, on: str = "on: 'bmc-power on $NODE'") -> str:
+    saving = f"{{off: 'ssh $NODE poweroff', {on}, {rule}}}"
+    return f"kubernetes: {{namespace: millpond}}\npools: [{{name: gold, save_energy: {saving}}}]"
+
+
 def _hook(field: str) -> str:
     return f"webhooks: [{{name: chat, url: 'https://hooks.example.org/1', {field}}}]"
 
@@ -280,6 +285,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "name": "pools: [{name: gold}]",
         "sharing": _pool("sharing: overcommitted"),
         "limit_factor": _pool("sharing: overcommitted, limit_factor: 2"),
+        "save_energy": _saving("idle: 30m"),
         "suspends": _pool("suspends: true"),
         "cpu_overcommit": _pool("cpu_overcommit: 1.5"),
         "slices": _pool("slices: {escapes: kill}"),
@@ -371,6 +377,19 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
     "PriceList": {
         "currency": "prices: {currency: USD, gpu_hour: {default: 1.0}}",
         "gpu_hour": "prices: {gpu_hour: {A100: 1.8, default: 1.0}}",
+    },
+    "PowerSavingFile": {
+        "off": _saving("idle: 30m"),
+        "on": _saving("idle: 30m"),
+        "wake_on_lan": _saving("broadcast: 10.0.0.255", on="wake_on_lan: {n1: '52:54:00:12:34:56'}"),
+        "broadcast": _saving("broadcast: 10.0.0.255", on="wake_on_lan: {n1: '52:54:00:12:34:56'}"),
+        "within": _saving("within: 1m"),
+        "idle": _saving("idle: 1h"),
+        "spare": _saving("spare: 2"),
+        "least_on": _saving("least_on: 2h"),
+        "least_off": _saving("least_off: 30m"),
+        "boot": _saving("boot: 4m"),
+        "longest_boot": _saving("longest_boot: 20m"),
     },
     "EnergyFile": {
         "price": "energy: {price: 0.31}",

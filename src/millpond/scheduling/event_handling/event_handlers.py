@@ -54,6 +54,7 @@ class EventHandlers:
             events.NodeLost: self.nodes.node_lost,
             events.NodeClosed: self._node_closed,
             events.NodeOpened: self._node_opened,
+            events.NodePowerChanged: self.nodes.power_changed,
             events.CardClosed: self._card_closed,
             events.CardOpened: self._card_opened,
             events.ReservationMade: self._reservation_made,

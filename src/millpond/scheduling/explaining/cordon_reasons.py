@@ -14,7 +14,7 @@ from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask
-from millpond.scheduling.nodes.cordon import stays_until
+from millpond.scheduling.nodes.cordon import power_text, stays_until
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -160,6 +160,8 @@ def _fit_with(
 
 def _reason(state: State, used: Sequence[_CordonedNode]) -> Reason:
     cordons = state.cordons
+    if down := [each for each in used if each.name in cordons.powered_down(state.now)]:
+        return _power_reason(state, down)
     parts = []
     for closed in (True, False):
         some = [each for each in used if each.closed is closed]
@@ -182,6 +184,14 @@ def _reason(state: State, used: Sequence[_CordonedNode]) -> Reason:
         blocked_by=used[0].name,
         opens_at=None if opens_at == NEVER else opens_at,
     )
+
+
+def _power_reason(state: State, down: Sequence[_CordonedNode]) -> Reason:
+    """The reason of a job that waits for nodes which were switched off, or on again."""
+    why = dict.fromkeys(power_text(state.cordons.power[each.name], state.now) for each in down)
+    one = len(down) == 1
+    text = f"it waits for {'node' if one else 'nodes'} {_names(down)}, which {'is' if one else 'are'} {'; '.join(why)}"
+    return Reason(Cause.NODES_OFF, text, (("nodes", len(down)),), blocked_by=down[0].name)
 
 
 def _names(some: Sequence[_CordonedNode]) -> str:

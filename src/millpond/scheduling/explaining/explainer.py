@@ -326,7 +326,7 @@ class Explainer:
 
     def _closed_for(self, record: JobRecord) -> Reason | None:
         state, fits = self._state, partial(self._what_if.finds_room, record)
-        reason = closed_for(state, self._claims, record, fits) if state.cordons.by_node else None
+        reason = closed_for(state, self._claims, record, fits) if state.cordons.has_spans else None
         if reason is None and state.card_cordons.by_card:
             reason = closed_cards_for(state, self._claims, record, fits)
         return None if reason is None else replace(reason, nodes=self._capacity_gap.filters(record))

@@ -23,6 +23,7 @@ import numpy as np
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import ConflictError
+from millpond.model.hardware.node_power import NodePower, NodePowerState
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.ledger.cluster import Cluster
@@ -57,12 +58,14 @@ class Cordons:
     Attributes:
         by_node: by name of the node, in order of their begin; none that is over once ``follow_clock`` has run.
         kept: the reserved spans; set by ``keep``.
+        power: of nodes that were switched, by name; those that are not on are closed too.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.by_node: dict[str, tuple[Cordon, ...]] = {}
         self.kept: Spans = {}
+        self.power: dict[str, NodePower] = {}
         self._drained: set[str] = set()
         self._as_of = -NEVER
         self._due = NEVER
@@ -75,6 +78,7 @@ class Cordons:
         self.by_node, self._drained = dict(other.by_node), set(other._drained)
         self._as_of, self._due, self._ahead = other._as_of, other._due, list(other._ahead)
         self.kept, self._kept_ahead = dict(other.kept), list(other._kept_ahead)
+        self.power = dict(other.power)
 
     # ---- on request ---------------------------------------------------------------------------------------------
 
@@ -97,6 +101,11 @@ class Cordons:
         there = self.by_node.get(node, ())
         kept = () if planned else tuple(closure for closure in there if not closure.covers(now))
         if len(kept) == len(there):
+            if (power := self.power.get(node)) is not None and power.is_closed:
+                raise ConflictError(
+                    f"node {node!r} is {power_text(power, now)}",
+                    "it is switched on when a job needs it; `spare` of its pool keeps more nodes on",
+                )
             raise ConflictError(
                 f"node {node!r} is open" + (" now, and to be closed later" if there else ""),
                 "give up what is planned with `pond nodes uncordon --planned`" if there else "it takes work already",
@@ -109,6 +118,22 @@ class Cordons:
         self.kept = spans
         self._due = -NEVER
 
+    def set_power(self, node: str, power: NodePower | None) -> None:
+        """Note a node's power; None: it is on, and there is nothing to say about it."""
+        if power is None:
+            self.power.pop(node, None)
+        else:
+            self.power[node] = power
+        self._due = -NEVER
+
+    def powered_down(self, now: float) -> list[str]:
+        """The nodes that are closed for their power alone."""
+        return [node for node in self._down if not any(each.covers(now) for each in self.by_node.get(node, ()))]
+
+    @property
+    def _down(self) -> list[str]:
+        return [node for node, power in self.power.items() if power.is_closed]
+
     # ---- time passes --------------------------------------------------------------------------------------------
 
     def follow_clock(self, now: float) -> list[str]:
@@ -118,7 +143,7 @@ class Cordons:
         alive = {node: tuple(each for each in found if not each.is_over(now)) for node, found in self.by_node.items()}
         self.by_node = {node: found for node, found in alive.items() if found}
         covering = {node: [each for each in found if each.covers(now)] for node, found in self.by_node.items()}
-        closed = {node for node, found in covering.items() if found}
+        closed = {node for node, found in covering.items() if found}.union(self._down)
         for node in sorted(closed ^ self._cluster.closed):
             self._cluster.set_closed(node, node in closed)
         draining = {node for node, found in covering.items() if any(each.drain for each in found)}
@@ -158,7 +183,11 @@ class Cordons:
     def at(self, node: str, now: float) -> Cordon | None:
         """What keeps a node closed now, of several the one that ends last; None when it is open."""
         covering = [each for each in self.by_node.get(node, ()) if each.covers(now)]
-        return max(covering, key=lambda each: NEVER if each.until is None else each.until, default=None)
+        closure = max(covering, key=lambda each: NEVER if each.until is None else each.until, default=None)
+        power = self.power.get(node)
+        if closure is None and power is not None and power.is_closed:
+            return Cordon(power.since, reason=power_text(power, now))
+        return closure
 
     def next_of(self, node: str, now: float) -> Cordon | None:
         """What closes a node next; None when nothing is planned."""
@@ -171,15 +200,18 @@ class Cordons:
     @property
     def has_spans(self) -> bool:
         """Whether there are such nodes."""
-        return bool(self.by_node or self.kept)
+        return bool(self.by_node or self.kept or self.power)
 
     @property
     def concerned(self) -> tuple[str, ...]:
         """The nodes that are closed or to be closed, or of which cards are reserved."""
-        return tuple(dict.fromkeys((*self.by_node, *self.kept)))
+        return tuple(dict.fromkeys((*self.by_node, *self.kept, *self._down)))
 
     def opens_at(self, node: str, instant: float) -> float:
         """The first instant from the given one on at which the node is open to all; ``NEVER`` when it stays closed."""
+        power = self.power.get(node)
+        if power is not None and power.is_closed:
+            return NEVER
         while True:
             if (closure := self.at(node, instant)) is not None:
                 if closure.until is None:
@@ -258,14 +290,31 @@ class Cordons:
             "closed": sorted(self._cluster.closed),
             "drained": sorted(self._drained),
             "as_of": None if self._as_of == -NEVER else self._as_of,
+            "power": {node: to_plain(power) for node, power in self.power.items()},
         }  # what is reserved follows from the reservations
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Take over what ``snapshot`` returned, before any node is added, and after ``keep``."""
         self.by_node = {node: tuple(map(from_plain, found)) for node, found in plain["nodes"].items()}
+        self.power = {node: from_plain(power) for node, power in plain.get("power", {}).items()}
         self._cluster.closed = set(plain["closed"])
         self._drained = set(plain["drained"])
         self._look_ahead(-NEVER if plain["as_of"] is None else plain["as_of"])
+
+
+def power_text(power: NodePower, now: float) -> str:
+    """Why a node that was switched is closed."""
+    match power.state:
+        case NodePowerState.BOOTING if power.ready_at is not None and power.ready_at > now:
+            return f"booting, about {math.ceil((power.ready_at - now) / 60)} min"
+        case NodePowerState.BOOTING:
+            return "booting, for longer than usual"
+        case NodePowerState.FAILED:
+            return f"off, as it failed to boot: {power.detail}"
+        case NodePowerState.DRAINING:
+            return "being switched off to save energy"
+        case _:
+            return "off to save energy"
 
 
 def stays_until(record: JobRecord, time_left: TimeLeft, now: float) -> float:

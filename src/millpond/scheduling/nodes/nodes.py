@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millpond.model import events
+from millpond.model.errors import ConflictError, NotFoundError
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.node_power import NEXT_STATES, NodePower, NodePowerState
 from millpond.model.hardware.nodes import Node
 from millpond.model.states import Outcome
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
@@ -37,6 +40,13 @@ class Nodes:
         """A machine is there, for the first time, again, or with something about it changed."""
         cluster, node = self._state.cluster, event.node
         index = cluster.node_index.get(node.name)
+        power = self._state.cordons.power.get(node.name)
+        if power is not None and power.is_gone:
+            self._state.cordons.set_power(node.name, None)
+            follow_cordons(self._state)
+        elif power is not None and power.is_closed and (known := cluster.node_named(node.name)) is not None:
+            # As it goes down its engine sees it drained, and then silent: that says nothing about it once it is back.
+            node = replace(node, schedulable=known.schedulable, unschedulable_reason=known.unschedulable_reason)
         for device in node.devices:
             self._state.card_cordons.hear(node.name, device, self._state.now)
         if index is None:
@@ -57,10 +67,40 @@ class Nodes:
         index = cluster.node_index.get(event.node)
         if index is None:
             return
-        cluster.remove_node(event.node)
+        power = self._state.cordons.power.get(event.node)
+        if power is not None and power.is_closed:  # it stays known, so that what would fit there wakes it
+            self._state.cordons.set_power(event.node, replace(power, is_gone=True))
+        else:
+            self._state.cordons.set_power(event.node, None)
+            cluster.remove_node(event.node)
         self._placer.capacity_changed()
         for record, tasks in _by_job(self._tasks_on(index)):
             self._task_completion.end(record, tasks, Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
+
+    def power_changed(self, event: events.NodePowerChanged) -> None:
+        """A node is switched, or that has come to something.
+
+        Raises:
+            NotFoundError: there is no such node.
+            ConflictError: it is in another state, or it is to be switched off and has work.
+        """
+        cordons = self._state.cordons
+        index = self._state.cluster.node_index.get(event.node)
+        if index is None:
+            raise NotFoundError(f"no node {event.node!r}", "`pond nodes` lists them")
+        before = cordons.power.get(event.node, NodePower(NodePowerState.ON, event.at))
+        if event.state not in NEXT_STATES[before.state]:
+            raise ConflictError(
+                f"node {event.node!r} is {before.state.value} and cannot become {event.state.value}",
+                "`pond nodes` shows its state",
+            )
+        if event.state is NodePowerState.ON and before.is_gone:
+            raise ConflictError(f"node {event.node!r} is gone", "it is on once it joins")
+        if event.state is NodePowerState.DRAINING and self._is_used(index):
+            raise ConflictError(f"node {event.node!r} has work", "it is switched off once it is empty")
+        cordons.set_power(event.node, NodePower(event.state, event.at, event.detail, event.ready_at, before.is_gone))
+        follow_cordons(self._state)
+        self._placer.capacity_changed()
 
     def device_health_changed(self, event: events.DeviceHealthChanged) -> None:
         """A device has failed or works again; one of a node that is gone is ignored."""
@@ -153,6 +193,15 @@ class Nodes:
         elif task.vacating is not None:
             cluster.change(task.vacating, HoldState.NOTHING)
             task.vacating = None
+
+    def _is_used(self, node: int) -> bool:
+        """Whether anything is held there, by work that leaves it too."""
+        return any(
+            held is not None and held.node == node
+            for record in self._state.running.values()
+            for task in record.tasks
+            for held in (task.holding, task.vacating)
+        )
 
     def _tasks_on(self, node: int) -> list[tuple[JobRecord, TaskRecord]]:
         return [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millpond.model.hardware.devices import Device
+from millpond.model.hardware.node_power import NodePower
 from millpond.model.hardware.nodes import Cordon, Node
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.state import State
@@ -50,6 +51,7 @@ class NodeView:
         closure: what keeps it closed now; None when it is open to new work.
         draining: preemptible work on it was asked to leave.
         planned: its closures to come, in order.
+        power: None if it was never switched.
     """
 
     node: Node
@@ -60,6 +62,7 @@ class NodeView:
     draining: bool
     planned: tuple[Cordon, ...]
     cpu_capacity_milli: int
+    power: NodePower | None
 
 
 def node_views(state: State) -> list[NodeView]:
@@ -92,6 +95,7 @@ def node_views(state: State) -> list[NodeView]:
                 cordons.is_draining(node.name),
                 tuple(each for each in cordons.by_node.get(node.name, ()) if each.begin > state.now),
                 state.cluster.pools[node.pool].cpu_capacity_milli(node),
+                cordons.power.get(node.name),
             )
         )
     return views

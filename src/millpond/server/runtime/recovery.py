@@ -99,7 +99,8 @@ def _redo(core: Core, store: Store) -> tuple[list[DecisionEntry], ClaimsEntry | 
 
 def node_changes(core: Core, nodes: Sequence[Node], now: float) -> list[events.Event]:
     """The events by which the core learns which machines exist now."""
-    known = {view.node.name: view.node for view in core.scheduler.node_views()}
+    views = core.scheduler.node_views()
+    known = {view.node.name: view.node for view in views if view.power is None or not view.power.is_gone}
     there = {node.name for node in nodes}
     return [
         *(events.NodeLost(now, name) for name in known if name not in there),

@@ -26,6 +26,7 @@ from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import classes_by_device, tenants_of
 from millpond.server.monitoring.time_series.recorder import TimeSeriesRecorder
 from millpond.server.operations.disk_watch import DiskWatch
+from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
@@ -159,6 +160,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         idle_watch,
         NoticeWatch(sources, told.settings.subscriptions, told.outbox, time.time),
         DeadlineWatch(components.loop, time.time),
+        NodePowerWorker(components.loop, lambda: current.config.savings),
         WaitWatch(components.loop, components.store.histories, time.time),
         scaler,
         service.rollouts,

@@ -22,6 +22,7 @@ from millpond.model.events import (
     NodeJoined,
     NodeLost,
     NodeOpened,
+    NodePowerChanged,
     Tick,
     WaitExplained,
 )
@@ -37,6 +38,7 @@ _OF_NODES: Final = tuple(
         NodeLost,
         NodeClosed,
         NodeOpened,
+        NodePowerChanged,
         CardClosed,
         CardOpened,
         DeviceHealthChanged,
@@ -136,6 +138,7 @@ def node_of(event: Event) -> str:
             NodeLost()
             | NodeClosed()
             | NodeOpened()
+            | NodePowerChanged()
             | CardClosed()
             | CardOpened()
             | DeviceHealthChanged()

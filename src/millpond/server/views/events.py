@@ -138,6 +138,8 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return _closure_text(closure)
         case events.NodeOpened(planned=planned, by=by):
             return f"opened by {by or 'somebody'}" + (", and what was planned given up" if planned else "")
+        case events.NodePowerChanged(state=state, detail=detail):
+            return f"power: {state.value}" + (f" ({detail})" if detail else "")
         case events.CardClosed(card=card, closure=closure):
             return f"card {card} {_closure_text(closure)}"
         case events.CardOpened(card=card, by=by):

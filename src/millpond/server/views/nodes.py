@@ -37,6 +37,8 @@ def node_info(view: NodeView, slices: Sequence[list[SliceInfo]], marks: tuple[st
         fake=any(device.fake for device in node.devices),
         closure=None if view.closure is None else _closure_info(view.closure),
         draining=view.draining,
+        power="on" if view.power is None else view.power.state.value,
+        power_detail="" if view.power is None else view.power.detail,
         planned=[_closure_info(closure) for closure in view.planned],
         jobs=list(view.jobs),
         unsandboxed=marks[0],

@@ -21,6 +21,7 @@ from millpond.specs.config.listen import ListenFile, ListenRules, SshFile
 from millpond.specs.config.notifications import NotificationRules, NotificationsFile
 from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
 from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
+from millpond.specs.config.power_saving import PowerSaving
 from millpond.specs.config.prices import PriceList
 from millpond.specs.config.provisioning import ContainersFile, ProvisioningRules, SourceFile
 from millpond.specs.config.queues import QueueFile, QueueRules, broken_promises, parents_first
@@ -95,7 +96,7 @@ class ClusterFile(Strict):
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """A checked configuration; queues come after their parents, ``queue_rules`` and ``queue_documents`` (as they are
-    written, without names) are by queue, ``slices`` and ``power`` by pool."""
+    written, without names) are by queue, ``slices``, ``power`` and ``savings`` by pool."""
 
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
@@ -119,6 +120,7 @@ class ClusterConfig:
     kubernetes: KubernetesFile | None = None
     energy: EnergyRates = EnergyRates()
     notifications: NotificationRules = NotificationRules()
+    savings: Mapping[str, PowerSaving] = field(default_factory=dict)
     document: Mapping[str, Any] = field(default_factory=dict)
     """What was read, as it stands in the file."""
 
@@ -163,6 +165,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         *_nested_sources(file, located),
         *_memory_without_swap(file, located),
         *_unknown_models(file, located),
+        *_never_switched(file, located),
     ]
     queues: tuple[Queue, ...] = ()
     if not problems:
@@ -202,6 +205,7 @@ def check_cluster(located: Located) -> ClusterConfig:
         file.kubernetes,
         energy,
         notifications,
+        {pool.name: pool.save_energy.saving() for pool in file.pools if pool.save_energy is not None},
         located.value,
     )
 
@@ -291,6 +295,16 @@ def _memory_without_swap(file: ClusterFile, located: Located) -> list[Problem]:
         located.problem(("pools", index, "memory_overcommit"), message, hint, at_key=True)
         for index, pool in enumerate(file.pools)
         if pool.memory_overcommit is not None and not pool.suspends
+    ]
+
+
+def _never_switched(file: ClusterFile, located: Located) -> list[Problem]:
+    """Pools that are to save energy, although their nodes are the machine that the server runs on."""
+    message, hint = "the nodes of one machine are never switched off", "leave it out; it is for nodes of Kubernetes"
+    return [
+        located.problem(("pools", index, "save_energy"), message, hint, at_key=True)
+        for index, pool in enumerate(file.pools)
+        if pool.save_energy is not None and file.kubernetes is None
     ]
 
 

@@ -12,6 +12,7 @@ from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool, SharingPolic
 from millpond.model.hardware.power import PowerRule, PowerSetting
 from millpond.model.hardware.topology import LINK_MAPS
 from millpond.model.sharing import EscapePolicy, MigLayout, ShareClass, SliceHold, SliceRules
+from millpond.specs.config.power_saving import PowerSavingFile
 from millpond.specs.errors import BadValueError, suggest
 from millpond.specs.job.fields import Cpus, Duration, Extras, Memory, Name
 from millpond.specs.job.windows import Windows, model_of
@@ -106,6 +107,7 @@ class PoolFile(Strict):
         cpu_overcommit: the CPUs asked for on one node may add up to so many times its CPUs.
         slices: how tasks are held to their parts of devices.
         power: what its devices are kept to; left out: their power is never touched.
+        save_energy: when its nodes are switched off while nobody needs them; left out: never.
         suspends: work may be asked to leave its cards without ending, and equals share full cards in turns.
         turn: how long a turn lasts, a second or more; 0: there are none.
         memory_overcommit: device memory of work on a card and of work swapped off it may add up to so many times the
@@ -123,6 +125,7 @@ class PoolFile(Strict):
     cpu_overcommit: Annotated[float, Field(ge=1, le=100)] = 1.0
     slices: SlicesFile = SlicesFile()
     power: PowerFile | None = None
+    save_energy: PowerSavingFile | None = None
     turn: Annotated[Duration, Field(le=86_400), AfterValidator(_turn)] = 60.0
     memory_overcommit: Annotated[float, Field(ge=1, le=100)] | None = None
     longest_suspended: Annotated[Duration, Field(gt=0)] = 3_600.0

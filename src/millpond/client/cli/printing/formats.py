@@ -118,6 +118,8 @@ def machine_state(node: NodeInfo) -> str:
     unusable = sum(device.health != "ok" and device.closure is None for device in node.devices)
     parts = ((unusable, "unusable"), (closed, "closed"))
     state = ", ".join(f"{count(number, 'card')} {what}" for number, what in parts if number) or "open"
+    if node.power == "on" and node.power_detail:
+        state += f", not switched off: {node.power_detail}"
     if node.planned:
         first = node.planned[0]
         state += f", closes {instant_text(first.begin)}" + (f": {first.reason}" if first.reason else "")

@@ -81,6 +81,8 @@ class NodeInfo:
         fake: any of its devices is pretended.
         closure: what keeps it closed now.
         draining: preemptible work there was asked to leave; ``jobs`` are what that still waits for.
+        power: ``on``, ``draining``, ``off``, ``booting`` or ``failed``, where its pool saves energy.
+        power_detail: why, or what went wrong when it was switched last.
         planned: when it will be closed.
         jobs: ids of the jobs that hold anything of it.
         cpu_capacity_milli: CPUs that may be handed out, which may be more than there are.
@@ -103,6 +105,8 @@ class NodeInfo:
     fake: bool = False
     closure: CordonInfo | None = None
     draining: bool = False
+    power: str = "on"
+    power_detail: str = ""
     planned: list[CordonInfo] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
     unsandboxed: str = ""

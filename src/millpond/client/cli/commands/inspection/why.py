@@ -35,7 +35,7 @@ _FILTERS = {
 }
 
 _IN_THE_WAY = {
-    "nodes-closed": "node",
+    **dict.fromkeys(("nodes-closed", "nodes-off"), "node"),
     **dict.fromkeys(("queue-limit", "user-limit", "guarantee-of-others", "lending-over"), "queue"),
     **dict.fromkeys(("no-room", "room-being-made", "victims-protected"), "job"),
 }

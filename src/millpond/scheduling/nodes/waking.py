@@ -1,0 +1,81 @@
+"""Nodes that are off, or boot, and by which waiting work would fit: found by a trial that is rolled back."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from millpond.scheduling.cycle.claims import Claims, both, charge_placed
+from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.estimating.line_order import LineOrder
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import admitted_tasks
+
+MOST_JOBS: Final = 64
+"""So many of those that wait are looked at; the next look sees the others."""
+
+
+def nodes_to_wake(state: State, placer: Placer, claims: Claims) -> dict[str, str]:
+    """By node, the first job in line that needs it beside what is on; jobs that fit on what is on need none.
+
+    Each job takes its place before the next is tried, within its limits, so that no two count on the same room.
+    """
+    down = state.cordons.powered_down(state.now)
+    if not down or not state.waiting.count or state.holds:
+        return {}
+    rounds = placer.selector.rounds
+    mark = state.journal.begin()
+    trial = _WakingTrial(state, placer, down)
+    for _, _, record in LineOrder(state).ranked[:MOST_JOBS]:
+        tasks = admitted_tasks(state, record)
+        if tasks and record.id not in claims.by_job:
+            trial.give_place(record, tasks, claims.mask(record))
+    state.journal.rollback(mark)
+    placer.selector.rounds = rounds
+    return trial.woken
+
+
+class _WakingTrial:
+    """All nodes that are closed for their power are opened on the ledger, and woken one by one as jobs need them.
+
+    Attributes:
+        woken: by node, the first job that needs it.
+    """
+
+    def __init__(self, state: State, placer: Placer, down: Sequence[str]) -> None:
+        self._state = state
+        self._placer = placer
+        cluster = state.cluster
+        self._awake: NodeMask = (cluster.arrays.node_usable[: cluster.arrays.node_count] != 0).astype(np.uint8)
+        self._asleep = [cluster.node_index[name] for name in down]
+        self.woken: dict[str, str] = {}
+        for name in down:
+            cluster.set_closed(name, False)
+
+    def give_place(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> None:
+        """Place a job on what is awake and the first few of the others, as few as it takes."""
+
+        def place(count: int) -> Placed | None:
+            there = self._awake.copy()
+            there[self._asleep[:count]] = 1
+            return self._placer.place(record, both(mask, there), tasks=tasks)
+
+        def fits(count: int) -> bool:
+            mark = self._state.journal.begin()
+            found = place(count)
+            self._state.journal.rollback(mark)
+            return found is not None
+
+        most = len(self._asleep)
+        if not fits(most):
+            return
+        placed = place(bisect_left(range(most), True, key=fits)) or []
+        charge_placed(self._state, record, placed)
+        for node in {holding.node for _, holding in placed}.intersection(self._asleep):
+            self.woken[self._state.cluster.node_name(node)] = record.id
+            self._asleep.remove(node)
+            self._awake[node] = 1

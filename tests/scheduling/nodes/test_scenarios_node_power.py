@@ -1,0 +1,155 @@
+"""Nodes are switched off and on: what may start where, who wakes which node, and what is remembered of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from worlds import World, asks, gang, machine, single
+
+from millpond.model.errors import ConflictError, MillpondError, NotFoundError
+from millpond.model.events import NodeClosed, NodeJoined, NodeLost, NodePowerChanged, QueueChanged
+from millpond.model.hardware.node_power import NodePowerState
+from millpond.model.hardware.nodes import Cordon
+from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
+from millpond.model.tenancy.tenants import Queue
+from millpond.scheduling.nodes.views import NodeView
+from millpond.scheduling.scheduler import Scheduler
+
+ON, DRAINING, OFF, BOOTING, FAILED = NodePowerState
+
+
+def switch(world: World, node: str, *states: NodePowerState, ready_in_s: float | None = None, detail: str = "") -> None:
+    for state in states:
+        ready_at = None if ready_in_s is None else world.now + ready_in_s
+        world.tell(NodePowerChanged(world.now, node, state, detail, ready_at))
+    world.settle()
+
+
+def gone(world: World, node: str) -> None:
+    """The node was switched off, and its engine has lost it."""
+    switch(world, node, DRAINING, OFF)
+    world.tell(NodeLost(world.now, node))
+    world.settle()
+
+
+def view(world: World, name: str) -> NodeView:
+    return next(each for each in world.core.node_views() if each.node.name == name)
+
+
+def test_a_node_that_is_off_takes_nothing_and_a_job_that_needs_it_says_so_until_it_joins() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    gone(world, "b")
+    world.submit(single("one", 2))
+    assert world.running() == {"one"}
+    world.submit(single("two", 2))
+    assert world.core.explain("two", world.now).cause is Cause.NODES_OFF
+    assert world.core.nodes_to_wake() == {"b": "two"}
+    switch(world, "b", BOOTING, ready_in_s=230.0)
+    reason = world.core.explain("two", world.now)
+    assert (reason.summary, reason.blocked_by) == ("it waits for node b, which is booting, about 4 min", "b")
+    world.go_to(world.now + 1_000.0)
+    assert world.running() == {"one"}  # it has not joined, whatever the clock says
+    world.tell(NodeJoined(world.now, machine("b", 2)))
+    world.settle()
+    assert world.running() == {"one", "two"}
+    assert view(world, "b").power is None
+
+
+def test_a_gang_wakes_all_that_it_needs_and_no_more_and_jobs_count_on_no_node_twice() -> None:
+    world = World(*(machine(name, 4) for name in "abcde"))
+    for name in "bcde":
+        gone(world, name)
+    world.submit(gang("wide", 3, asks(4)))
+    assert set(world.core.nodes_to_wake().values()) == {"wide"}
+    assert len(world.core.nodes_to_wake()) == 2  # the third of its nodes is on
+    world.submit(single("next", 4))
+    assert len(world.core.nodes_to_wake()) == 3  # one more, whoever goes first
+
+
+def test_what_a_limit_keeps_waiting_or_what_fits_on_open_nodes_wakes_nothing() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    world.tell(QueueChanged(0.0, Queue("default", limit=Amount(gpu_milli=2_000))))
+    gone(world, "b")
+    world.submit(single("one", 2))
+    world.submit(single("two", 2))
+    assert world.core.nodes_to_wake() == {}
+
+
+def test_a_node_that_an_operator_has_closed_is_not_woken_and_stays_closed_when_it_joins() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    gone(world, "b")
+    world.tell(NodeClosed(world.now, "b", Cordon(world.now, reason="a fan is loud")))
+    world.submit(single("one", 2))
+    world.submit(single("two", 2))
+    assert world.core.nodes_to_wake() == {}
+    world.tell(NodeJoined(world.now, machine("b", 2)))
+    world.settle()
+    assert world.running() == {"one"}
+
+
+def test_a_description_that_comes_late_does_not_bring_a_node_back_that_goes_down() -> None:
+    world = World(machine("a", 2))
+    switch(world, "a", DRAINING, OFF)
+    world.tell(NodeJoined(world.now, machine("a", 2, labels=(("zone", "z"),))))
+    world.submit(single("j"))
+    assert world.running() == set()
+    switch(world, "a", ON, detail="it was switched off and did not go down")
+    assert world.running() == {"j"}
+    assert view(world, "a").power is not None
+
+
+def test_a_node_that_its_engine_saw_drained_as_it_went_down_is_woken_all_the_same() -> None:
+    world = World(machine("a", 2))
+    switch(world, "a", DRAINING)
+    world.tell(NodeJoined(world.now, machine("a", 2, schedulable=False, unschedulable_reason="not ready")))
+    switch(world, "a", OFF)
+    world.tell(NodeLost(world.now, "a"))
+    world.submit(single("j"))
+    assert world.core.nodes_to_wake() == {"a": "j"}
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "error"),
+    [
+        ((), OFF, ConflictError),
+        ((), BOOTING, ConflictError),
+        ((DRAINING,), BOOTING, ConflictError),
+        ((DRAINING, OFF), FAILED, ConflictError),
+        ((DRAINING, OFF, BOOTING), OFF, ConflictError),
+    ],
+)
+def test_a_step_that_does_not_follow_is_refused(
+    before: tuple[NodePowerState, ...], state: NodePowerState, error: type[MillpondError]
+) -> None:
+    world = World(machine("a", 2))
+    switch(world, "a", *before)
+    with pytest.raises(error):
+        world.core.handle(NodePowerChanged(world.now, "a", state))
+    with pytest.raises(NotFoundError):
+        world.core.handle(NodePowerChanged(world.now, "z", DRAINING))
+
+
+def test_a_node_with_work_is_not_switched_off() -> None:
+    world = World(machine("a", 2))
+    world.submit(single("j"))
+    with pytest.raises(ConflictError, match="has work"):
+        world.core.handle(NodePowerChanged(world.now, "a", DRAINING))
+    assert view(world, "a").closure is None
+
+
+def test_a_snapshot_keeps_what_is_off_and_a_replay_comes_to_the_same() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    gone(world, "b")
+    switch(world, "b", BOOTING, FAILED, detail="no answer")
+    world.submit(single("one", 2))
+    world.submit(single("two", 2))
+    plain = json.loads(json.dumps(world.core.snapshot()))
+    again = Scheduler.restore(plain)
+    assert again.snapshot() == world.core.snapshot()
+    assert again.nodes_to_wake() == world.core.nodes_to_wake() == {"b": "two"}
+    assert again.fork().nodes_to_wake() == {"b": "two"}
+    assert (
+        again.explain("two", world.now).summary == "it waits for node b, which is off, as it failed to boot: no answer"
+    )

@@ -1,0 +1,169 @@
+"""A server switches its nodes by hooks: real commands, an engine whose nodes leave and join, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+from api_world import Api
+
+from millpond.model.events import NodeJoined, NodeLost
+from millpond.model.hardware.node_power import PowerSavingRule
+from millpond.server.operations.node_power import NodePowerWorker
+from millpond.server.operations.power_hooks import PowerHooks, send_magic_packet
+from millpond.specs.config.power_saving import PowerHook, PowerSaving
+
+RULE = PowerSavingRule(idle_s=60.0, spare=0, least_on_s=0.0, least_off_s=0.0, boot_s=240.0, longest_boot_s=600.0)
+SAVING = PowerSaving(RULE, PowerHook("off"), PowerHook("on"))
+
+
+class Switched:
+    """A worker whose hooks are answered by the test."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.calls: list[tuple[str, str]] = []
+        self.answer = ""
+        self.released = Event()
+        self.released.set()
+        self.worker = self.begin()
+
+    def begin(self) -> NodePowerWorker:
+        return NodePowerWorker(self.api.loop, lambda: {"default": SAVING}, self.api.clock, self)
+
+    def switch(self, hook: PowerHook, node: str) -> str:
+        self.calls.append((hook.command, node))
+        assert self.released.wait(60)
+        return self.answer
+
+    def close(self) -> None:
+        """The answers come."""
+        self.released.set()
+
+    def look(self, after_s: float = 5.0) -> None:
+        """A look, and all that hooks answered to it."""
+        self.api.clock.now += after_s
+        self.worker.look()
+        for done in self.worker._running.values():
+            if self.released.is_set():
+                _wait(done)
+        self.worker.look()
+
+    def node(self) -> dict[str, str]:
+        (node,) = self.api.client.get("/api/v1/nodes").json()["nodes"]
+        return {"power": node["power"], "detail": node["power_detail"], "reason": node["unschedulable_reason"]}
+
+    def leave(self) -> None:
+        """The node's engine loses it."""
+        (view,) = self.api.loop.query(lambda core: core.scheduler.node_views()).result(60)
+        self.described = view.node
+        self.api.loop.notify([NodeLost(self.api.clock.now, view.node.name)])
+
+    def join(self) -> None:
+        self.api.loop.notify([NodeJoined(self.api.clock.now, self.described)])
+
+
+def _wait(done: Future[str]) -> None:
+    done.exception(60)
+
+
+@pytest.fixture
+def switched(tmp_path: Path) -> Iterator[Switched]:
+    api = Api(tmp_path / "state")
+    made = Switched(api)
+    yield made
+    made.worker.close()
+    api.close()
+
+
+def test_an_idle_node_goes_off_and_a_job_wakes_it_and_starts_once_it_has_joined(switched: Switched) -> None:
+    switched.look()
+    switched.look(60.0)
+    assert switched.node()["power"] == "off"
+    switched.leave()
+    job = switched.api.submit(gpus=1)
+    assert switched.node()["reason"] == "off to save energy"  # known, though its engine has lost it
+    switched.look()
+    assert switched.calls == [("off", "n1"), ("on", "n1")]
+    why = switched.api.client.get(f"/api/v1/jobs/{job.id}/why").json()
+    assert (why["cause"], why["summary"]) == ("nodes-off", "it waits for node n1, which is booting, about 4 min")
+    switched.join()
+    assert switched.api.job(job.id).state == "running"
+    assert switched.node()["power"] == "on"
+    told = switched.api.client.get("/api/v1/nodes/n1/events").json()["events"]
+    assert [event["text"] for event in told if event["what"] == "NodePowerChanged"] == [
+        "power: draining (it is empty)", "power: off", f"power: booting ({job.id} waits for it)",
+    ]  # fmt: skip
+
+
+def test_a_hook_that_fails_leaves_the_node_on_and_says_so(switched: Switched) -> None:
+    switched.answer = "the command ended with 255: no route to host"
+    switched.look()
+    switched.look(60.0)
+    assert switched.node() == {"power": "on", "detail": switched.answer, "reason": ""}
+    assert switched.api.job(switched.api.submit(gpus=1).id).state == "running"
+
+
+def test_a_node_that_does_not_go_down_stays_on_and_one_that_does_not_join_has_failed(switched: Switched) -> None:
+    switched.look()
+    switched.look(60.0)
+    switched.look(601.0)
+    assert switched.node()["detail"] == "it was switched off and did not go down"
+    switched.look(901.0)
+    assert switched.node()["power"] == "off"
+    switched.leave()
+    switched.api.submit(gpus=1)
+    switched.look()
+    switched.look(601.0)
+    assert switched.node() == {
+        "power": "failed",
+        "detail": "it was switched on and did not join",
+        "reason": "off, as it failed to boot: it was switched on and did not join",
+    }
+
+
+def test_the_next_server_switches_again_what_it_finds_half_way(switched: Switched) -> None:
+    switched.released.clear()
+    switched.look()
+    switched.look(60.0)
+    assert switched.node()["power"] == "draining"
+    switched.worker = switched.begin()
+    switched.look()
+    switched.released.set()
+    switched.look()
+    assert switched.calls == [("off", "n1"), ("off", "n1")]
+    assert switched.node()["power"] == "off"
+
+
+def test_a_command_gets_the_name_is_ended_in_time_with_all_its_children_and_its_failure_is_told(tmp_path: Path) -> None:
+    named = tmp_path / "named"
+    assert PowerHooks().run_command(f'echo "$NODE" > {named}', "n 1; x", 60.0) == ""
+    assert named.read_text() == "n 1; x\n"
+    assert PowerHooks().run_command("echo no rights; exit 3", "n1", 60.0) == "the command ended with 3: no rights"
+    assert PowerHooks().run_command("sleep 600 & sleep 600", "n1", 0.2) == "the command was ended after 0.2 s"
+
+
+def test_a_server_that_ends_ends_its_hooks_and_begins_none(tmp_path: Path) -> None:
+    hooks = PowerHooks()
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(hooks.run_command, f"echo > {begun}; sleep 600 & sleep 600", "n1", 600.0)
+        begun.read_text()
+        hooks.close()
+        assert ended.result(60) == "the command ended with -9"
+    assert hooks.run_command("true", "n1", 600.0) == "the server ends"
+
+
+def test_a_magic_packet_has_the_address_sixteen_times() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(60)
+        assert send_magic_packet("52:54:00:aB:34:56", "127.0.0.1", receiver.getsockname()[1]) == ""
+        assert receiver.recv(200) == b"\xff" * 6 + bytes.fromhex("525400ab3456") * 16
+    assert PowerHooks().switch(PowerHook(), "n9") == "no MAC address of n9 is configured"
