@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
 import pytest
 from bursts import FEW_KINDS_FIRST, settings_of, world_of
 from worlds import World, asks, elastic, gang, machine, queue, single
@@ -27,6 +28,8 @@ from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.reclaiming.attempts import Rule
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.plans import Planner
+from millpond.scheduling.reclaiming.request_bounds import Asked, RequestBounds
+from millpond.scheduling.reclaiming.roster import FloatArray
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
@@ -36,6 +39,9 @@ from millpond.simulation.kernel import Simulation
 from seeds import few_then_many
 
 pytestmark = pytest.mark.sources
+
+BOUNDS = ("", "limit", "guarantee")
+"""What the queues of ``crowded`` may have."""
 
 NEVER_MANY, ALWAYS_MANY = 1_000_000, -1
 
@@ -194,8 +200,9 @@ def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monk
     monkeypatch.setattr(waiting_lines, "FEW", few)
     monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
     decided = [decisions_of(seed, displacing=True) for seed in seeds]
-    for bound in ("of_class", "of_kind", "of_request"):
+    for bound in ("of_class", "of_kind"):
         monkeypatch.setattr(DisplacementBounds, bound, lambda *_: float("inf"))
+    monkeypatch.setattr(DisplacementBounds, "of_requests", lambda _, asked: np.full(len(asked), np.inf))
     assert [decisions_of(seed, displacing=True) for seed in seeds] == decided
     displaced = [each for each in chain(*decided) if isinstance(each, Stop) and each.cause is Cause.PREEMPTED]
     assert len(displaced) > len(seeds)
@@ -229,9 +236,18 @@ def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch:
     assert could or len(seeds) < 20
 
 
-@pytest.mark.parametrize("seeds", few_then_many([range(1)], [range(1, 20)]), ids=str)
-def test_what_was_searched_for_in_vain_is_not_searched_for_again(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all that may leave costs more than displacing equals may cost at the time."""
+@pytest.mark.parametrize(
+    ("bound", "seeds"),
+    [
+        *((bound, range(1)) for bound in BOUNDS),
+        *(pytest.param(bound, range(1, 20), marks=pytest.mark.long) for bound in BOUNDS),
+    ],
+    ids=str,
+)
+def test_what_was_searched_for_in_vain_is_not_searched_for_again(
+    seeds: range, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all that may leave costs more than displacing equals may cost at the time, whatever bounds the queues."""
     monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
     monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 0.02)
     searches = [0]
@@ -243,7 +259,7 @@ def test_what_was_searched_for_in_vain_is_not_searched_for_again(seeds: range, m
     def decided() -> list[list[Decision]]:
         found = []
         for seed in seeds:
-            world, draws = crowded(seed), random.Random(seed)
+            world, draws = crowded(seed, **{bound: 12} if bound else {}), random.Random(seed)
             for _ in range(6):
                 world.end(draws.choice(sorted(world.running())))
                 world.go_to(world.now + draws.choice((1.0, 3000.0)))
@@ -260,13 +276,48 @@ def test_what_was_searched_for_in_vain_is_not_searched_for_again(seeds: range, m
     assert any(isinstance(each, Stop) for each in chain(*remembering))
 
 
-def crowded(seed: int) -> World:
-    """Full machines, queues of equal weight with much more work, and one large job that has waited too long."""
+@pytest.mark.parametrize("seeds", few_then_many([range(5, 7)], [range(7, 20)]), ids=str)
+def test_bounds_kept_through_a_walk_are_no_lower_than_those_found_anew(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many have been asked to leave since, and whatever else has been placed."""
+    monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
+    monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
+    compared, brought_up_to_date = 0, 0
+
+    def compare(self: RequestBounds, asked: Sequence[Asked]) -> FloatArray:
+        nonlocal compared, brought_up_to_date
+        leaving = len(self._running.leaving)
+        brought_up_to_date += sum(0 <= bound.leaving < leaving for bound in self._known.values())
+        kept = find(self, asked)
+        anew = RequestBounds(self._state, self._selector, self._running)
+        assert (kept >= find(anew, asked)).all()
+        compared += len(asked)
+        return kept
+
+    find = RequestBounds.of
+    monkeypatch.setattr(RequestBounds, "of", compare)
+    for seed in seeds:
+        decisions_of(seed, displacing=True)
+    assert compared > 30 * len(seeds)
+    assert brought_up_to_date > len(seeds)
+
+
+def crowded(seed: int, *, limit: int | None = None, guarantee: int = 0) -> World:
+    """Full machines, queues of equal weight with much more work, and one large job that has waited too long.
+
+    Args:
+        limit, guarantee: cards of each of the queues; at most so many are guaranteed as there are.
+    """
     draws = random.Random(seed)
     world = World(
         *(machine(f"n{number}", draws.choice((2, 4, 8))) for number in range(4)),
         settings=Settings(ordering="default", preempt=True),
-        queues=[queue(name) for name in ("red", "blue", "green")],
+        queues=[
+            queue("red", limit=limit, guarantee=min(guarantee, 3)),
+            queue("blue", limit=limit, guarantee=min(guarantee, 1)),
+            queue("green", limit=limit),
+        ],
     )
     for number in range(60):
         name, gpus = draws.choice(("red", "blue", "green")), draws.choice((0.25, 0.5, 1, 1, 2, 4))

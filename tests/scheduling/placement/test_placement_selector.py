@@ -151,9 +151,9 @@ def test_what_fits_nowhere_is_seen_to_fit_as_soon_as_some_node_has_changed(kerne
     selector, naive, rng = build(seed, Scorer.DEFAULT, kernel_name, log_size=8)
     held: list[Any] = []
     for _ in range(30):
-        for shape in rng.sample(SHAPES, 5):
-            fits = any(naive.fits(node, shape) for node in range(selector.arrays.node_count))
-            assert selector.may_fit(shape) == fits
+        wanted = rng.choices(SHAPES, k=5)
+        nodes = range(selector.arrays.node_count)
+        assert selector.fit_anywhere(wanted) == [any(naive.fits(node, shape) for node in nodes) for shape in wanted]
         large = rng.choice(SHAPES[8:])
         choice = selector.place(large)
         if choice is not None:

@@ -14,7 +14,7 @@ from millpond.scheduling.cycle.job_placement import NodeMask, Placed
 from millpond.scheduling.cycle.reservations import Reservation
 from millpond.scheduling.cycle.reserved_places import is_wanted
 from millpond.scheduling.ordering.forecasts import NEVER
-from millpond.scheduling.reclaiming.displacement_bounds import BarredNodes
+from millpond.scheduling.reclaiming.request_bounds import BarredNodes
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (

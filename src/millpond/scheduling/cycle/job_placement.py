@@ -21,7 +21,6 @@ from millpond.model.hardware.topology import Level
 from millpond.model.policies import FOR_ALL_KINDS, PLACEMENTS, own_placements_of, placements_of
 from millpond.model.workloads import Job, Kind
 from millpond.scheduling.elastic.gang_sizes import least_tasks, most_tasks
-from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.placement.gangs import place_gang
@@ -281,18 +280,13 @@ class Placer:
             return None
         return self._selector_of(job).place(shape, mask)
 
-    def may_fit(self, demand: RequestClass, mask: NodeMask | None) -> bool:
-        """Whether each of the fewest tasks that can start would have room on some node of a mask, were it alone."""
+    def may_fit(self, shapes: Sequence[Shape], mask: NodeMask | None) -> list[bool]:
+        """(shapes,) whether there would be room for one task of each on some node of a mask, were it alone."""
         if self.selector.is_random:
-            return True  # to look is to draw a lot
-        if demand.least_amount.gpu_milli > self.cluster.free_gpu_milli:
-            return False
-        shapes = self.cluster.words.shapes_of(demand)
-        return all(
-            self.selector.may_fit(shape) if mask is None else self.selector.place(shape, mask) is not None
-            for role, shape in zip(demand.roles, shapes, strict=True)
-            if role.minimum
-        )
+            return [True] * len(shapes)  # to look is to draw a lot
+        if mask is None:
+            return self.selector.fit_anywhere(shapes)
+        return [self.selector.place(shape, mask) is not None for shape in shapes]
 
     def take(self, shape: Shape, choice: Choice) -> Holding:
         """Hold what a choice says."""

@@ -28,11 +28,13 @@ from millpond.scheduling.ordering.line_table import (
     LineTable,
 )
 from millpond.scheduling.placement.arrays import Int64Array
-from millpond.scheduling.reclaiming.displacement_bounds import EVERYWHERE, DisplacementBounds, Reach
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
+from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Reach
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.admission import room_under_limits
 from millpond.scheduling.tenancy.queue_rank import QueueRank
+from millpond.scheduling.tenancy.queues import UNBOUNDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Prospects:
         self._claims = claims
         self._standing = standing
         self._table = state.waiting.table
+        self._firsts: dict[int, JobRecord] = {}
 
     def look(self, departures: Departures | None, *, is_short: bool = False) -> None:
         """Look around anew.
@@ -100,7 +103,7 @@ class Prospects:
         table, above, classes = self._table, self._table.figure(DISPLACES_ABOVE), self._classes
         displace: BoolArray = np.zeros(len(table), dtype=np.bool_)
         # Few lines pass the first bound, and fewer the next.
-        of_classes = np.array([bounds.of_class(each) for each in Priority])
+        of_classes = np.array([bounds.of_class(each) if each in self._present else -np.inf for each in Priority])
         rows = np.flatnonzero(above < of_classes[classes - Priority.BACKGROUND])
         rows = self._with_room(bounds, rows, [EVERYWHERE], np.zeros(len(rows), dtype=np.int64))
         if not len(rows):
@@ -135,8 +138,8 @@ class Prospects:
         of_groups = np.zeros(len(firsts), dtype=np.int64)
         of_groups[groups] = of_rows
         within = [reaches[number] for number in of_groups.tolist()]
-        below = [bounds.of_request(*each) for each in zip(firsts, least.tolist(), within, strict=True)]
-        return rows[above < np.array(below)[groups]]
+        below = bounds.of_requests(list(zip(firsts, least.tolist(), within, strict=True)))
+        return rows[above < below[groups]]
 
     @cached_property
     def _kinds(self) -> Int64Array:
@@ -161,11 +164,27 @@ class Prospects:
     def _classes(self) -> Int64Array:
         return self._table.figure(PRIORITY).astype(np.int64)
 
+    @cached_property
+    def _present(self) -> frozenset[int]:
+        """The classes of priority of all lines."""
+        return frozenset(np.flatnonzero(np.bincount(self._classes - Priority.BACKGROUND)) + Priority.BACKGROUND)
+
     def _alike(self, rows: Int64Array, kinds: Int64Array) -> tuple[list[JobRecord], Int64Array]:
         """Lines grouped by ``kinds``, (rows,): the first job of one line of each group; and (rows,) their groups."""
-        _, places, of_rows = np.unique(kinds, return_index=True, return_inverse=True)
-        lines, keys = self._state.waiting.lines, self._table.keys
-        return [lines[keys[row]][0][2] for row in rows[places].tolist()], of_rows
+        if not len(rows):
+            return [], rows
+        first_of = np.full(int(kinds.max()) + 1, -1)
+        first_of[kinds[::-1]] = np.arange(len(kinds))[::-1]
+        found = np.flatnonzero(first_of >= 0)
+        numbers = np.empty(len(first_of), dtype=np.int64)
+        numbers[found] = np.arange(len(found))
+        return [self._first(row) for row in rows[first_of[found]].tolist()], numbers[kinds]
+
+    def _first(self, row: int) -> JobRecord:
+        found = self._firsts.get(row)
+        if found is None:
+            found = self._firsts[row] = self._state.waiting.lines[self._table.keys[row]][0][2]
+        return found
 
     def kept_waiting(self) -> tuple[BoolArray, JobRecord | None]:
         """(lines,) where there is room for the first, which is kept for others: for shorter work, or as reserved.
@@ -198,13 +217,34 @@ class Prospects:
         ends: FloatArray = self._state.now + self._state.ordering.time_left.cautious_of(self._table)
         return ends
 
+    @cached_property
+    def _tasks(self) -> tuple[Int64Array, list[Shape], Int64Array, Int64Array]:
+        """(requests,) the least compute of each, in milli; the shapes of the fewest tasks that can start.
+
+        And for each of these a request and the number of a shape, (tasks,) each.
+        """
+        words, requests = self._state.cluster.words, self._table.requests.items
+        least_milli = np.array([0 if demand is None else demand.least_amount.gpu_milli for demand in requests])
+        numbers: dict[Shape, int] = {}
+        tasks = [
+            (request, numbers.setdefault(shape, len(numbers)))
+            for request, demand in enumerate(requests)
+            if demand is not None
+            for role, shape in zip(demand.roles, words.shapes_of(demand), strict=True)
+            if role.minimum
+        ]
+        of_requests, of_shapes = np.array(tasks, dtype=np.int64).reshape(-1, 2).T
+        return least_milli, list(numbers), of_requests, of_shapes
+
     def _fit(self, mask: NodeMask | None, of: BoolArray) -> BoolArray:
         """(lines,) whether there may be room for the first on the nodes of a mask; not for lines other than ``of``."""
-        numbers, requests = self._table.number(REQUEST), self._table.requests.items
-        fits = np.zeros(len(requests), dtype=np.bool_)
-        for number in np.flatnonzero(np.bincount(numbers[of], minlength=len(requests))).tolist():
-            demand = requests[number]
-            fits[number] = demand is not None and self._placer.may_fit(demand, mask)
+        numbers, (least_milli, shapes, of_requests, of_shapes) = self._table.number(REQUEST), self._tasks
+        fits = np.bincount(numbers[of], minlength=len(least_milli)) > 0
+        fits &= least_milli <= self._state.cluster.free_gpu_milli
+        asked = np.unique(of_shapes[fits[of_requests]])
+        have_room = np.zeros(len(shapes), dtype=np.bool_)
+        have_room[asked] = self._placer.may_fit([shapes[number] for number in asked.tolist()], mask)
+        fits[of_requests[~have_room[of_shapes]]] = False
         of_lines: BoolArray = fits[numbers]
         return of_lines
 
@@ -213,7 +253,12 @@ def _admitted(state: State, table: LineTable) -> BoolArray:
     """(lines,) where no limit keeps out what the first of the line holds at least."""
     if not state.has_bounds:
         return np.ones(len(table), dtype=np.bool_)
-    rooms = [(0.0, 0.0) if account is None else room_under_limits(state, *account) for account in table.accounts.items]
-    milli, cpu = np.array(rooms).reshape(-1, 2).T[:, table.number(ACCOUNT)]
+    queues, accounts = table.queues.items, table.accounts.items
+    rooms = [UNBOUNDED if name is None else state.queues.room(name) for name in queues]
+    milli, cpu = np.array(rooms).reshape(-1, 2).T[:, table.number(QUEUE)]
+    if state.limits.in_force:
+        of_users = [UNBOUNDED if each is None else state.limits.room(each[1], each[0]) for each in accounts]
+        own_milli, own_cpu = np.array(of_users).reshape(-1, 2).T[:, table.number(ACCOUNT)]
+        milli, cpu = np.minimum(milli, own_milli), np.minimum(cpu, own_cpu)
     admitted: BoolArray = (table.figure(ASKED_MILLI) <= milli) & (table.figure(ASKED_CPU_MILLI) <= cpu)
     return admitted

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from millpond.scheduling.placement.arrays import (
     COMPUTE_FREE,
     CPU_FREE,
@@ -21,7 +24,7 @@ from millpond.scheduling.placement.arrays import (
     Int64Array,
     NodeMask,
 )
-from millpond.scheduling.placement.kernels import lean_kernel
+from millpond.scheduling.placement.kernels import kernel, lean_kernel
 from millpond.scheduling.placement.shapes import (
     FIRST_SHAPE_EXTRA,
     SHAPE_COMPUTE,
@@ -217,11 +220,13 @@ def first_failure(nodes: Int64Array, devices: Int64Array, node: int, shape: Int6
     return int(device_failure(nodes, devices, node, shape))
 
 
-@lean_kernel
-def fits_on_any(nodes: Int64Array, devices: Int64Array, wanted: Int64Array, shape: Int64Array) -> bool:
-    """Whether the shape fits on one of the nodes ``wanted``, masks and vetoes aside."""
-    position = 0
-    while position < wanted.shape[0] and first_failure(nodes, devices, wanted[position], shape) != 0:
-        position += 1
-    found: bool = position < wanted.shape[0]
-    return found
+@kernel
+def fit_on_any(
+    nodes: Int64Array, devices: Int64Array, wanted: Int64Array, shapes: Int64Array, found: NDArray[np.bool_]
+) -> None:
+    """Fill ``found`` (shapes,) with whether each shape fits on one of the nodes ``wanted``, masks and vetoes aside."""
+    for number in range(shapes.shape[0]):
+        position = 0
+        while position < wanted.shape[0] and first_failure(nodes, devices, wanted[position], shapes[number]) != 0:
+            position += 1
+        found[number] = position < wanted.shape[0]

@@ -25,7 +25,8 @@ def warm() -> KernelSet:
     selector = Selector(arrays, build_tables(TypicalMix.from_counts([(shape, 1)])), kernels=kernels)
     selector.place(shape)
     for _ in range(2):  # what has fitted nowhere is looked for on changed nodes
-        selector.may_fit(Shape(9_000, 0, 1))
+        arrays.touch(0)
+        selector.fit_anywhere([Shape(9_000, 0, 1)])
     selector.choose_devices(0, shape)
     selector.fit(0, shape)
     selector.failures(shape, mask)

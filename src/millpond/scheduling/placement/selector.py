@@ -11,6 +11,7 @@ Borg", EuroSys 2015, section 3.4.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -47,6 +48,7 @@ class _Class:
     Attributes:
         seen: up to where the change log has been read, -1 for never; ``known``: the nodes scored.
         nowhere_at: where the change log was when the shape was last seen to fit nowhere; -1: it may fit.
+        somewhere_at: where it was when the shape was last seen to fit; -1: never.
     """
 
     shape: Int64Array
@@ -55,6 +57,7 @@ class _Class:
     seen: int = -1
     known: int = 0
     nowhere_at: int = -1
+    somewhere_at: int = -1
 
 
 class Selector:
@@ -92,7 +95,7 @@ class Selector:
         """Run on other kernels from now on; results and caches are the same."""
         self.kernels = kernels
         self._select_best = kernels.call(search.select_best.__name__)
-        self._fits_on_any = kernels.call(filters.fits_on_any.__name__)
+        self._fit_on_any = kernels.call(filters.fit_on_any.__name__)
 
     def select(self, shape: Shape, node_mask: NodeMask | None = None) -> tuple[int, int]:
         """(node, score) of the best node, lowest index on ties; (-1, NOWHERE) if none fits.
@@ -137,17 +140,36 @@ class Selector:
         )
         return FilterStep(int(failure))
 
-    def may_fit(self, shape: Shape) -> bool:
-        """Whether the shape fits on some node now; where it fitted nowhere, only changed nodes are looked at."""
-        arrays, entry = self.arrays, self._class_of(shape)
-        if entry.nowhere_at >= 0 and not self._fits_on_any(
-            arrays.node_table, arrays.device_table, arrays.changed_since(entry.nowhere_at), entry.shape
-        ):
-            entry.nowhere_at = arrays.change_head
-            return False
-        fits = self.place(shape) is not None
-        entry.nowhere_at = -1 if fits else arrays.change_head
-        return fits
+    def vectors(self, shapes: Sequence[Shape]) -> Int64Array:
+        """(shapes, fields) the shapes as kernels read them; zeros stand for extra resources not asked for."""
+        vectors = [self.vector(shape) for shape in shapes]
+        lengths = set(map(len, vectors))
+        if len(lengths) == 1:
+            return np.array(vectors)
+        table = np.zeros((len(vectors), max(lengths, default=0)), dtype=np.int64)
+        for row, vector in zip(table, vectors, strict=True):
+            row[: len(vector)] = vector
+        return table
+
+    def fit_anywhere(self, shapes: Sequence[Shape]) -> list[bool]:
+        """(shapes,) whether each fits on some node now; where it fitted nowhere, only changed nodes are looked at."""
+        arrays, entries = self.arrays, [self._class_of(shape) for shape in shapes]
+        head = arrays.change_head
+        unchanged_since: dict[int, list[int]] = {}
+        for number, entry in enumerate(entries):
+            if 0 <= entry.nowhere_at < head:
+                unchanged_since.setdefault(entry.nowhere_at, []).append(number)
+        for since, numbers in unchanged_since.items():
+            found = np.empty(len(numbers), dtype=np.bool_)
+            vectors = self.vectors([shapes[number] for number in numbers])
+            self._fit_on_any(arrays.node_table, arrays.device_table, arrays.changed_since(since), vectors, found)
+            for number, fits in zip(numbers, found.tolist(), strict=True):
+                entries[number].nowhere_at = -1 if fits else head
+        for shape, entry in zip(shapes, entries, strict=True):
+            if entry.nowhere_at != head and entry.somewhere_at != head:
+                fits = self.place(shape) is not None
+                entry.nowhere_at, entry.somewhere_at = (-1, head) if fits else (head, -1)
+        return [entry.nowhere_at < 0 for entry in entries]
 
     def failures(self, shape: Shape, node_mask: NodeMask | None = None) -> Int64Array:
         """Live nodes by the first filter that refuses the shape: int64 (14,), indexed by ``FilterStep``."""

@@ -37,13 +37,13 @@ from millpond.scheduling.reclaiming.roster import (
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
-from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.records import Group, JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_admitted, is_covered_alike, limit_in_the_way
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 
-SearchKey: TypeAlias = tuple[RequestClass, int, bytes, bytes, bytes]
+SearchKey: TypeAlias = tuple[RequestClass, int, tuple[str, Group | None] | None, bytes, bytes, bytes]
 """See ``Planner._same_for_others``."""
 
 BACKGROUND_HARM = 1e-9
@@ -244,16 +244,20 @@ class Planner:
     def _same_for_others(self, record: JobRecord, judged: Displaceable, mask: NodeMask | None) -> SearchKey | None:
         """What the outcome of a search hangs on beside the ledger and those who leave; None where that is more.
 
-        More is a limit, a guarantee or a reservation, several tasks, or that the job left for one that runs.
+        More is a limit in the way, cards of some models that are counted, a reservation, several tasks, or that the job
+        left for one that runs.
         """
         state = self.state
-        if len(record.tasks) > 1 or record.left_for or not self.bounds.by_queue:
+        if len(record.tasks) > 1 or record.left_for or state.queues.counts_cards or state.reserved.by_name:
             return None
-        if state.has_bounds or state.queues.counts_cards or state.reserved.by_name:
+        if state.has_bounds and limit_in_the_way(state, record) is not None:
             return None
+        # Else who may leave says all of the queue that matters.
+        is_by_queue = record.group is not None or not self.bounds.by_queue
+        own = (record.queue, record.group) if is_by_queue else None
         ended, moved = judged.harm < np.inf, judged.move_harm < np.inf
         nodes = b"" if mask is None else mask.tobytes()
-        return record.demand, int(record.job.priority), ended.tobytes(), moved.tobytes(), nodes
+        return record.demand, int(record.job.priority), own, ended.tobytes(), moved.tobytes(), nodes
 
     def _find(self, record: JobRecord, rule: Rule, accepts: Callable[[Plan], bool] | None = None) -> Plan | None:
         """Search, and remember who leaves; what the ordering displaces has to be covered by the budget for that."""
@@ -308,7 +312,7 @@ class Planner:
             # Within these classes the answer is the same for all work of a queue with cards, and for all without.
             for victim in self.state.roster.one_of_each_owner(np.flatnonzero(free)):
                 if not is_open(victim):
-                    free &= slots[SLOT_OWNER] != slots[SLOT_OWNER, victim.slot]
+                    free = free & (slots[SLOT_OWNER] != slots[SLOT_OWNER, victim.slot])
         return free
 
     def _in_the_way(self, record: JobRecord) -> list[JobRecord]:

@@ -28,6 +28,8 @@ class RunningWork:
         self._keys_at = (-1.0, -1)
         self._bounds: dict[tuple[int, float], FloatArray] = {}
         self._bounds_at = -1
+        self._outside: dict[tuple[int, int], BoolArray] = {}
+        self._outside_at = (-1.0, -1, 0)
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -38,6 +40,7 @@ class RunningWork:
         """A walk begins: no work has been asked to leave in it yet."""
         self.leaving.clear()
         self._bounds_at = -1
+        self._outside.clear()
         self._spent = 0.0
 
     def ask(self, jobs: Iterable[JobRecord], cost: float) -> None:
@@ -69,10 +72,16 @@ class RunningWork:
         return free
 
     def outside_cells(self, classes: tuple[int, int]) -> BoolArray:
-        """(slots,) the same without those that are in cells which their queue is owed."""
-        free = self.unprotected(classes)
-        if self._state.cluster.cells.allocator is not None:
-            free &= self._state.roster.live[SLOT_IN_CELLS] == 0.0
+        """(slots,) the same without those that are in cells which their queue is owed; to be read, not written."""
+        stamp = self._state.now, self._state.roster.version, len(self.leaving)
+        if stamp != self._outside_at:
+            self._outside.clear()
+            self._outside_at = stamp
+        free = self._outside.get(classes)
+        if free is None:
+            free = self._outside[classes] = self.unprotected(classes)
+            if self._state.cluster.cells.allocator is not None:
+                free &= self._state.roster.live[SLOT_IN_CELLS] == 0.0
         return free
 
     def bounds(self, priority: int, asked_cards: float = 0.0) -> FloatArray:

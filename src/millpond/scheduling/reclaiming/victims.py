@@ -21,7 +21,6 @@ from millpond.scheduling.placement.arrays import (
 )
 from millpond.scheduling.placement.filters import first_failure, tasks_held
 from millpond.scheduling.placement.kernels import lean_kernel
-from millpond.scheduling.placement.shapes import SHAPE_DEVICES
 from millpond.scheduling.reclaiming.roster import (
     ROW_COMPUTE,
     ROW_CPU,
@@ -268,52 +267,3 @@ def room_times(
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[position], -1)
         if soonest_only:
             before = min(before, times[node, 0])
-
-
-@lean_kernel
-def room_below(
-    nodes: Int64Array,
-    devices: Int64Array,
-    wanted: Int64Array,
-    shape: Int64Array,
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
-    node_head: Int64Array,
-    bounds: FloatArray,
-    sequence: FloatArray,
-    above: float,
-    order: Int64Array,
-) -> float:
-    """The highest bound below which work leaves that makes room for one task on some node; ``above`` if that is higher.
-
-    Args:
-        wanted: the nodes to look at.
-        bounds: (slots,) below which each leaves.
-        sequence: (slots,) breaks ties.
-        order: (MOST_ROWS,) scratch.
-
-    A node that has room already counts with the highest of its bounds, as it may be filled until one asks.
-    """
-    best = above
-    for position in range(wanted.shape[0]):
-        node = wanted[position]
-        if node >= node_head.shape[0] or nodes[NODE_USABLE, node] == 0:
-            continue
-        if nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
-            continue
-        head = node_head[node]
-        found = line_up(rows, head, bounds, 1, best, sequence, order)
-        if found == 0:
-            continue
-        released = 0
-        fits = first_failure(nodes, devices, node, shape) == 0
-        while not fits and released < found:
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[released], 1)
-            released += 1
-            fits = first_failure(nodes, devices, node, shape) == 0
-        if fits:
-            best = bounds[order[max(released - 1, 0)]]
-        for taken in range(released):
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[taken], -1)
-    return best

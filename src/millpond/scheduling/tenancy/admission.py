@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.queues import UNBOUNDED, QueueNode
+from millpond.scheduling.tenancy.queues import QueueNode
 
 
 def is_admitted(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
@@ -40,13 +40,6 @@ def is_limited_by_user(state: State, record: JobRecord) -> bool:
 def is_held_for_good(state: State, record: JobRecord) -> bool:
     """Whether a waiting job would never give back what others are guaranteed: it is not preemptible."""
     return not record.job.preemptible and state.entitlements.blocks_guarantees(record, record.demand.least_amount)
-
-
-def room_under_limits(state: State, queue: str, user: str) -> tuple[float, float]:
-    """The most compute and CPU, in milli, with which a job of a user in a queue may be admitted; below 0: none may."""
-    if not state.has_bounds:
-        return UNBOUNDED
-    return tuple(map(min, state.queues.room(queue), state.limits.room(user, queue)))  # type: ignore[return-value]
 
 
 def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
