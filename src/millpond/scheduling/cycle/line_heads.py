@@ -168,8 +168,10 @@ class TableHeads(Heads):
         if (record.demand, is_kept_off) in self._without_room:
             return
         self._without_room.add((record.demand, is_kept_off))
-        alike = (table.number(REQUEST) == request) & ~self._prospects.makes_room
-        self._leave_out(alike & self._prospects.is_kept_off() if is_kept_off else alike)
+        prospects = self._prospects
+        alike = np.flatnonzero(table.number(REQUEST) == request)
+        alike = alike[~(prospects.makes_room[alike] | prospects.has_reserved[alike])]
+        self._left_out[alike[prospects.is_kept_off(alike)] if is_kept_off else alike] = True
 
     def reconsider(self) -> None:
         self._prospects.look(self._departures(), is_short=self._is_short)
@@ -199,19 +201,23 @@ class TableHeads(Heads):
     def _leave_out(self, lines: BoolArray) -> None:
         """(lines,): they drop out, if their first has not had its turn."""
         self._left_out |= lines & ~self._prospects.has_reserved
-        self._rest = self._rest[~self._left_out[self._rest]]
 
     def _sort_more(self) -> None:
         """Line up those of the rest that come next."""
-        rest = chosen = self._rest
+        rest = chosen = self._rest[~self._left_out[self._rest]]
         *columns, arrivals = self._places
         for column in columns:
             if len(chosen) <= CHUNK:
                 break
             values = column[chosen]
-            bound = np.partition(values, CHUNK)[CHUNK]
-            below = values < bound
-            chosen = chosen[below if below.any() else values == bound]
+            lowest = values == values.min()
+            if np.count_nonzero(lowest) > CHUNK:
+                chosen = chosen[lowest]
+            else:
+                chosen = chosen[values < np.partition(values, CHUNK)[CHUNK]]
+        if not len(chosen):
+            self._rest = chosen
+            return
         ranks = list(zip(*(column[chosen].tolist() for column in columns), strict=True))
         sequences = arrivals[chosen].tolist()
         keys, rows = self._table.keys, chosen.tolist()

@@ -201,14 +201,14 @@ class Prospects:
                 kept |= here & ~self._fit(self._claims.mask_in(pool, is_kept_off=True), of=here & self.fits)
         return kept, released_first
 
-    def is_kept_off(self) -> BoolArray:
-        """(lines,) whose first a reservation alone keeps off its nodes."""
+    def is_kept_off(self, rows: Int64Array | slice = slice(None)) -> BoolArray:
+        """(rows,) of all lines, or of some, whose first a reservation alone keeps off its nodes."""
         table, claims = self._table, self._claims
         until = [np.inf if pool is None else claims.binds_until(pool) for pool in table.pools.items]
-        bound = np.array(until)[table.number(POOL)]
+        bound = np.array(until)[table.number(POOL)[rows]]
         kept_off: BoolArray = bound < np.inf
         if kept_off.any():
-            kept_off &= (self._cautious_ends > bound) & ~self.is_background
+            kept_off &= (self._cautious_ends[rows] > bound) & ~self.is_background[rows]
         return kept_off
 
     @cached_property

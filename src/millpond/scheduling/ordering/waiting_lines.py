@@ -10,8 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from millpond.scheduling.ordering.backlog import Backlog
-from millpond.scheduling.ordering.line_table import DISPLACES_ABOVE, LineKey, LineTable
+from millpond.scheduling.ordering.line_table import DISPLACES_ABOVE, QUEUE, REQUEST, LineKey, LineTable
 from millpond.scheduling.ordering.turns import Turns
 from millpond.scheduling.records import JobRecord
 
@@ -143,6 +145,25 @@ class WaitingLines:
         for waiting in self.lines.values():
             for _, _, record in waiting:
                 yield record
+
+    def firsts_by_queue(self, *, all_alike: bool) -> dict[str, list[JobRecord]]:
+        """The first of each line, by the queue that it is charged to.
+
+        Args:
+            all_alike: of those of a queue that ask for the same, one will do.
+        """
+        found: dict[str, list[JobRecord]] = {}
+        if self.are_few or not all_alike:
+            firsts = [line[0][2] for line in self.lines.values()]
+        else:
+            table = self.table
+            kinds = table.number(QUEUE) * len(table.requests.items) + table.number(REQUEST)
+            row_of = np.full(len(table.queues.items) * len(table.requests.items), -1)
+            row_of[kinds] = np.arange(len(kinds))
+            firsts = [self.lines[table.keys[row]][0][2] for row in row_of[row_of >= 0].tolist()]
+        for first in firsts:
+            found.setdefault(first.queue, []).append(first)
+        return found
 
     def lowest_displacing(self) -> float:
         """The lowest key above which the first of some line displaces running work; infinite when nothing waits."""

@@ -132,7 +132,9 @@ class Displacement:
         self._ranks = QueueRank(state)
         self._waiting: dict[QueueNode, set[Amount]] = {}
         self._first_blocked: dict[str, JobRecord] = {}
-        self._by_guarantor: dict[QueueNode, list[JobRecord]] = {}
+        self._by_queue: dict[str, list[JobRecord]] = {}
+        """Running work, sorted when it is asked for."""
+        self._heads: dict[str, list[JobRecord]] = {}
         self._on_guarantee: dict[QueueNode, GuaranteeHolders] = {}
         self._ahead: dict[tuple[str, QueueNode], QueueNode] = {}
         self._leaving: list[JobRecord] = []
@@ -142,7 +144,8 @@ class Displacement:
         self._ranks = ranks
         self._waiting.clear()
         self._first_blocked.clear()
-        self._by_guarantor.clear()
+        self._by_queue.clear()
+        self._heads.clear()
         self._on_guarantee.clear()
         self._ahead.clear()
         self._leaving.clear()
@@ -315,9 +318,7 @@ class Displacement:
         """Who holds a guarantee; sought once until ``begin``."""
         found = self._on_guarantee.get(guarantor)
         if found is None:
-            if not self._by_guarantor:
-                self._sort_running()
-            jobs = self._by_guarantor.get(guarantor, ())
+            jobs = self._live_on(guarantor)
             owed_below: set[str] = set()
             for one in {job.queue: job for job in jobs}.values():
                 for below in takewhile(lambda node: node is not guarantor, self._guarantors(one)):
@@ -325,21 +326,35 @@ class Displacement:
             found = self._on_guarantee[guarantor] = GuaranteeHolders(guarantor, jobs, owed_below, self._state)
         return found
 
-    def _sort_running(self) -> None:
-        """Tell apart on which guarantees running work lives."""
-        suspended = self._state.suspended
-        for job in self._state.running.values():
-            if job.kept is None and job.id not in suspended:
-                for node in self._guarantors(job):
-                    self._by_guarantor.setdefault(node, []).append(job)
+    def _live_on(self, guarantor: QueueNode) -> list[JobRecord]:
+        """The running work that lives on a guarantee."""
+        state, by_queue = self._state, self._by_queue
+        if not by_queue:
+            for job in state.running.values():
+                by_queue.setdefault(job.queue, []).append(job)
+        return [
+            job
+            for queue, jobs in by_queue.items()
+            if guarantor in state.queues.by_name[queue].guarantors
+            for job in jobs
+            if job.kept is None and job.id not in state.suspended
+        ]
 
     def _waiting_on(self, guarantor: QueueNode) -> set[Amount]:
         """With how much the first jobs of the lines that live on a guarantee could start."""
         found = self._waiting.get(guarantor)
         if found is None:
-            heads = (line[0][2] for line in self._state.waiting.lines.values())
-            there = [head for head in heads if guarantor in self._guarantors(head)]
-            found = self._waiting[guarantor] = {each for head in there for each in self._choices(head)}
+            if not self._heads:
+                # Where cards are counted by model, which of those a job may have can be its own.
+                self._heads = self._state.waiting.firsts_by_queue(all_alike=not self._state.queues.counts_cards)
+            by_name = self._state.queues.by_name
+            found = self._waiting[guarantor] = {
+                each
+                for queue, heads in self._heads.items()
+                if guarantor in by_name[queue].guarantors
+                for head in heads
+                for each in self._choices(head)
+            }
         return found
 
 
