@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
-from millpond.server.views.pool_room import idle_holders, rooms_of
+from millpond.server.views.pool_room import PoolRooms, idle_holders
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 
@@ -31,7 +31,7 @@ def test_whole_cards_parts_and_the_largest_block_are_told_apart() -> None:
         node("n2", card(0), card(1)),
         node("n3", card(0, model="T4")),
     ]
-    large, small = rooms_of(nodes)
+    large, small = PoolRooms().of(nodes)
     assert (large.model, large.cards, large.held_milli, large.usable_milli) == ("A100", 5, 1750, 3250)
     assert (large.whole, large.largest_block, large.block_node) == (3, 2, "n2")
     assert (small.model, small.cards, small.whole) == ("T4", 1, 1)
@@ -39,9 +39,16 @@ def test_whole_cards_parts_and_the_largest_block_are_told_apart() -> None:
 
 def test_what_cannot_be_handed_out_is_not_free() -> None:
     nodes = [node("n1", card(0, health="failed"), card(1)), replace(node("n2", card(0), card(1, 0)), schedulable=False)]
-    (room,) = rooms_of(nodes)
+    (room,) = PoolRooms().of(nodes)
     assert (room.usable_milli, room.whole, room.largest_block) == (1000, 1, 1)
     assert (room.broken, room.closed, room.held_milli) == (1, 2, 1000)
+
+
+def test_a_machine_that_has_changed_is_counted_anew_and_one_that_is_gone_is_not_counted() -> None:
+    rooms, one, other = PoolRooms(), node("n1", card(0), card(1)), node("n2", card(0))
+    assert [room.whole for room in rooms.of([one, other])] == [3]
+    assert [room.whole for room in rooms.of([node("n1", card(0), card(1, 0)), other])] == [2]
+    assert rooms.of([other]) == PoolRooms().of([other])
 
 
 def job(started_at: float = NOW - 3_000, state: str = "running", devices: tuple[str, ...] = ("u0",)) -> JobInfo:

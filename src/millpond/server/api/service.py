@@ -15,6 +15,7 @@ from millpond.server.auth.queues import QueuePlace, longest_dev
 from millpond.server.jobs.changes import Changes, delete_job
 from millpond.server.jobs.curves.service import Curves
 from millpond.server.jobs.listing import JobListing
+from millpond.server.jobs.next_jobs import NextJobs
 from millpond.server.jobs.overview import Overview
 from millpond.server.jobs.plans import Plans
 from millpond.server.jobs.reasons import Reasons
@@ -66,7 +67,7 @@ class Service:
         origins: where browsers reach what jobs serve.
         instruments: count what happens.
         closing: set when the server is about to stop.
-        version: gives a number that rises with all that happens to jobs, nodes and queues.
+        version: gives a number that rises with all that happens to jobs, nodes and queues, and when more is known.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Service:
         self.run_files = components.files.run_files(lambda job: components.job_files.latest(job).spec.file)
         self.job_files, self.images = components.job_files, components.provisioning.images
         self.closing = Event()
-        self.version: Callable[[], int] = lambda: loop.seq + loop.job_cache.version
+        self.version: Callable[[], int] = lambda: loop.seq + loop.job_cache.version + self.next_jobs.version
         self.activity = Activity(time.time)
         queries = CoreQueries(loop)
         self.machines = Machines(loop, queries, components.isolation, identity.unlimited, identity.cards_not_closed)
@@ -117,7 +118,8 @@ class Service:
         self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
         self.cells = Cells(queries, components.accounts)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
-        self.overview = Overview(loop.job_cache, queries, reasons, self.machines.idle_cards, time.time)
+        self.next_jobs = NextJobs(loop.job_cache, queries, reasons, time.monotonic)
+        self.overview = Overview(loop.job_cache, self.next_jobs, self.machines.idle_cards, time.time)
         self.waits = Waits(store.histories)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)

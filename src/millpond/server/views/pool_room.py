@@ -16,25 +16,41 @@ from millpond.specs.api.pool.overview import IdleHolder, ModelRoom
 MOST_IDLE: Final = 20
 
 
-def rooms_of(nodes: Iterable[NodeInfo]) -> list[ModelRoom]:
-    """The cards of these machines by model, the most common first."""
-    found: dict[str, ModelRoom] = {}
-    for node in nodes:
-        for model, here in _rooms_on(node).items():
-            before = found.get(model, ModelRoom(model=model))
-            is_larger = here.whole > before.largest_block
-            found[model] = ModelRoom(
-                model=model,
-                cards=before.cards + here.cards,
-                held_milli=before.held_milli + here.held_milli,
-                usable_milli=before.usable_milli + here.usable_milli,
-                whole=before.whole + here.whole,
-                largest_block=max(before.largest_block, here.whole),
-                block_node=node.name if is_larger else before.block_node,
-                broken=before.broken + here.broken,
-                closed=before.closed + here.closed,
-            )
-    return sorted(found.values(), key=lambda room: (-room.cards, room.model))
+class PoolRooms:
+    """The cards of machines by model; what was counted of a machine is kept until there is another look at it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[NodeInfo, dict[str, ModelRoom]]] = {}
+
+    def of(self, nodes: Iterable[NodeInfo]) -> list[ModelRoom]:
+        """The cards of these machines by model, the most common first."""
+        before, known = self._known, dict[str, tuple[NodeInfo, dict[str, ModelRoom]]]()
+        found: dict[str, ModelRoom] = {}
+        for node in nodes:
+            counted = before.get(node.name)
+            if counted is None or counted[0] is not node:
+                counted = node, _rooms_on(node)
+            known[node.name] = counted
+            for model, here in counted[1].items():
+                found[model] = _both(found.get(model, ModelRoom(model=model)), here, node.name)
+        self._known = known
+        return sorted(found.values(), key=lambda room: (-room.cards, room.model))
+
+
+def _both(before: ModelRoom, here: ModelRoom, node: str) -> ModelRoom:
+    """The cards of one more machine."""
+    is_larger = here.whole > before.largest_block
+    return ModelRoom(
+        model=before.model,
+        cards=before.cards + here.cards,
+        held_milli=before.held_milli + here.held_milli,
+        usable_milli=before.usable_milli + here.usable_milli,
+        whole=before.whole + here.whole,
+        largest_block=max(before.largest_block, here.whole),
+        block_node=node if is_larger else before.block_node,
+        broken=before.broken + here.broken,
+        closed=before.closed + here.closed,
+    )
 
 
 def _rooms_on(node: NodeInfo) -> dict[str, ModelRoom]:

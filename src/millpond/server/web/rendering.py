@@ -100,6 +100,7 @@ def _environment(language: str) -> Environment:
         loader=PackageLoader("millpond.server.web"),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,  # they are part of the program: no look at each file for each page
         extensions=["jinja2.ext.i18n"],
         trim_blocks=True,
         lstrip_blocks=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Final
 
 from fastapi import APIRouter, Response
 
@@ -17,6 +18,9 @@ from millpond.server.web.pool.pool_map import Colouring, map_of
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs.jobs import JobInfo
 
+_NEXT_WITHIN_S: Final = 0.3
+"""For what starts next a page waits no longer: it is shown when it is known."""
+
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 
 
@@ -27,7 +31,7 @@ async def overview(
     """The pool at a glance."""
     reader = reader_of(access.caller)
     nodes = await service.machines.all(reader)
-    info = await service.overview.of(nodes, reader)
+    info = await service.overview.of(nodes, reader, _NEXT_WITHIN_S)
 
     def find(job: str) -> JobInfo | None:
         found = service.lookup.live(job)
