@@ -216,7 +216,7 @@ class JobStore(TableStore):
         """
         table = schema.jobs
         query = sa.select(table.c.info).where(table.c.info.is_not(None))
-        query = query.where(*_matches(wanted, of))
+        query = query.where(*_matches(wanted, of, knows_values=self._engine.dialect.name != "sqlite"))
         if wanted.behind is not None:
             at, job = wanted.behind
             earlier = sa.or_(table.c.submitted_at < at, sa.and_(table.c.submitted_at == at, table.c.id > job))
@@ -319,11 +319,15 @@ class JobStore(TableStore):
         return None if row is None else (row.job, row.digest)
 
 
-def _matches(wanted: JobFilter, of: str | None) -> list[sa.ColumnElement[bool]]:
+def _matches(wanted: JobFilter, of: str | None, *, knows_values: bool) -> list[sa.ColumnElement[bool]]:
     """What is true of the jobs that are wanted; ``of`` as in ``ended_jobs``.
 
     SQLite does not know how often a value occurs, and may take the index of one that almost all jobs have. So what is
     the narrowest as a rule is compared as a column, of which there is an index, and all else as an expression.
+    PostgreSQL knows it, and would read the whole table for expressions, of which it knows nothing.
+
+    Args:
+        knows_values: the database knows how often values occur.
     """
     if of:
         indexed = {"parent"}
@@ -336,7 +340,7 @@ def _matches(wanted: JobFilter, of: str | None) -> list[sa.ColumnElement[bool]]:
 
     def column(name: str) -> sa.ColumnElement[str]:
         found = schema.jobs.c[name]
-        return found if name in indexed else found.concat("")
+        return found if knows_values or name in indexed else found.concat("")
 
     values = {"user": wanted.user, "name": wanted.name, "queue": wanted.queue}
     conditions = [column(name) == value for name, value in values.items() if value]

@@ -1,0 +1,65 @@
+"""Lists of jobs that have ended, on both databases: each filter gives what it says, page by page."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+from fresh_databases import fresh_sqlite
+
+from millpond.server.store.jobs import JobFilter, NewJob, listed_at
+from millpond.server.store.store import Store
+from millpond.specs.api.jobs.jobs import JobInfo
+
+STATES, USERS, QUEUES, NAMES = ("succeeded", "failed"), ("ada", "bob"), ("q", "r"), ("train", "eval")
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    is_postgresql = request.param == "PostgreSQL"
+    store = Store(request.getfixturevalue("postgresql_url") if is_postgresql else fresh_sqlite(tmp_path))
+    yield store
+    store.close()
+
+
+def fill(store: Store) -> list[JobInfo]:
+    """Jobs of all kinds, several of one instant."""
+    draws = random.Random(5)
+    infos = [
+        JobInfo(
+            id=f"job-{number:02d}",
+            name=draws.choice(NAMES),
+            queue=draws.choice(QUEUES),
+            pool="p",
+            user=draws.choice(USERS),
+            kind="train",
+            priority="normal",
+            state=draws.choice(STATES),
+            attempt=1,
+            submitted_at=float(number // 4),
+            ended_at=100.0,
+        )
+        for number in range(60)
+    ]
+    store.append([], [NewJob(info.id, info.user, info.submitted_at, {}) for info in infos])
+    store.record([], infos)
+    return sorted(infos, key=listed_at)
+
+
+def test_each_filter_gives_the_jobs_that_it_names_page_by_page(store: Store) -> None:
+    infos = fill(store)
+    states = ((), ("failed",), STATES, ("cancelled",))
+    for chosen in product(states, ("", "ada", "nobody"), ("", "r", "none"), ("", "train", "none")):
+        wanted = JobFilter(*chosen)
+        expected = [info.id for info in infos if wanted.matches(info)]
+        found = [info.id for info in store.jobs.ended_jobs(100, wanted)]
+        assert found == expected, wanted
+        paged: list[str] = []
+        while page := store.jobs.ended_jobs(7, wanted):
+            paged += [info.id for info in page]
+            wanted = replace(wanted, behind=(page[-1].submitted_at, page[-1].id))
+        assert paged == expected, wanted
