@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from api_world import Api
@@ -18,7 +19,7 @@ from millpond.node.task.records import TaskId
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.views import metrics_page, pool_metrics
 from millpond.server.views.metrics_page import MOST_QUEUES
-from millpond.server.views.pool_metrics import conspicuous_devices, node_metrics
+from millpond.server.views.pool_metrics import NodeMetrics, conspicuous_devices
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 
 
@@ -144,9 +145,20 @@ def machine(name: str, *devices: str) -> NodeInfo:
 
 def test_a_name_cannot_break_out_of_its_label() -> None:
     node = machine('a"} 1\nb\\')
-    text = "".join(node_metrics([node], {}))
+    text = "".join(NodeMetrics().text([node], {}))
     (family, *_) = text_string_to_metric_families(text)
     assert [sample.labels["node"] for sample in family.samples] == [node.name]
+
+
+def test_figures_of_machines_follow_each_new_look_and_those_that_are_gone_are_told_no_more() -> None:
+    kept, one, other = NodeMetrics(), machine("n1", "u0"), machine("n2", "u1", "u2")
+    assert "".join(kept.text([one, other], {})) == "".join(NodeMetrics().text([one, other], {}))
+    closed = replace(one, schedulable=False)
+    use = {"u0": DeviceSample("u0", use_milli=500)}
+    text = "".join(kept.text([closed], use))
+    assert text == "".join(NodeMetrics().text([closed], use))
+    assert 'millpond_node_schedulable{node="n1",pool="p"} 0' in text
+    assert "n2" not in text
 
 
 def test_requests_are_counted_by_route_and_never_by_what_callers_write(api: Api) -> None:

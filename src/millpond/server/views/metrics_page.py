@@ -24,10 +24,10 @@ from millpond.server.views.about import ServerHealth
 from millpond.server.views.machines import Machines
 from millpond.server.views.pool_metrics import (
     MOST_DEVICES,
+    NodeMetrics,
     conspicuous_devices,
     device_metrics,
     idle_devices,
-    node_metrics,
 )
 from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY
@@ -84,6 +84,7 @@ class MetricsPage:
     def __init__(self, registry: CollectorRegistry, sources: MetricsSources) -> None:
         self._registry = registry
         self._sources = sources
+        self._node_metrics = NodeMetrics()
 
     async def page(self) -> bytes:
         """Everything, in the text format of Prometheus."""
@@ -102,7 +103,7 @@ class MetricsPage:
 
         def text() -> bytes:
             samples = ask.machines.telemetry.latest_samples()
-            pool = [*node_metrics(nodes, samples)]
+            pool = [*self._node_metrics.text(nodes, samples)]
             pool += device_metrics(devices) if has_few else conspicuous_devices(nodes, samples)
             pool.append(idle_devices(nodes, ask.machines.idle_cards.since, standing.at))
             return generate_latest(_Together(self._registry, standing)) + "".join(pool).encode()

@@ -27,23 +27,29 @@ Samples = Mapping[str, DeviceSample]
 """The latest of each card that has one, by its UUID."""
 
 
-def node_metrics(nodes: Sequence[NodeInfo], samples: Samples) -> Iterator[str]:
-    """What there is and what is free, machine by machine."""
-    names = [_labels(node=node.name, pool=node.pool) for node in nodes]
-    figures: tuple[tuple[str, str, Callable[[NodeInfo], float | None]], ...] = (
-        ("schedulable", "Whether new work may start there", lambda node: node.schedulable),
-        ("cpus", "CPUs that may be handed out", lambda node: node.cpu_capacity_milli / _MILLI),
-        ("free_cpus", "Of them, those that are free", lambda node: node.free_cpu_milli / _MILLI),
-        ("memory_bytes", "Memory", lambda node: node.memory_mib * _MIB),
-        ("free_memory_bytes", "Of it, what is free", lambda node: node.free_memory_mib * _MIB),
-        ("gpus", "Cards", lambda node: len(node.devices)),
-        ("granted_gpus", "Cards and parts of cards that tasks hold", _granted),
-        ("whole_free_gpus", "Whole cards that new work could take", _whole_free),
-        ("faulty_gpus", "Cards that cannot be handed out", lambda node: sum(map(_is_faulty, node.devices))),
-        ("use_ratio", "Part of the last moment in which its cards were computing", lambda node: _use_of(node, samples)),
-    )
-    for name, text, figure in figures:
-        yield _gauge(f"millpond_node_{name}", text, zip(names, map(figure, nodes), strict=True))
+class NodeMetrics:
+    """What there is and what is free, machine by machine; lines of a machine are kept until it is described anew."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[NodeInfo, str, list[str]]] = {}
+
+    def text(self, nodes: Sequence[NodeInfo], samples: Samples) -> Iterator[str]:
+        """All figures."""
+        before = self._known
+        self._known = {node.name: _lines_of(node, before.get(node.name)) for node in nodes}
+        told = list(self._known.values())
+        for place, (name, text, _) in enumerate(_NODE_FIGURES):
+            yield _family(f"millpond_node_{name}", text, (lines[place] for _, _, lines in told))
+        text = "Part of the last moment in which its cards were computing"
+        yield _gauge("millpond_node_use_ratio", text, ((labels, _use_of(node, samples)) for node, labels, _ in told))
+
+
+def _lines_of(node: NodeInfo, before: tuple[NodeInfo, str, list[str]] | None) -> tuple[NodeInfo, str, list[str]]:
+    """A machine, its labels, and its line in each family."""
+    if before is not None and before[0] is node:
+        return before
+    labels = _labels(node=node.name, pool=node.pool)
+    return node, labels, [_line(f"millpond_node_{name}", labels, figure(node)) for name, _, figure in _NODE_FIGURES]
 
 
 def device_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
@@ -64,28 +70,29 @@ def device_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
 
 def conspicuous_devices(nodes: Iterable[NodeInfo], samples: Samples) -> Iterator[str]:
     """Cards that cannot be handed out or are hot, where there are too many cards to name all."""
-    faulty, hot = list[tuple[str, float]](), list[tuple[str, float]]()
+    degrees = {uuid: sample.temperature_c for uuid, sample in samples.items() if sample.temperature_c is not None}
+    hot = {uuid: degree for uuid, degree in degrees.items() if degree >= HOT_C}
+    faulty, told = list[tuple[str, float]](), list[tuple[str, float]]()
     for node in nodes:
         for device in node.devices:
             if _is_faulty(device):
                 faulty.append((_device_labels(node.name, device), 0))
-            sample = samples.get(device.uuid)
-            if sample is not None and sample.temperature_c is not None and sample.temperature_c >= HOT_C:
-                hot.append((_device_labels(node.name, device), sample.temperature_c))
-    hot.sort(key=lambda named: -named[1])
-    yield _gauge(
-        "millpond_device_healthy", "Whether it can be handed out; only those that cannot", faulty[:MOST_DEVICES]
-    )
-    yield _gauge("millpond_device_temperature_celsius", f"Its temperature, from {HOT_C} on", hot[:MOST_DEVICES])
+            if device.uuid in hot:
+                told.append((_device_labels(node.name, device), hot[device.uuid]))
+    told.sort(key=lambda named: -named[1])
+    text = "Whether it can be handed out; only those that cannot"
+    yield _gauge("millpond_device_healthy", text, faulty[:MOST_DEVICES])
+    yield _gauge("millpond_device_temperature_celsius", f"Its temperature, from {HOT_C} on", told[:MOST_DEVICES])
 
 
 def idle_devices(nodes: Iterable[NodeInfo], idle_since: Mapping[str, float], now: float) -> str:
     """The cards that tasks have held for long without computing, those of the longest time first."""
+    long = {uuid: now - since for uuid, since in idle_since.items() if now - since >= IDLE_AFTER_S}
     idle = [
-        (_device_labels(node.name, device), now - since)
-        for node in nodes
+        (_device_labels(node.name, device), long[device.uuid])
+        for node in (nodes if long else ())
         for device in node.devices
-        if now - (since := idle_since.get(device.uuid, now)) >= IDLE_AFTER_S
+        if device.uuid in long
     ]
     idle.sort(key=lambda named: -named[1])
     text = f"For how long it has been held without computing, from {IDLE_AFTER_S:.0f} on"
@@ -103,6 +110,20 @@ def _whole_free(node: NodeInfo) -> float:
 
 def _is_faulty(device: DeviceInfo) -> bool:
     return device.health != DeviceHealth.OK
+
+
+_NODE_FIGURES: Final[tuple[tuple[str, str, Callable[[NodeInfo], float]], ...]] = (
+    ("schedulable", "Whether new work may start there", lambda node: node.schedulable),
+    ("cpus", "CPUs that may be handed out", lambda node: node.cpu_capacity_milli / _MILLI),
+    ("free_cpus", "Of them, those that are free", lambda node: node.free_cpu_milli / _MILLI),
+    ("memory_bytes", "Memory", lambda node: node.memory_mib * _MIB),
+    ("free_memory_bytes", "Of it, what is free", lambda node: node.free_memory_mib * _MIB),
+    ("gpus", "Cards", lambda node: len(node.devices)),
+    ("granted_gpus", "Cards and parts of cards that tasks hold", _granted),
+    ("whole_free_gpus", "Whole cards that new work could take", _whole_free),
+    ("faulty_gpus", "Cards that cannot be handed out", lambda node: sum(map(_is_faulty, node.devices))),
+)
+"""Of each machine, by name, with what it is."""
 
 
 def _use_of(node: NodeInfo, samples: Samples) -> float | None:
@@ -134,5 +155,12 @@ def _labels(**labels: str) -> str:
 
 def _gauge(name: str, text: str, values: Iterable[tuple[str, float | None]]) -> str:
     """A family in the text format of Prometheus; what is None is left out."""
-    lines = [f"{name}{{{labels}}} {value + 0}" for labels, value in values if value is not None]
+    return _family(name, text, (_line(name, labels, value) for labels, value in values if value is not None))
+
+
+def _family(name: str, text: str, lines: Iterable[str]) -> str:
     return "\n".join([f"# HELP {name} {text}", f"# TYPE {name} gauge", *lines, ""])
+
+
+def _line(name: str, labels: str, value: float) -> str:
+    return f"{name}{{{labels}}} {value + 0}"
