@@ -9,5 +9,6 @@ import pytest
 
 
 def few_then_many(few: Iterable[Any], many: Iterable[Any]) -> list[Any]:
-    """For ``parametrize``: the quick tests get the first, the long ones the others."""
-    return [*few, *(pytest.param(each, marks=pytest.mark.long) for each in many)]
+    """For ``parametrize``: the quick tests get the first, the long ones the others. Tuples are for several names."""
+    values = (each if isinstance(each, tuple) else (each,) for each in many)
+    return [*few, *(pytest.param(*each, marks=pytest.mark.long) for each in values)]

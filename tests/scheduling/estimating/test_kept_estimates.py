@@ -13,6 +13,7 @@ from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.queue_rank import QueueRank
+from seeds import few_then_many
 
 
 def crowded(ordering: str, own: str = "", jobs: int = 60) -> World:
@@ -37,7 +38,7 @@ def waiting(world: World) -> list[str]:
     return [record.id for record in world.core.jobs.values() if record.line]
 
 
-@pytest.mark.parametrize("ordering", ["default", "fifo", "fair"])
+@pytest.mark.parametrize("ordering", few_then_many(["default"], ["fifo", "fair"]))
 @pytest.mark.parametrize(("own", "most_nodes"), [("", 1), ("", 96), ("edf", 96)])
 def test_whoever_was_asked_about_before_the_answer_is_the_same(
     ordering: str, own: str, most_nodes: int, monkeypatch: pytest.MonkeyPatch
