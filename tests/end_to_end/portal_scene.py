@@ -40,6 +40,9 @@ nodes:
 - {name: dgx-1, devices: 8, model: V100-32GB, device_memory: 32GiB, link_map: v100-cube-mesh, rack: r1, zone: z1}
 - {name: dgx-2, devices: 8, model: V100-32GB, device_memory: 32GiB, link_map: v100-cube-mesh, rack: r2, zone: z1}
 - {name: box-1, devices: 2, model: A100-80GB, device_memory: 80GiB}
+notifications:
+  mail: {host: 127.0.0.1, port: 9, encryption: none, sender: pond@example.org}
+  chat: ["http://127.0.0.1:9"]
 webhooks: [{name: room, url: "http://127.0.0.1:9/services/T0/B0", format: slack}]
 """
 

@@ -316,3 +316,16 @@ def test_a_job_that_makes_room_is_named_to_those_whose_job_went(world: NoticeWor
     assert TaskId("high", 1, 0) in world.server.world.tasks
     world.settle()
     assert "low of ada was preempted for high" in catcher.texts()[0]
+
+
+def test_a_mail_server_that_cannot_be_used_is_said_in_the_log_at_the_start(
+    world: NoticeWorld, catcher: MailCatcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    carriers = {worker._carrier.name: worker._carrier for worker in world.told.workers}
+    assert (carriers["mail"].why_not(), carriers["webhooks"].why_not()) == ("", "")
+    world.mail_at(catcher.port, user="pond", password="quiet")
+    assert "no STARTTLS or no login" in carriers["mail"].why_not()
+    world.mail_at(9)
+    assert "127.0.0.1:9 does not take mail" in carriers["mail"].why_not()
+    world.deliver()
+    assert "mail cannot be sent now: the mail server 127.0.0.1:9 does not take mail" in caplog.text

@@ -61,6 +61,9 @@ class Carrier(Protocol):
     name: str
     channels: tuple[str, ...]
 
+    def why_not(self) -> str:
+        """Why nothing can be sent at this moment, as far as a look can say; empty: it can."""
+
     def opened(self) -> AbstractContextManager[Carry]:
         """What sends messages, for one pass; connections that it needs are made at its first message."""
 
@@ -82,6 +85,7 @@ class DeliveryWorker(Periodic):
         self._outbox = outbox
         self._carrier = carrier
         self._clock = clock
+        self._is_first = True
         trouble = f"{carrier.name} wait for the store"
         self._worker = PeriodicWorker(carrier.name, self.deliver_due, FIRST_PAUSE_S, trouble, (*EXPECTED, DBAPIError))
         outbox.woken.append(self._worker.wake)
@@ -93,6 +97,10 @@ class DeliveryWorker(Periodic):
 
     def deliver_due(self) -> float:
         """Try everything that is due once; returns after how many seconds something is due again."""
+        if self._is_first:  # who set it up learns of it before the first message
+            self._is_first = False
+            if trouble := self._carrier.why_not():
+                log.warning("%s cannot be sent now: %s", self._carrier.name, trouble)
         channels = self._carrier.channels
         settled: set[int] = set()
         with self._carrier.opened() as carry:

@@ -78,6 +78,17 @@ class MailServer:
             except OSError as error:
                 raise _unavailable(rules, error) from error
 
+    def why_not(self) -> str:
+        """Why a configured mail server cannot be reached, or refuses the login; empty: nothing of it is known."""
+        if self._rules() is None:
+            return ""
+        with _MailConnection(self._rules, self._vault) as connection:
+            try:
+                connection.open()
+            except MillpondError as error:
+                return str(error)
+        return ""
+
     @contextmanager
     def opened(self) -> Iterator[Carry]:
         """What sends, by one connection for all mails of a pass; where that fails, none of them is tried."""
@@ -146,6 +157,22 @@ class _MailConnection:
             UnavailableError: the server cannot be reached, or refuses the login.
             SMTPException: it does not take this mail.
         """
+        server = self.open()
+        try:
+            with _within(server, WITHIN_S):
+                server.send_message(mail, self.rules.sender_address, [address])
+        except (smtplib.SMTPRecipientsRefused, smtplib.SMTPResponseException):
+            raise  # of this mail alone
+        except OSError as error:
+            self._failed = _unavailable(self.rules, error)
+            raise self._failed from error
+
+    def open(self) -> _SmtpConnection:
+        """The connection, made when it is asked for first.
+
+        Raises:
+            UnavailableError: the server cannot be reached, or refuses the login; now, or before.
+        """
         if self._failed is not None:
             raise self._failed
         if self._open is None:
@@ -157,14 +184,7 @@ class _MailConnection:
             except UnavailableError as error:
                 self._failed = error
                 raise
-        try:
-            with _within(self._open, WITHIN_S):
-                self._open.send_message(mail, self.rules.sender_address, [address])
-        except (smtplib.SMTPRecipientsRefused, smtplib.SMTPResponseException):
-            raise  # of this mail alone
-        except OSError as error:
-            self._failed = _unavailable(self.rules, error)
-            raise self._failed from error
+        return self._open
 
     def _connected(self, rules: MailRules) -> _SmtpConnection:
         context = ssl.create_default_context()

@@ -81,6 +81,10 @@ class WebhookCarrier:
         self._writer = writer
         self._clock = clock
 
+    def why_not(self) -> str:
+        """Nothing stands against all receivers at once."""
+        return ""
+
     @contextmanager
     def opened(self) -> Iterator[Carry]:
         """What sends; each message has a connection of its own."""
