@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.records import Group
 from millpond.server.auth.roles import Caller, UserRole
 from millpond.server.catalogues import ENGLISH
 from millpond.server.notifications.notices import Notice
@@ -116,8 +117,7 @@ class Subscriptions:
 
     def led_by(self, caller: Caller) -> list[str]:
         """The queues of which a user may choose events: those of groups that they lead; of an admin all groups'."""
-        led = {group for group, role in caller.roles if role is UserRole.LEAD}
-        return sorted(group.queue for group in self._accounts.groups() if caller.admin or group.name in led)
+        return sorted(group.queue for group in self._accounts.groups() if _leads(caller, group))
 
     def _concerned(self, notice: Notice) -> list[Subscription]:
         known = self._known
@@ -129,11 +129,16 @@ class Subscriptions:
 
     def _is_about(self, rule: SubscriptionRule, notice: Notice, caller: Caller) -> bool:
         if rule.queue:
-            return rule.queue == notice.queue and notice.queue in self.led_by(caller)
+            owner = self._accounts.group_of_queue(rule.queue) if rule.queue == notice.queue else None
+            return owner is not None and _leads(caller, owner)
         if notice.topic not in EVERYONES or notice.user == caller.user:
             return notice.user == caller.user
         owner = self._accounts.group_of_queue(notice.queue)
         return owner is not None and owner.name in caller.groups
+
+
+def _leads(caller: Caller, group: Group) -> bool:
+    return caller.admin or (group.name, UserRole.LEAD) in caller.roles
 
 
 def _by_queue(subscriptions: Iterable[Subscription]) -> dict[str, list[Subscription]]:
