@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from email.utils import parseaddr
 from pathlib import Path
@@ -54,7 +55,15 @@ def test_the_user_of_a_job_that_fails_gets_a_mail_that_leads_to_it(world: Notice
     assert f"{PORTAL}/portal/notifications" in text
     assert mail.get_content_type() == "text/plain"
     assert mail["Auto-Submitted"] == "auto-generated", "so that no program answers it"
+    assert re.fullmatch(r"<[\w.-]+@example\.org>", mail["Message-ID"])
     assert world.states() == ["delivered"]
+
+
+def test_a_job_whose_id_does_not_tell_its_name_is_named(world: NoticeWorld, catcher: MailCatcher) -> None:
+    world.subscribe("ada", by_mail(Topic.SUCCEEDED))
+    world.run("1-abcde", name="训练-1")
+    world.settle()
+    assert catcher.mails[0]["Subject"] == "[Millpond] 1-abcde (训练-1) of ada succeeded"
 
 
 def test_nobody_is_told_who_did_not_choose_it(world: NoticeWorld, catcher: MailCatcher) -> None:
@@ -239,7 +248,9 @@ def test_a_server_that_is_killed_after_it_sent_sends_the_same_mail_once_more_at_
     world.told = world.new_notifications()
     world.settle(3)
     assert len(catcher.mails) == 2
-    assert len({mail["UserMessage-ID"] for mail in catcher.mails}) == 1, "by which it is known"
+    first, again = (mail["Message-ID"] for mail in catcher.mails)
+    assert first == again, "by which it is known"
+    assert first.endswith("@example.org>")
     assert world.states() == ["delivered"]
 
 

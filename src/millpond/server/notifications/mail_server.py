@@ -260,14 +260,14 @@ def _mail(rules: MailRules, address: str, message: UserMessage, number: str, now
     """A mail in plain text.
 
     Args:
-        number: of the message; the same again makes the same ``UserMessage-ID``, by which a repeated mail is known.
+        number: of the message; the same again makes the same ``Message-ID``, by which a repeated mail is known.
     """
     mail = EmailMessage(policy=MAIL_POLICY)
     mail["From"] = rules.sender
     mail["To"] = address
     mail["Subject"] = message.subject
     mail["Date"] = format_datetime(datetime.fromtimestamp(now, UTC))
-    mail["UserMessage-ID"] = f"<{number}.millpond@{rules.sender_address.rpartition('@')[2]}>"
+    mail["Message-ID"] = f"<{number}.millpond@{rules.sender_address.rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"
     mail["X-Auto-Response-Suppress"] = "All"
     mail.set_content(message.text, cte="quoted-printable")

@@ -81,7 +81,7 @@ def sentence(notice: Notice, _: Translate) -> str:
     """
     who = _("%(job)s of %(user)s") if notice.user else "%(job)s"
     values = {
-        "who": who % {"job": notice.job, "user": notice.user},
+        "who": who % {"job": _named(notice), "user": notice.user},
         "queue": notice.queue,
         "by": notice.by,
         "run": notice.attempt,
@@ -93,6 +93,12 @@ def sentence(notice: Notice, _: Translate) -> str:
         "why": notice.detail or f"exit code {notice.exit_code}",
     }
     return one_line(_template(notice, _) % values, _LONGEST_DETAIL)
+
+
+def _named(notice: Notice) -> str:
+    """The job by its id, and by its name where the id, which is in ASCII, does not tell it."""
+    is_told = not notice.name or notice.job.startswith(notice.name)
+    return notice.job if is_told else f"{notice.job} ({notice.name})"
 
 
 def _template(notice: Notice, _: Translate) -> str:
