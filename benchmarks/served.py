@@ -86,6 +86,7 @@ class ServedPond:
             if self._process.poll() is not None:
                 raise SystemExit(f"the server ended with code {self._process.returncode}:\n{self._log()[-4000:]}")
             if time.monotonic() > give_up_at:
+                self.abandon()
                 raise SystemExit(f"the server was not ready within {READY_WITHIN_S:g} s")
             time.sleep(0.01)
 
