@@ -103,6 +103,6 @@ def test_agents_are_where_the_server_believes_them_and_may_do_no_more_than_they_
         ("Role", "patch", "pods"),
     }
     (container,) = template["spec"]["containers"]
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["KILL"]}
     variables = {each["name"] for each in container["env"]}
     assert {"MILLPOND_AGENT_NODE", "MILLPOND_AGENT_NAMESPACE", "MILLPOND_AGENT_POD"} <= variables
