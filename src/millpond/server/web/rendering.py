@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from millpond.model.amounts import memory_text, milli_text
@@ -113,6 +114,7 @@ def _environment(language: str) -> Environment:
         span=rounded_span,
         instant=_instant,
         short=_short,
+        marked=_marked,
         part=_part,
         number=number_text,
     )
@@ -136,6 +138,11 @@ def _instant(at: float | None, *, how: str = "at") -> str | Markup:
 def _short(text: str) -> str:
     """A word of a user, cut where it is endless."""
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
+
+def _marked(text: str) -> Markup:
+    """A text in which `commands and fields` stand between backticks, which a page shows as code."""
+    return Markup(re.sub("`([^`<>]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _part(amount: float, whole: float) -> float:

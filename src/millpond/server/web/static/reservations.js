@@ -20,7 +20,7 @@ function draw() {
     : Array.from({ length: days + 1 }, (_, step) => later(first, step));
   const begin = first.getTime(), whole = edges.at(-1).getTime() - begin;
   const at = (moment) => 100 * Math.min(Math.max((moment - begin) / whole, 0), 1);
-  const named = new Intl.DateTimeFormat(language, days === 1 ? { hour: "2-digit", minute: "2-digit" } : days === 7 ? { weekday: "short", day: "numeric", month: "numeric" } : { day: "numeric" });
+  const named = new Intl.DateTimeFormat(language, days === 1 ? { hour: "2-digit", minute: "2-digit" } : days === 7 && !matchMedia("(max-width: 640px)").matches ? { weekday: "short", day: "numeric", month: "numeric" } : { day: "numeric" });
   const head = piece("days"), lanes = piece("lanes");
   for (const edge of edges.slice(0, -1)) {
     const day = piece(edge.getDay() % 6 === 0 && days > 1 ? "day weekend" : "day", named.format(edge));
