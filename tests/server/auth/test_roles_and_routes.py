@@ -177,6 +177,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("POST", "/jobs"): {"command": "x"},
         ("POST", "/jobs/plan"): {"command": "x"},
         ("POST", "/jobs/batch"): {"jobs": [{"command": "x"}]},
+        ("POST", "/jobs/{job}/priority"): {"priority": "low"},
         ("POST", "/jobs/act"): {"act": "stop", "jobs": ["nothing"]},
         ("POST", "/what-if"): {"submit": [{"command": "x"}]},
         ("POST", "/nodes/{node}/close"): {"reason": "moving", "begin": 9e9, "until": 9.1e9},

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     import httpx2
 
     from millpond.client.sdk.resources.accounts import AccountsClient
+    from millpond.client.sdk.resources.charts import ChartsClient
     from millpond.client.sdk.resources.files import FilesClient
     from millpond.client.sdk.resources.images import ImagesClient
     from millpond.client.sdk.resources.inputs import Inputs
     from millpond.client.sdk.resources.notifications import NotificationsClient
+    from millpond.client.sdk.resources.saved_views import SavedViewsClient
     from millpond.client.sdk.resources.secrets import SecretsClient
     from millpond.client.sdk.resources.services import ServicesClient
     from millpond.client.sdk.resources.ssh import SshClient
@@ -127,6 +129,20 @@ class Client(JobRequests, ClusterRequests, QueueRequests):
         from millpond.client.sdk.resources.notifications import NotificationsClient
 
         return NotificationsClient(self._ask)
+
+    @property
+    def charts(self) -> ChartsClient:
+        """Training curves, and the history of the pool."""
+        from millpond.client.sdk.resources.charts import ChartsClient
+
+        return ChartsClient(self._ask)
+
+    @property
+    def saved_views(self) -> SavedViewsClient:
+        """Lists of jobs that have a name."""
+        from millpond.client.sdk.resources.saved_views import SavedViewsClient
+
+        return SavedViewsClient(self._ask, self._connection.send)
 
     @property
     def ssh(self) -> SshClient:

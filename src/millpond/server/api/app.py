@@ -25,6 +25,7 @@ from millpond.server.api.permits import check_permits, open_to_all
 from millpond.server.api.routes import (
     credentials,
     curves,
+    documentation,
     files,
     groups,
     images,
@@ -135,7 +136,7 @@ def _declared() -> list[BaseRoute]:
     """What the modules of the API declare."""
     accounts = (login.router, oidc.router, users.router, groups.router, credentials.tokens, credentials.ssh)
     work = (jobs.router, files.router, run_files.router, interactive.router, interactive.services, credentials.secrets)
-    own_pages = (machines.health, oidc.people, login.root_page, _reference)
+    own_pages = (machines.health, oidc.people, login.root_page, _reference, documentation.router)
     others = (
         machines.router,
         time_series.router,

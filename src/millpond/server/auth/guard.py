@@ -42,7 +42,7 @@ PORTAL_LOGIN: Final = f"{PORTAL_PREFIX}login"
 PORTAL_FILES: Final = f"{PORTAL_PREFIX}static/"
 """What pages consist of beside themselves: nothing that a login would protect."""
 OPEN_PATHS: Final = frozenset(
-    {PORTAL_ENTRY, PORTAL_LOGIN, "/", "/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH}
+    {PORTAL_ENTRY, PORTAL_LOGIN, "/", "/healthz", "/readyz", "/openapi.json", "/docs", "/llms.txt", LOGIN_PATH}
 )
 _OIDC_PATHS: Final = ("/oidc/", f"{API_PREFIX}/oidc/")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -212,7 +212,7 @@ def _asks_for_portal(scope: Scope, headers: Headers) -> bool:
 
 def _is_judged_elsewhere(path: str) -> bool:
     """Whether a path needs no login, or the proxy judges requests for it."""
-    is_open = path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PORTAL_FILES)
+    is_open = path in OPEN_PATHS or path == OPEN_PATH or path.startswith((PORTAL_FILES, "/docs/"))
     return is_open or path.startswith(PROXY_PREFIX) or _logs_in(path)
 
 

@@ -10,11 +10,13 @@ from millpond.specs.api.server import ServerInfo
 
 if TYPE_CHECKING:
     from millpond.specs.api.events import DeliveryInfo, EventInfo
-    from millpond.specs.api.pool.nodes import DeviceStatus, NodeInfo
+    from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo
+    from millpond.specs.api.pool.overview import OverviewInfo
     from millpond.specs.api.pool.reservations import ReservationInfo
     from millpond.specs.api.reports.history import HistoryPage
-    from millpond.specs.api.reports.usage import UsageList, WaitReport
+    from millpond.specs.api.reports.usage import UsageList, WaitingJobList, WaitReport
     from millpond.specs.api.reports.what_if import WhatIfInfo
+    from millpond.specs.api.server import SettingsInfo
 
 
 class ClusterRequests:
@@ -41,6 +43,28 @@ class ClusterRequests:
         from millpond.specs.api.pool.nodes import NodeList
 
         return self._ask(NodeList, "GET", "/nodes").nodes
+
+    def node(self, name: str) -> NodeDetail:
+        """One machine with the figures of its devices, and how they are joined.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        from millpond.specs.api.pool.nodes import NodeDetail
+
+        return self._ask(NodeDetail, "GET", f"/nodes/{segment(name)}")
+
+    def overview(self) -> OverviewInfo:
+        """What is free by model, what starts next, and what holds cards without computing."""
+        from millpond.specs.api.pool.overview import OverviewInfo
+
+        return self._ask(OverviewInfo, "GET", "/overview")
+
+    def settings(self) -> SettingsInfo:
+        """The configuration that is in force, without its secrets; for admins."""
+        from millpond.specs.api.server import SettingsInfo
+
+        return self._ask(SettingsInfo, "GET", "/settings")
 
     def reservations(self) -> list[ReservationInfo]:
         """The advance reservations of the queues of one's groups, for admins all, the first to begin first."""
@@ -142,6 +166,22 @@ class ClusterRequests:
         if until is not None:
             params["until"] = until
         return self._ask(WaitReport, "GET", "/usage/waits", params=params)
+
+    def waiting_jobs(
+        self, since: float = 0.0, until: float | None = None, *, cards: str = "", limit: int = 200, **only: str
+    ) -> WaitingJobList:
+        """The jobs behind a row of ``waits``, those that waited longest first.
+
+        Args:
+            cards: only jobs of this size, as a row has it.
+            only: ``user``, ``group``, ``queue``: those of which this is true only; an empty one: those without any.
+        """
+        from millpond.specs.api.reports.usage import WaitingJobList
+
+        params: dict[str, str | float] = {"since": since, "cards": cards, "limit": limit, **only}
+        if until is not None:
+            params["until"] = until
+        return self._ask(WaitingJobList, "GET", "/usage/waits/jobs", params=params)
 
     def what_if(self, question: Mapping[str, Any]) -> WhatIfInfo:
         """What changes would do to the jobs of the server; nothing is changed. It may take a minute.

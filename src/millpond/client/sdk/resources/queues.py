@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.client.sdk.transport.connection import RequestFunction, segment
 
 if TYPE_CHECKING:
+    from millpond.specs.api.pool.cells import CellMapInfo
     from millpond.specs.api.pool.queues import QueueDetailInfo, QueueEditInfo, QueueInfo
 
 
@@ -31,6 +32,12 @@ class QueueRequests:
         from millpond.specs.api.pool.queues import QueueDetailInfo
 
         return self._ask(QueueDetailInfo, "GET", f"/queues/{segment(name)}")
+
+    def cells(self) -> CellMapInfo:
+        """Which cards are bound to whose cells; empty while no queue is owed any."""
+        from millpond.specs.api.pool.cells import CellMapInfo
+
+        return self._ask(CellMapInfo, "GET", "/cells")
 
     def add_queue(self, name: str, fields: Mapping[str, Any], *, dry_run: bool = False) -> QueueEditInfo:
         """Define a queue.
