@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.events import CardClosed, CardOpened, Event, NodeClosed, NodeOpened
@@ -100,11 +102,14 @@ class Machines:
         if info is None or view is None:
             raise NotFoundError(f"no node {name!r}", "`pond nodes` lists them")
         slices = slices_by_device(self._loop.job_cache.newest_first(), self.slices.latest)
-        devices = device_statuses([view], slices, self.telemetry, 0)
+        devices = await asyncio.to_thread(self._with_processes, device_statuses([view], slices, self.telemetry, 0))
         find = self._loop.job_cache.get
         return NodeDetail(
             node=info, devices=[reader.device(device, find) for device in devices], links=links_of(view.node)
         )
+
+    def _with_processes(self, devices: Iterable[DeviceStatus]) -> list[DeviceStatus]:
+        return [replace(device, processes=self.slices.processes_on(device.uuid)) for device in devices]
 
     async def close(self, node: str, request: CloseRequest, caller: Caller) -> NodeInfo:
         """Let a machine take no new work, from now or from some time on.

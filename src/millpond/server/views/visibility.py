@@ -12,7 +12,7 @@ from millpond.server.store.jobs import Owners
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo
-from millpond.specs.api.pool.nodes import DeviceStatus, NodeInfo, SliceStatus
+from millpond.specs.api.pool.nodes import DeviceStatus, NodeInfo, ProcessStatus, SliceStatus
 
 VEIL: Final = "a job of another group"
 
@@ -100,13 +100,20 @@ class Reader:
         if self.owners is None:
             return device
 
-        def shown(part: SliceStatus) -> SliceStatus:
-            info = look(part.job)
-            if info is not None and self.sees(info):
-                return part
-            return replace(part, job=VEIL, user="", role="")
+        def is_shown(job: str) -> bool:
+            info = look(job)
+            return info is not None and self.sees(info)
 
-        return replace(device, slices=[shown(part) for part in device.slices])
+        def shown(part: SliceStatus) -> SliceStatus:
+            return part if is_shown(part.job) else replace(part, job=VEIL, user="", role="")
+
+        def seen(process: ProcessStatus) -> ProcessStatus:
+            if not process.job or is_shown(process.job):
+                return process
+            return replace(process, job=VEIL, name="", account="")
+
+        slices, processes = map(shown, device.slices), map(seen, device.processes)
+        return replace(device, slices=list(slices), processes=list(processes))
 
 
 EVERYBODY: Final = Reader(None)

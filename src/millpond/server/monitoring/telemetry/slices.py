@@ -11,7 +11,9 @@ from millpond.model.hardware.telemetry import ProcessSample, SliceReading
 from millpond.node.host import procfs
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import RunRecord
+from millpond.server.monitoring.telemetry.processes import processes_on
 from millpond.server.monitoring.telemetry.sampling import COST_SHARE, Telemetry
+from millpond.specs.api.pool.nodes import ProcessStatus
 
 _LOOK_EVERY_S: Final = 1.0
 _NS_PER_S: Final = 1_000_000_000
@@ -87,6 +89,10 @@ class SliceMeter(Periodic):
             uses[key] = SliceUse(reading, use_milli, memory_mib)
         self._counted = counted
         self.latest = uses
+
+    def processes_on(self, device: str) -> list[ProcessStatus]:
+        """Who is on a device now."""
+        return processes_on(device, self._telemetry, self._sources.records())
 
     def _use_milli(self, key: SliceKey, now: float, busy_ns: int) -> int | None:
         before = self._counted.get(key)

@@ -164,6 +164,29 @@ class SamplePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStatus:
+    """One process on a device.
+
+    Attributes:
+        name, account: of its program, and of the account of the machine that it runs under; empty where it is over, or
+            not for the reader.
+        job, task: whose it is; empty where it is no task's.
+        foreign: it runs on this machine, and Millpond did not start it.
+        use_milli: part of the last moment in which its work was on the device; None where the driver does not tell.
+        memory_mib: device memory that it holds.
+    """
+
+    pid: int
+    name: str = ""
+    account: str = ""
+    job: str = ""
+    task: int | None = None
+    foreign: bool = False
+    use_milli: int | None = None
+    memory_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStatus:
     """A device, its latest figures, and who holds what of it.
 
@@ -172,6 +195,8 @@ class DeviceStatus:
         health: a ``model.devices.DeviceHealth``.
         experimental: the adapter of its vendor was written from documentation alone.
         latest: None where nothing was sampled lately.
+        processes: who is on it, where one machine is asked about: as its driver lists them, else all of the tasks that
+            hold it.
         history: earlier looks, oldest first, as far back as was asked for and is remembered.
     """
 
@@ -189,6 +214,7 @@ class DeviceStatus:
     experimental: bool = False
     latest: SamplePoint | None = None
     slices: list[SliceStatus] = field(default_factory=list)
+    processes: list[ProcessStatus] = field(default_factory=list)
     history: list[SamplePoint] = field(default_factory=list)
 
 

@@ -1,0 +1,54 @@
+"""Who is on a card: whose task each process is, what Millpond did not start, and what is not for the reader."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from test_slices_of_devices import CARD, Metered, record_of
+
+from millpond.model.hardware.telemetry import ProcessSample
+from millpond.server.store.jobs import Owners
+from millpond.server.views.visibility import VEIL, Reader
+from millpond.specs.api.pool.nodes import DeviceStatus, ProcessStatus
+
+NOBODY = 2**22 + 7
+"""A number that no process has."""
+
+
+def test_processes_are_told_apart_by_their_task_and_those_of_others_are_named() -> None:
+    metered = Metered()
+    with subprocess.Popen(["sleep", "600"]) as task, subprocess.Popen(["sleep", "600"]) as other:
+        metered.records = [record_of(task.pid)]
+        metered.sampled(ProcessSample(other.pid, 9, 8), ProcessSample(task.pid, 700, 250), ProcessSample(NOBODY, 5))
+        own, *others = metered.meter.processes_on(CARD)
+        task.kill()
+        other.kill()
+    assert (own.pid, own.name, own.job, own.task, own.foreign) == (task.pid, "sleep", "job-a", 0, False)
+    assert (own.use_milli, own.memory_mib) == (250, 700)
+    known = {each.pid: each for each in others}
+    assert (known[other.pid].foreign, known[other.pid].name, known[other.pid].job) == (True, "sleep", "")
+    assert known[NOBODY] == ProcessStatus(pid=NOBODY, memory_mib=5), "a number of the host's means nothing here"
+
+
+def test_where_the_driver_lists_none_all_processes_of_the_tasks_are_shown_without_figures() -> None:
+    metered = Metered()
+    with subprocess.Popen(["sleep", "600"]) as program:
+        metered.records = [record_of(os.getpid())]
+        found = metered.meter.processes_on(CARD)
+        program.kill()
+    (process,) = (each for each in found if each.pid == program.pid)
+    assert (process.job, process.foreign, process.use_milli, process.memory_mib) == ("job-a", False, None, None)
+    assert metered.meter.processes_on("another") == []
+
+
+def test_a_reader_learns_nothing_of_a_process_of_a_job_that_is_not_for_them() -> None:
+    processes = [
+        ProcessStatus(pid=1, name="train.py", account="ada", job="job-a", task=0),
+        ProcessStatus(pid=2, name="x"),
+    ]
+    device = DeviceStatus(
+        node="n", pool="p", uuid="u", index=0, vendor="v", model="m", memory_mib=1, health="ok", processes=processes
+    )
+    device = Reader(Owners("eve", frozenset())).device(device, lambda job: None)
+    assert device.processes == [ProcessStatus(pid=1, job=VEIL, task=0), ProcessStatus(pid=2, name="x")]
