@@ -272,6 +272,15 @@ def test_a_what_if_question_is_in_the_address_and_its_answer_says_who_gains_and_
     ):
         assert cause in browser.get(f"/portal/what-if/answer?{query}").text, query
     assert "data-load" not in browser.get("/portal/what-if?past_days=3").text
+    several = "queue=vision&field=guarantee.gpus&cards=1&queue=&cards=&field=&queue=speech&field=limit.gpus&cards=2"
+    page = browser.get(f"/portal/what-if?past_days=0&{several}").text
+    assert page.count("<fieldset data-row>") == 3, "one for each queue, and one more"
+    assert "<option selected>vision</option>" in page
+    assert "<option selected>speech</option>" in page
+    asked = browser.get(f"/portal/what-if/answer?past_days=0&{several}&cards=x").text
+    changes = re.search(r'id="changes".*?</ul>', asked, re.DOTALL)
+    assert changes is not None
+    assert [queue for queue in ("vision", "speech") if queue in changes[0]] == ["vision", "speech"]
 
 
 def test_who_may_not_ask_sees_no_way_to_and_a_lead_asks_about_queues_alone(world: AuthWorld) -> None:

@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from itertools import zip_longest
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -29,12 +30,37 @@ SPANS_DAYS: Final = (0, 1, 3, 7, 14, 30)
 """The choices of how far back the play begins; 0 plays what runs and waits now."""
 FIELDS: Final = ("guarantee.gpus", "limit.gpus")
 JOBS_SHOWN: Final = 50
+MOST_ROWS: Final = 100
 _DAY_S: Final = 86_400.0
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 
 Asker = Annotated[Access, may(Verb.ASK_WHAT_IF)]
 Typed = Annotated[str, Query(max_length=200)]
+TypedRows = Annotated[tuple[Annotated[str, Query(max_length=200)], ...], Query(max_length=MOST_ROWS)]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """Another value of a field of a queue, as it was typed; no number takes it away. No queue: nothing."""
+
+    queue: str = ""
+    field: str = FIELDS[0]
+    cards: str = ""
+
+    def setting(self) -> QueueSetting:
+        """The same for the API.
+
+        Raises:
+            InvalidInputError: the number is none.
+        """
+        try:
+            cards = float(Decimal(self.cards)) if self.cards.strip() else None
+            if cards is not None and not math.isfinite(cards):
+                raise InvalidOperation(self.cards)
+        except InvalidOperation as error:
+            raise InvalidInputError(f"{self.cards[:40]!r} is not a number of cards", "write 8, or 0.5") from error
+        return QueueSetting(queue=self.queue, field=self.field, value=cards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +69,21 @@ class WhatIfForm:
 
     Attributes:
         past_days: one of ``SPANS_DAYS``.
-        queue, field, cards: another value of a field of a queue; no number takes it away.
+        rows: changes of queues.
         add_nodes, remove_nodes: separated by commas or blanks.
     """
 
     past_days: int = 7
     ordering: str = ""
     placement: str = ""
-    queue: str = ""
-    field: str = FIELDS[0]
-    cards: str = ""
+    rows: tuple[QueueRow, ...] = ()
     add_nodes: str = ""
     remove_nodes: str = ""
 
     @property
     def asks(self) -> bool:
         """Whether it names a change."""
-        return any((self.ordering, self.placement, self.queue, self.add_nodes.strip(), self.remove_nodes.strip()))
+        return any((self.ordering, self.placement, self.rows, self.add_nodes.strip(), self.remove_nodes.strip()))
 
     def request(self, now: float) -> WhatIfRequest:
         """The same for the API.
@@ -67,16 +91,9 @@ class WhatIfForm:
         Raises:
             InvalidInputError: a number is none.
         """
-        try:
-            cards = float(Decimal(self.cards)) if self.cards.strip() else None
-            if cards is not None and not math.isfinite(cards):
-                raise InvalidOperation(self.cards)
-        except InvalidOperation as error:
-            raise InvalidInputError(f"{self.cards[:40]!r} is not a number of cards", "write 8, or 0.5") from error
-        settings = (QueueSetting(queue=self.queue, field=self.field, value=cards),) if self.queue else ()
         past = PastSpan(since=now - self.past_days * _DAY_S, until=now) if self.past_days else None
         return WhatIfRequest(
-            set=settings,
+            set=tuple(row.setting() for row in self.rows),
             add_nodes=_words(self.add_nodes),
             remove_nodes=_words(self.remove_nodes),
             ordering=self.ordering or None,
@@ -93,13 +110,17 @@ def _form(
     past_days: Annotated[int, Query(ge=0, le=366)] = 7,
     ordering: Typed = "",
     placement: Typed = "",
-    queue: Typed = "",
-    part: Annotated[str, Query(alias="field", max_length=200)] = FIELDS[0],
-    cards: Typed = "",
+    queue: TypedRows = (),
+    part: Annotated[TypedRows, Query(alias="field")] = (),
+    cards: TypedRows = (),
     add_nodes: Typed = "",
     remove_nodes: Typed = "",
 ) -> WhatIfForm:
-    return WhatIfForm(past_days, ordering, placement, queue, part, cards, add_nodes, remove_nodes)
+    rows = (
+        QueueRow(name, of or FIELDS[0], number) for name, of, number in zip_longest(queue, part, cards, fillvalue="")
+    )
+    named = tuple(row for row in rows if row.queue)
+    return WhatIfForm(past_days, ordering, placement, named, add_nodes, remove_nodes)
 
 
 FormOf = Annotated[WhatIfForm, Depends(_form)]
@@ -111,6 +132,7 @@ async def what_if(service: ServiceOf, access: Asker, visit: VisitOf, form: FormO
     queues = [each.name for each in await service.queues.seen_by(access.caller)]
     content: dict[str, Any] = {
         "form": form,
+        "rows": [*form.rows, QueueRow()],
         "queues": queues,
         "fields": FIELDS,
         "spans": SPANS_DAYS,

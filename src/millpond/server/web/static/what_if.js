@@ -26,5 +26,18 @@ async function play(box) {
   } finally { clearInterval(clock); }
 }
 
+// Rows of queues: empty ones are left out of the address, whole, so that those that stay belong together.
+const rows = () => [...document.querySelectorAll(".what-if [data-row]")];
+document.getElementById("more-rows").addEventListener("click", () => {
+  const fresh = rows().at(-1).cloneNode(true);
+  for (const field of fresh.querySelectorAll("select, input")) field.value = field.name === "field" ? field.options[0].value : "";
+  rows().at(-1).after(fresh);
+  fresh.querySelector("select").focus();
+});
+document.querySelector(".what-if").addEventListener("submit", () => {
+  for (const row of rows()) row.disabled = !row.querySelector("[name=queue]").value;
+  setTimeout(() => { for (const row of rows()) row.disabled = false; });
+});
+
 const asked = document.querySelector("#answer[data-load]");
 if (asked) play(asked);
