@@ -55,3 +55,26 @@ def test_a_viewer_and_wrong_bodies_are_refused(shared: AuthWorld) -> None:
     assert shared.client("vic").post(f"{API}/jobs/act", json=body).status_code == 403
     for wrong in ({"act": "delete"}, {"jobs": []}, {"jobs": ["x"] * 1001}, {"jobs": ["x" * 1000]}):
         assert shared.client("max").post(f"{API}/jobs/act", json=body | wrong).status_code == 422, wrong
+
+
+def test_an_ended_job_is_run_again_by_its_owner_alone_and_others_are_told_to_clone_it(world: AuthWorld) -> None:
+    job = world.submit("max")
+    world.client("max").post(f"{API}/jobs/{job}/stop")
+    world.settled()
+    refused = world.client("lea").post(f"{API}/jobs/{job}/requeue")
+    assert (refused.status_code, f"pond clone {job}" in refused.json()["error"]["remedy"]) == (403, True)
+    assert act(world, "olga", "requeue", job) == {job: "forbidden"}
+    again = world.client("max").post(f"{API}/jobs/{job}/requeue")
+    assert (again.status_code, again.json()["user"], again.json()["id"] == job) == (202, "max", False)
+    token = world.client("max").post(f"{API}/tokens", json={"name": "t", "verbs": ["change-jobs", "read-jobs"]}).json()
+    confined = world.client(authorization=f"Bearer {token['secret']}")
+    assert confined.post(f"{API}/jobs/{job}/requeue").status_code == 403
+
+
+def test_a_lead_requeues_and_raises_what_runs_in_their_group_and_the_log_says_so(world: AuthWorld) -> None:
+    job = world.submit("max")
+    world.settled()
+    lead = world.client("lea")
+    assert lead.post(f"{API}/jobs/{job}/priority", json={"priority": "high"}).status_code == 202
+    assert audit(world)[0]["after"] == "priority high"
+    assert lead.post(f"{API}/jobs/{job}/requeue").json()["user"] == "max"
