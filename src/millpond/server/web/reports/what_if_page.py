@@ -41,7 +41,7 @@ TypedRows = Annotated[tuple[Annotated[str, Query(max_length=200)], ...], Query(m
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRow:
+class TypedSetting:
     """Another value of a field of a queue, as it was typed; no number takes it away. No queue: nothing."""
 
     queue: str = ""
@@ -76,7 +76,7 @@ class WhatIfForm:
     past_days: int = 7
     ordering: str = ""
     placement: str = ""
-    rows: tuple[QueueRow, ...] = ()
+    rows: tuple[TypedSetting, ...] = ()
     add_nodes: str = ""
     remove_nodes: str = ""
 
@@ -117,7 +117,8 @@ def _form(
     remove_nodes: Typed = "",
 ) -> WhatIfForm:
     rows = (
-        QueueRow(name, of or FIELDS[0], number) for name, of, number in zip_longest(queue, part, cards, fillvalue="")
+        TypedSetting(name, of or FIELDS[0], number)
+        for name, of, number in zip_longest(queue, part, cards, fillvalue="")
     )
     named = tuple(row for row in rows if row.queue)
     return WhatIfForm(past_days, ordering, placement, named, add_nodes, remove_nodes)
@@ -132,7 +133,7 @@ async def what_if(service: ServiceOf, access: Asker, visit: VisitOf, form: FormO
     queues = [each.name for each in await service.queues.seen_by(access.caller)]
     content: dict[str, Any] = {
         "form": form,
-        "rows": [*form.rows, QueueRow()],
+        "rows": [*form.rows, TypedSetting()],
         "queues": queues,
         "fields": FIELDS,
         "spans": SPANS_DAYS,
