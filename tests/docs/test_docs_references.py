@@ -91,3 +91,9 @@ def test_every_page_is_listed_in_the_table_of_contents():
     listed = set(LINK.findall((DOCS / "README.md").read_text()))
 
     assert {page.name for page in DOCS.glob("*.md")} - listed == {"README.md"}
+
+
+def test_the_changes_of_a_release_are_read_in_two_minutes():
+    (unreleased,) = re.findall(r"^## Unreleased\n(.*?)(?=^## |\Z)", (ROOT / "CHANGELOG.md").read_text(), re.M | re.S)
+
+    assert len(unreleased.split()) < 600

@@ -18,7 +18,7 @@ from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 
 LOG_NAME = "server.log"
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 180.0
 _LOOK_EVERY_S = 0.05
 
 
