@@ -34,7 +34,7 @@ NO_CARDS = Machine((), {})
 def view(machine: Node, held_milli: int = 0) -> NodeView:
     """A machine each of whose cards has so much of it held."""
     uses = tuple(DeviceUse(device, 1000 - held_milli, 0, (), None, None) for device in machine.devices)
-    return NodeView(machine, NodeFree(0, 0, 0), uses, (), None, False, (), 0)
+    return NodeView(machine, NodeFree(0, 0, 0), uses, (), None, False, (), 0, None)
 
 
 class History:

@@ -18,6 +18,7 @@ from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.decisions import Grant, Placement, SuspendMode
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Cordon, Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
@@ -50,7 +51,20 @@ JOB = Job(
 )
 DEVICE = Device("u", 0, "fake", "V100", 32_768, 1, 1, DeviceHealth.FAULTY, "broken", True, True, "card", 3, True, 512)
 NODE = Node(
-    "n", 1000, 1024, (DEVICE,), "p", "r", "z", "nvswitch-8", 5, (("rdma", 2),), False, "drained", (("gpu", "a100"),)
+    "n",
+    1000,
+    1024,
+    (DEVICE,),
+    "p",
+    "r",
+    "z",
+    "nvswitch-8",
+    5,
+    (("rdma", 2),),
+    False,
+    "drained",
+    (("gpu", "a100"),),
+    True,
 )
 PLACEMENT = Placement(1, "ps", "n", (Grant("u", 250, 500, 1024),))
 
@@ -65,6 +79,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.NodeLost(1.0, "n"),
     events.NodeClosed(1.0, "n", Cordon(2.0, 3.0, "new disks", drain=True, planned=True, by="ada")),
     events.NodeOpened(1.0, "n", planned=True, by="ada"),
+    events.NodePowerChanged(1.0, "n", NodePowerState.BOOTING, "the hook failed", 300.0),
     events.CardClosed(1.0, "n", "u", Cordon(1.0, reason="a fan", drain=True, by="ada")),
     events.CardOpened(1.0, "n", "u", "ada"),
     events.ReservationMade(1.0, AdvanceReservation("demo", "q", 2, 3.0, 4.0, "p", ("V100",), True, True, "ada")),
