@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 
-import pytest
 from console_walk import walk
 from real_pond import PATIENCE_S, REPOSITORY
 
@@ -23,8 +22,3 @@ def test_the_python_example_of_the_readme_works_as_it_stands(running):
         [sys.executable, "-c", program], env=running.env, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (done.stdout, done.stderr) == ("trained\nsucceeded\n", "")
-
-
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([\w./-]+\.(?:md|yaml|py))`", README))))
-def test_files_that_the_readme_names_exist(name):
-    assert (REPOSITORY / name).exists()

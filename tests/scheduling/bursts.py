@@ -13,7 +13,6 @@ from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import World
 from millpond.simulation.trace import TraceJob, Workload
-from seeds import few_then_many
 
 CLUSTER = uniform_cluster("3x4:V100-16GB")
 
@@ -60,7 +59,7 @@ KINDS: dict[str, tuple[dict[str, Any], str, bool]] = {
     "srtf": ({"ordering": "srtf"}, "exact", False),
 }
 FEW = ("default", "suspending", "gandiva", "tiresias")
-FEW_KINDS_FIRST = few_then_many(FEW, [kind for kind in KINDS if kind not in FEW])
+OTHERS = tuple(kind for kind in KINDS if kind not in FEW)
 
 
 def settings_of(kind: str) -> Settings:

@@ -11,7 +11,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from bursts import FEW_KINDS_FIRST, settings_of, world_of
+from bursts import FEW, OTHERS, settings_of, world_of
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Decision, Stop
@@ -66,7 +66,7 @@ class Recorder(Scheduler):
         return decisions
 
 
-@pytest.mark.parametrize("kind", FEW_KINDS_FIRST)
+@pytest.mark.parametrize("kind", few_then_many(FEW, OTHERS))
 def test_bursts_of_all_kinds_are_decided_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def decided(few: int) -> list[Decision]:
         monkeypatch.setattr(waiting_lines, "FEW", few)

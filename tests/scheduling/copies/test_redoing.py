@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bursts import FEW_KINDS_FIRST, KINDS, settings_of, world_of
+from bursts import FEW, KINDS, OTHERS, settings_of, world_of
 from redone import essential, redo, stored
 
 from ledgers import check_everything
@@ -91,7 +91,7 @@ def play(kind: str, seed: int, jobs: int, changed: Callable[[dict[str, Any]], di
     return killed.kills
 
 
-@pytest.mark.parametrize("kind", FEW_KINDS_FIRST)
+@pytest.mark.parametrize("kind", few_then_many(FEW, OTHERS))
 def test_the_next_scheduler_of_the_same_version_stands_where_the_killed_one_stood(kind: str) -> None:
     assert play(kind, 1, 40, None) > 3
 

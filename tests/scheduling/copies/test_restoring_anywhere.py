@@ -7,11 +7,13 @@ in the fork, and what is asked in between influences none.
 from __future__ import annotations
 
 import pytest
-from bursts import FEW_KINDS_FIRST, KINDS
+from bursts import FEW, KINDS, OTHERS
 from restored import play
 
+from seeds import few_then_many
 
-@pytest.mark.parametrize("kind", FEW_KINDS_FIRST)
+
+@pytest.mark.parametrize("kind", few_then_many(FEW, OTHERS))
 def test_a_scheduler_restored_anywhere_goes_on_as_if_it_had_not_been(kind: str) -> None:
     assert play(kind, 1, 40, 0.2).restored > 20
 
