@@ -206,3 +206,15 @@ def test_rules_of_a_queue_that_are_none_are_refused_by_name(world: AuthWorld) ->
         assert answer.status_code == 422, field
         assert f"lab.{field}" in answer.text
     assert admin.get(f"{API}/queues/lab").status_code == 404
+
+
+def test_members_read_of_their_own_limits_and_of_no_others(world: AuthWorld) -> None:
+    world.client("olga").patch(f"{API}/groups/vision", json={"limits": {"gpu_milli": 3000}})
+    for name, jobs in (("max", 7), ("mia", 8)):
+        world.client("olga").patch(f"{API}/users/{name}", json={"limits": {"jobs": jobs}})
+    world.settled()
+    answer = world.client("max").get(f"{API}/events")
+    assert answer.status_code == 200
+    limits = [each["data"]["limit"] for each in answer.json()["events"] if each["what"] == "LimitChanged"]
+    assert limits
+    assert {each.get("user") for each in limits} == {"max"}

@@ -51,7 +51,7 @@ class Reader:
         if event.what in (QueueChanged.__name__, QueueRemoved.__name__):
             return False
         if event.what == LimitChanged.__name__:
-            return bool(event.data["limit"]["user"] == self.owners.user)
+            return bool(event.data["limit"].get("user") == self.owners.user)
         return self.sees(look(event.about))
 
     def event(self, event: EventInfo, look: Look) -> EventInfo:
