@@ -34,6 +34,7 @@ Plain = dict[str, Any]
 NAMESPACE = "team"
 KEPT_OPEN_S = 90
 WITHIN_S = 60.0
+PATIENCE_S = 5.0
 """Connections that nobody uses; as long as the API server keeps them."""
 _KINDS = {"pods": "Pod", "nodes": "Node", "secrets": "Secret", "services": "Service", "events": "Event"}
 _KINDS |= {"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume"}
@@ -139,7 +140,7 @@ class StandinCluster:
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _cut: int = 0
-    _commands: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    _commands: dict[subprocess.Popen[bytes], bool] = field(default_factory=dict)
     _watchers: set[asyncio.Event] = field(default_factory=set)
     _server: _Server | None = None
     _thread: threading.Thread | None = None
@@ -166,9 +167,12 @@ class StandinCluster:
         if self._server is None or self._thread is None:
             return
         self.cut_watches()
-        for command in list(self._commands):  # such as a shell at a terminal whose client has gone
-            command.kill()
+        for command in [each for each, terminal in list(self._commands.items()) if terminal]:
+            command.kill()  # such as a shell whose client has gone; others go on, and see the end of their input
         self._server.end()
+        self._thread.join(PATIENCE_S)
+        for command in list(self._commands):
+            command.kill()
         self._thread.join()
         self._server = None
 

@@ -28,12 +28,12 @@ HELD_OPEN_S = 2.0
 
 
 async def serve_command(
-    client: WebSocket, words: Sequence[str], terminal: bool, running: set[subprocess.Popen[bytes]]
+    client: WebSocket, words: Sequence[str], terminal: bool, running: dict[subprocess.Popen[bytes], bool]
 ) -> None:
     """Run one command for a client; it is started as the leader of a session, as containers' commands are.
 
     Args:
-        running: has the command while it runs.
+        running: has the command while it runs, and whether that is at a terminal.
     """
     await client.accept(subprotocol=PROTOCOL)
     try:
@@ -44,19 +44,21 @@ async def serve_command(
         return
     outputs = [asyncio.ensure_future(_carry_out(client, end, kind)) for kind, end in ends.items() if kind != _STDIN]
     inward = asyncio.ensure_future(_carry_in(client, ends[_STDIN], terminal))
-    running.add(process)
-    code = await asyncio.to_thread(process.wait)
-    running.discard(process)
-    await asyncio.wait(outputs, timeout=HELD_OPEN_S)
-    with contextlib.suppress(Exception):
-        await client.send_bytes(_STATUS + (_exit_status(code if code >= 0 else 128 - code)))
-        await client.close()
-    for each in (inward, *outputs):
-        each.cancel()
-    await asyncio.gather(inward, *outputs, return_exceptions=True)
-    for end in set(ends.values()):
-        with contextlib.suppress(OSError):
-            os.close(end)
+    running[process] = terminal
+    try:
+        code = await asyncio.to_thread(process.wait)
+        running.pop(process)
+        await asyncio.wait(outputs, timeout=HELD_OPEN_S)
+        with contextlib.suppress(Exception):
+            await client.send_bytes(_STATUS + (_exit_status(code if code >= 0 else 128 - code)))
+            await client.close()
+        for each in (inward, *outputs):
+            each.cancel()
+        await asyncio.gather(inward, *outputs, return_exceptions=True)
+    finally:  # also where the stand-in stops: what runs on sees the end of its input
+        for end in set(ends.values()):
+            with contextlib.suppress(OSError):
+                os.close(end)
 
 
 async def serve_port(client: WebSocket, named: int, real: int | None) -> None:
