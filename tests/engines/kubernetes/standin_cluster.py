@@ -33,9 +33,10 @@ from millpond.engines.kubernetes.pods.pod_template import INPUT_FOLDER
 Plain = dict[str, Any]
 NAMESPACE = "team"
 KEPT_OPEN_S = 90
+"""Connections that nobody uses; as long as the API server keeps them."""
 WITHIN_S = 60.0
 PATIENCE_S = 5.0
-"""Connections that nobody uses; as long as the API server keeps them."""
+"""For commands to end that have seen the end of their input."""
 _KINDS = {"pods": "Pod", "nodes": "Node", "secrets": "Secret", "services": "Service", "events": "Event"}
 _KINDS |= {"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume"}
 
@@ -85,6 +86,10 @@ class _Server(uvicorn.Server):
     """One that is gone as soon as it is told to; uvicorn looks for that ten times a second, and is polite for another
     tenth."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.runs = threading.Event()
+
     async def main_loop(self) -> None:
         await self.on_tick(0)
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
@@ -96,10 +101,6 @@ class _Server(uvicorn.Server):
             server.close()
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.runs = threading.Event()
 
     def call(self, act: Callable[[], object]) -> None:
         """Have something done in its thread."""
