@@ -276,7 +276,7 @@ def test_what_was_searched_for_in_vain_is_not_searched_for_again(
     assert any(isinstance(each, Stop) for each in chain(*remembering))
 
 
-@pytest.mark.parametrize("seeds", few_then_many([range(5, 7)], [range(7, 20)]), ids=str)
+@pytest.mark.parametrize("seeds", few_then_many([range(5, 10)], [range(10, 20)]), ids=str)
 def test_bounds_kept_through_a_walk_are_no_lower_than_those_found_anew(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,7 +143,8 @@ class RequestBounds:
         for search, numbers in searches.items():
             self._raise(search, [asked[number] for number in numbers], [known[number] for number in numbers])
         for number, bound in known.items():
-            found[number] = bound.below
+            # Another may have asked for less: who asks now is told of no bound below what is of interest to it.
+            found[number] = max(bound.below, asked[number][1])
         return np.array(found)
 
     def _raise(self, search: Search, asked: Sequence[Asked], known: Sequence[RequestBound]) -> None:
