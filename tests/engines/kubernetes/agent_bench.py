@@ -25,7 +25,7 @@ from millpond.model.decisions import Grant
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import DeviceSample
-from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesses
+from millpond.node.devices.vendor import NO_PROCESSES, Availability, DeviceVendor, OwnProcesses
 from millpond.node.host.machine import Machine
 
 CARDS = tuple(Device(f"GPU-{n}", n, "nvidia", "H200", 16_384, context_mib=512) for n in range(2))
@@ -38,6 +38,10 @@ class Cards(DeviceVendor):
     title = "NVIDIA"
     experimental = False
     sample_every_s = 1.0
+    away = ""
+
+    def available(self) -> Availability:
+        return Availability(not self.away, self.away)
 
     def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         return CARDS
@@ -59,7 +63,7 @@ class AgentBench:
     reports: list[AgentReport] = field(default_factory=list)
     evicted: list[tuple[str, str]] = field(default_factory=list)
     answers: Mapping[str, SuspensionAnswer] = field(default_factory=dict)
-    vendor: DeviceVendor = field(default_factory=Cards)
+    vendor: Cards = field(default_factory=Cards)
     swap_mib: int = 0
     agent: NodeAgent = field(init=False)
 
@@ -83,7 +87,8 @@ class AgentBench:
             await asyncio.gather(work, return_exceptions=True)
 
     def _look(self, own: OwnProcesses) -> Machine:
-        return Machine((Node("n1", 1000, 1024, self.cards, swap_mib=self.swap_mib),), {"nvidia": self.vendor})
+        vendors = {"nvidia": self.vendor} if self.cards else {}
+        return Machine((Node("n1", 1000, 1024, self.cards, swap_mib=self.swap_mib),), vendors)
 
     async def _report(self, report: AgentReport) -> None:
         self.reports.append(report)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from foreign_pods import JOB, AdoptingBench, condition, foreign_pod
 from pod_bench import PodBench, eventually
 from standin_agent import CARDS, add_agent
-from standin_cluster import StandinCluster
+from standin_cluster import StandinCluster, refusal
+from starlette.responses import JSONResponse
 
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE, AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
@@ -108,6 +110,53 @@ def test_cards_of_an_agent_that_is_silent_or_gone_are_given_to_nobody(bench: Pod
     assert "does not answer" in busy(node_of(bench))["GPU-0"]
     add_agent(cluster)
     assert busy(bench.next(NodeJoined).node) == {}
+
+
+def said_of_cards(cluster: StandinCluster) -> tuple[str, str] | None:
+    plain = cluster.get("nodes", "n1", "") or {"status": {}}
+    found = [each for each in plain["status"].get("conditions", []) if each["type"] == "MillpondCardsHealthy"]
+    return (found[0]["status"], found[0]["message"]) if found else None
+
+
+def test_a_node_says_how_its_cards_are_and_whether_its_agent_answers(bench: PodBench, cluster: StandinCluster) -> None:
+    eventually(lambda: said_of_cards(cluster) == ("True", "2 cards"))
+    failing = replace(CARDS[1], health=DeviceHealth.FAULTY, health_detail="it fell off the bus")
+    report(cluster, CARDS[0], failing)
+    eventually(lambda: said_of_cards(cluster) == ("False", "card 1 (GPU-1): it fell off the bus"))
+    report(cluster, *CARDS)
+    eventually(lambda: said_of_cards(cluster) == ("True", "2 cards"))
+    report(cluster, *CARDS, driver_away="library and driver differ")
+    away = "the driver does not say how the cards are: library and driver differ"
+    eventually(lambda: said_of_cards(cluster) == ("Unknown", away))
+    assert busy(node_of(bench)) == {"GPU-0": away, "GPU-1": away}
+    add_agent(cluster, milli=0)
+    silent = "Millpond's agent of this node does not answer the kubelet"
+    eventually(lambda: said_of_cards(cluster) == ("Unknown", silent))
+
+
+def report(cluster: StandinCluster, *cards: Device, driver_away: str = "") -> None:
+    """The agent of n1 reports its cards anew."""
+    agent = cluster.get("pods", "agent-of-n1", AGENT_NAMESPACE)
+    assert agent is not None
+    agent["metadata"]["annotations"]["millpond.io/cards"] = AgentReport(cards, driver_away=driver_away).text()
+    cluster.put("pods", "agent-of-n1", agent, AGENT_NAMESPACE)
+
+
+def test_nodes_say_nothing_where_the_server_may_not_write_it(cluster: StandinCluster, tmp_path: Path) -> None:
+    def refuses(request: str, _body: object) -> JSONResponse | None:
+        return refusal(403, "Forbidden", "nodes/status is forbidden") if request.endswith("/nodes/n1/status") else None
+
+    cluster.refuses = refuses
+    add_agent(cluster)
+    bench = PodBench(cluster, tmp_path)
+    bench.open()
+    eventually(lambda: "PATCH /api/v1/nodes/n1/status" in cluster.requests)
+    report(cluster, CARDS[0], replace(CARDS[1], health=DeviceHealth.FAULTY))
+    bench.next(NodeJoined)
+    bench.engine.apply([starts(1, "train-abcde", part(0))])
+    bench.bound("train-abcde-1-0")
+    assert cluster.requests.count("PATCH /api/v1/nodes/n1/status") == 1
+    bench.close()
 
 
 def test_an_agent_elsewhere_than_in_its_namespace_is_not_believed(bench: PodBench, cluster: StandinCluster) -> None:

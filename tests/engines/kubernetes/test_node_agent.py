@@ -14,6 +14,7 @@ from agent_bench import CARDS, AgentBench, hurry, part, run
 from fake_kubelet import until
 from grpclib.exceptions import GRPCError
 
+from millpond.engines.kubernetes.agent.node_agent import NOT_LISTED
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.engines.kubernetes.cluster.objects import PodObject, PodStatus
@@ -44,6 +45,33 @@ def test_cards_are_offered_in_thousandths_and_those_that_fail_are_not_well(bench
 
     run(bench, test)
     assert bench.kubelet.registered[0].resource_name == MILLI
+
+
+def test_cards_that_are_listed_no_more_have_failed_even_all_of_them_and_come_back(bench: AgentBench) -> None:
+    def gone(card: Device) -> Device:
+        return replace(card, health=DeviceHealth.FAULTY, health_detail=NOT_LISTED)
+
+    async def test() -> None:
+        bench.cards = CARDS[:1]
+        await until(lambda: set(bench.reports[-1].devices) == {CARDS[0], gone(CARDS[1])})
+        bench.cards = ()
+        await until(lambda: set(bench.reports[-1].devices) == set(map(gone, CARDS)))
+        bench.cards = CARDS
+        await until(lambda: set(bench.reports[-1].devices) == set(CARDS))
+
+    run(bench, test)
+
+
+def test_a_driver_that_is_away_is_said_and_makes_no_card_fail(bench: AgentBench) -> None:
+    async def test() -> None:
+        bench.vendor.away, bench.cards = "library and driver differ", ()
+        away = await until(lambda: (last := bench.reports[-1]).driver_away and last)
+        assert (away.driver_away, set(away.devices)) == ("library and driver differ", set(CARDS))
+        bench.vendor.away, bench.cards = "", CARDS
+        await until(lambda: not bench.reports[-1].driver_away)
+        assert set(bench.reports[-1].devices) == set(CARDS)
+
+    run(bench, test)
 
 
 def test_a_pod_gets_the_part_that_its_order_says_and_the_gate_with_it(bench: AgentBench) -> None:

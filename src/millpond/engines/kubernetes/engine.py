@@ -22,6 +22,7 @@ from millpond.engines.kubernetes.cluster.cluster_api import MOST_AT_ONCE, Cluste
 from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease, LeaseTimes
 from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules, is_of_agent
 from millpond.engines.kubernetes.cluster.cluster_view import ClusterView, OurPods
+from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
@@ -145,6 +146,7 @@ class KubernetesEngine:
             OurPods(self._executor, None if self._foreign is None else self._foreign.adopted),
             self._outbox,
             self._options.node_timeout_s,
+            NodeConditions(api, self._outbox),
         )
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):

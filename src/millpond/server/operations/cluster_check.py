@@ -19,6 +19,7 @@ _NOT_FOUND: Final = 404
 RIGHTS: Final = (
     ("list", "nodes", ""),
     ("watch", "nodes", ""),
+    ("patch", "nodes/status", ""),
     ("list", "pods", ""),
     ("watch", "pods", ""),
     ("get", "pods", "namespace"),

@@ -265,6 +265,28 @@ def test_the_check_says_that_the_agent_answers(shared: SharedNode) -> None:
     assert found["cards"]["found"] == "2064 x millpond.io/gpu-milli"
 
 
+def test_a_card_that_fails_is_said_on_its_node_and_its_job_starts_again_when_it_is_back(shared: SharedNode) -> None:
+    (card,) = shared.driver.cards
+
+    def said() -> tuple[str, str]:
+        conditions = call(shared.plane, "GET", "/api/v1/nodes/127.0.0.2")["status"]["conditions"]
+        found = next((each for each in conditions if each["type"] == "MillpondCardsHealthy"), {})
+        return found.get("status", ""), found.get("message", "")
+
+    until(lambda: said() == ("True", "1 card"))
+    job = shared.run("0.25", "start")
+    _lines(shared, job, 1)
+    shared.driver.set_card(card, lost=1)
+    until(lambda: said()[0] == "False")
+    assert said()[1].startswith(f"card 0 ({card.uuid}): ")
+    until(lambda: shared.pond.job(job)["state"] == "queued")
+    shared.driver.set_card(card, lost=0)
+    until(lambda: said() == ("True", "1 card"))
+    until(lambda: shared.pond.job(job)["state"] == "running")
+    shared.pond("stop", job)
+    until(lambda: not list(shared.slices.iterdir()))
+
+
 def test_a_pod_that_asks_past_the_scheduler_gets_no_card(shared: SharedNode) -> None:
     container = {
         "name": "c",

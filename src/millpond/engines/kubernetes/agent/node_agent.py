@@ -33,7 +33,7 @@ from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.engines.kubernetes.pods.suspension_order import SuspensionAnswer, SuspensionOrder
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.model.hardware.devices import Device
+from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host.machine import Machine
@@ -43,6 +43,7 @@ from millpond.node.sharing.watched_slices import Escape, WatchedSlice
 log = logging.getLogger(__name__)
 
 DISCOVER_EVERY_S: Final = 10.0
+NOT_LISTED: Final = "the driver does not list it any more"
 WAITS_S: Final = 10.0
 """The pod that the kubelet asks for is waited for so long: the kubelet may hear of it first."""
 _AGAIN_S: Final = 0.1
@@ -97,6 +98,7 @@ class NodeAgent:
         self._plugin = DevicePlugin(places.plugins, self.allocate)
         self._machine: Machine | None = None
         self._devices: dict[str, Device] = {}
+        self._driver_away = ""
         self._reported: AgentReport | None = None
         self._shown: Mapping[PodKey, Mapping[str, frozenset[str]]] = {}
         self._live: dict[str, PodKey] = {}
@@ -260,18 +262,33 @@ class NodeAgent:
 
     async def _look_around(self) -> None:
         own = await asyncio.to_thread(self._own_processes)
-        self._machine = await asyncio.to_thread(self._look, own)
-        (node,) = self._machine.nodes
+        machine = await asyncio.to_thread(self._look, own)
+        if self._machine is not None and self._devices and NvidiaVendor.name not in machine.vendors:
+            # Where all cards are lost none is listed. Where the driver is away, that ends nothing that runs on them.
+            vendor = self._machine.vendors[NvidiaVendor.name]
+            availability = await asyncio.to_thread(vendor.available)
+            self._driver_away = "" if availability.usable else availability.reason
+            if self._driver_away:
+                return
+            machine = replace(machine, vendors={**machine.vendors, vendor.name: vendor})
+        self._machine, self._driver_away = machine, ""
+        (node,) = machine.nodes
         # A pod keeps the cards that it was given, so nothing comes back on others.
         devices = (replace(each, remaps=False) for each in node.devices if each.vendor == NvidiaVendor.name)
-        self._devices = {each.uuid: each for each in devices}
+        gone = {
+            uuid: replace(each, health=DeviceHealth.FAULTY, health_detail=NOT_LISTED)
+            for uuid, each in self._devices.items()
+        }
+        self._devices = gone | {each.uuid: each for each in devices}
 
     async def _describe(self, unsliced: str) -> None:
         assert self._machine is not None
         (node,), devices = self._machine.nodes, tuple(self._devices.values())
         await self._compare()
-        report = AgentReport(devices, node.link_map, unsliced, self._held_by_others(), node.swap_mib)
+        report = AgentReport(devices, node.link_map, unsliced, self._held_by_others(), node.swap_mib, self._driver_away)
         if report != self._reported:
+            if self._driver_away:
+                log.warning("the cards cannot be looked at: %s", self._driver_away)
             await self._cluster.report(report)
             self._reported = report
         await self._plugin.offer(device_names(devices, self.allocations.resting_milli))

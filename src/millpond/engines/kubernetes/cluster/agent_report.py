@@ -31,6 +31,7 @@ class AgentReport:
         unsliced: why nothing would hold tasks to parts of these cards; empty: something does.
         others: which of them pods have that the vendor's own plugin gave them, by UUID.
         swap_mib: host memory of the node for device memory of suspended pods.
+        driver_away: why the driver does not say how the cards are; empty: it does.
     """
 
     devices: tuple[Device, ...] = ()
@@ -38,6 +39,7 @@ class AgentReport:
     unsliced: str = ""
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     swap_mib: int = 0
+    driver_away: str = ""
 
     def text(self) -> str:
         """As the agent's pod carries it: without what is as usual."""

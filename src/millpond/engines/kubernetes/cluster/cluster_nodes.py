@@ -88,6 +88,16 @@ def is_ready(node: NodeObject) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
 
 
+def is_silent(node: NodeObject) -> bool:
+    """Whether its agent, if it has one, does not answer the kubelet."""
+    return quantity(node.status.allocatable.get(MILLI, "0")) == 0
+
+
+def driver_away(report: AgentReport) -> str:
+    """Why nothing is known of an agent's cards at this moment; empty where all is."""
+    return f"the driver does not say how the cards are: {report.driver_away}" if report.driver_away else ""
+
+
 def taint_label(key: str) -> str:
     """The pseudo-label of nodes that have a taint of this key."""
     return f"taint:{key}"
@@ -143,14 +153,14 @@ def describe_node(
 def _agent_devices(
     node: NodeObject, agent: AgentCards, foreign: ResourceAmounts, held: Collection[str]
 ) -> tuple[Device, ...]:
-    is_silent = quantity(node.status.allocatable.get(MILLI, "0")) == 0
+    no_answer = is_silent(node)
     plugin = next(name for name, vendor in VENDORS.items() if vendor == NVIDIA)
     is_mixed = foreign.cards.get(plugin, 0) > len(agent.report.others)
     taken = {uuid: f"pod {pod} has it from the vendor's device plugin" for uuid, pod in agent.report.others.items()}
     taken |= agent.taken
 
     def described(device: Device) -> Device:
-        why = taken.get(device.uuid, "") or (_SILENT if is_silent else "")
+        why = taken.get(device.uuid, "") or (_SILENT if no_answer else driver_away(agent.report))
         if not why and is_mixed and device.uuid not in held:
             why = _MIXED
         if not why or device.health is not DeviceHealth.OK:

@@ -26,6 +26,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
     resource_of,
     taint_label,
 )
+from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import NodeObject, PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, total
@@ -98,6 +99,7 @@ class ClusterView:
     Args:
         ours: the pods that the core knows as tasks.
         node_timeout_s: a node that has not been ready for so long is lost.
+        conditions: told how the cards of agents are.
 
     Attributes:
         turns: told of every pod.
@@ -110,8 +112,9 @@ class ClusterView:
         ours: OurPods,
         outbox: Outbox,
         node_timeout_s: float,
+        conditions: NodeConditions,
     ) -> None:
-        self._rules = rules
+        self._rules, self._conditions = rules, conditions
         self.ours, self._executor = ours, ours.made
         self.turns = BindTurns()
         self._outbox = outbox
@@ -196,6 +199,8 @@ class ClusterView:
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
         before = self._reported.get(name)
+        if name in self._agents and not self._is_listing:
+            self._conditions.tell(node, self._agents[name])
         if before != described:
             self._reported[name] = described
             if before is None or before.labels != described.labels:
