@@ -246,7 +246,9 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.submitted)
     @rule(number=PICK, known=st.sampled_from((10.0, 1_000.0)))
     def predict(self, number: int, known: float) -> None:
-        self.tell(events.DurationPredicted(self.now, pick(self.submitted, number), known, known))
+        job = pick(self.submitted, number)
+        self.tell(events.DurationPredicted(self.now, job, known, known))
+        self.tell(events.ProgressMeasured(self.now, job, number % 3, known, 1_000))
 
     @precondition(lambda self: self.submitted)
     @rule(number=PICK)

@@ -415,6 +415,7 @@ def happenings(bench: Bench) -> list[events.Event]:
         events.SchedulingPaused(now, Cause.DISK_FULL, "no room"),
         events.ClockJumped(now, 20.0),
         events.DurationPredicted(now, "j", 50.0, 60.0),
+        *(events.ProgressMeasured(now, "j", job.attempt - old, 2.5, 2_000) for old in (0, 1)),
         events.StopRequested(now, "j"),
         events.SuspendRequested(now, "j"),
         events.SuspendRequested(now, "j", swap=True),

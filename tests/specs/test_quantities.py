@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.model.amounts import memory_text, milli_text, seconds_text
+from millpond.model.amounts import memory_text, milli_text, pace_text, seconds_text
 from millpond.specs import quantities
 from millpond.specs.errors import BadValueError
 
@@ -92,6 +92,14 @@ def test_memory_without_a_unit_is_refused_with_the_likely_spellings(value: objec
 def test_milli_units_are_shown_exactly(milli: int, text: str) -> None:
     assert milli_text(milli) == text
     assert quantities.gpu_milli(text) == milli
+
+
+@pytest.mark.parametrize(
+    ("per_s", "text"),
+    [(0.0, "0/s"), (12_345.6, "12,346/s"), (3.456, "3.46/s"), (3.0, "3/s"), (0.2, "12/min"), (0.00125, "4.5/h")],
+)
+def test_a_pace_is_shown_to_three_figures_in_the_unit_in_which_it_is_no_small_part(per_s: float, text: str) -> None:
+    assert pace_text(per_s) == text
 
 
 @pytest.mark.parametrize("mib", [0, 1, 512, 1023, 1024, 1536, 1537, 1_048_576, 1_048_577])

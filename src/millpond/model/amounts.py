@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 
 MIB_IN_GIB = 1024
@@ -30,3 +31,14 @@ def seconds_text(amount_s: float) -> str:
         if amount_s and amount_s % length == 0:
             return f"{int(amount_s // length)}{unit}"
     return f"{decimal_text(amount_s)}s"
+
+
+def pace_text(per_s: float) -> str:
+    """How often something happens, to three figures: ``12,300/s``, ``3.45/s``, ``12/min``, ``4.5/h``."""
+    for unit, length_s in (("s", 1), ("min", 60), ("h", 3_600)):
+        pace = per_s * length_s
+        if pace >= 0.5 or unit == "h" or not per_s:
+            break
+    decimals = 0 if not pace else max(2 - math.floor(math.log10(pace)), 0)
+    text = f"{pace:,.{decimals}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}/{unit}"

@@ -260,6 +260,24 @@ class DurationPredicted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressMeasured(Event):
+    """How fast a run makes steps, by what its program reports.
+
+    Attributes:
+        job, attempt: which run of which job.
+        steps_per_s: None where that cannot be measured.
+        gpu_milli: compute of the cards that the run had meanwhile.
+        ignored: what is wrong with its reports, a clause; empty: nothing.
+    """
+
+    job: str
+    attempt: int
+    steps_per_s: float | None
+    gpu_milli: int
+    ignored: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested(Event):
     """The end of a job was requested; ``reason`` says why, as text."""
 

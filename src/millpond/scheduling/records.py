@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from millpond.model.decisions import Placement, SuspendMode
 from millpond.model.errors import ConflictError
+from millpond.model.events import ProgressMeasured
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome, TaskState
@@ -163,6 +164,7 @@ class JobRecord:
         migration: the latest of this run, or the one that led to it.
         suspend_refused: its engine could not take it off its devices in this run.
         scaled_to_zero: why a service has no tasks and stands in no line; empty while it is wanted.
+        progress: how fast its present or last run makes steps, as measured last.
     """
 
     job: Job
@@ -221,6 +223,7 @@ class JobRecord:
     migration: Migration | None = None
     suspend_refused: bool = False
     scaled_to_zero: str = ""
+    progress: ProgressMeasured | None = None
     _tasks: list[TaskRecord] | None = field(init=False)
     _common_tasks: Sequence[TaskRecord] = ()
     """What it has had in common with copies, which nobody changes; its tasks, while it has none of its own."""
@@ -289,7 +292,7 @@ class JobRecord:
         twin.leave_s = self.leave_s
         twin.return_s = self.return_s
         twin.suspend_refused = self.suspend_refused
-        twin.scaled_to_zero = self.scaled_to_zero
+        twin.scaled_to_zero, twin.progress = self.scaled_to_zero, self.progress
         twin.job, twin.sequence, twin.submitted_at = self.job, self.sequence, self.submitted_at
         twin.id, twin.queue, twin.gpu_milli = self.id, self.queue, self.gpu_milli
         twin.elastic, twin.amount, twin.size_class = self.elastic, self.amount, self.size_class

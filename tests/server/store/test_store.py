@@ -92,6 +92,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.SchedulingResumed(1.0, Cause.NOT_ISOLATED),
     events.ClockJumped(1.0, 3_600.0),
     events.DurationPredicted(1.0, "j", 10.0, 20.0),
+    events.ProgressMeasured(1.0, "j", 1, 2.5, 2_000),
     events.StopRequested(1.0, "j", "ada"),
     events.SuspendRequested(1.0, "j", True),
     events.ResumeRequested(1.0, "j"),

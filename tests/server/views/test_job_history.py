@@ -14,6 +14,7 @@ from millpond.model.events import (
     LoadSampled,
     PolicyChanged,
     PoolChanged,
+    ProgressMeasured,
     QueueChanged,
     QueueRemoved,
     Tick,
@@ -57,6 +58,12 @@ TOLD = [
     (LimitChanged(1.0, Limit("ann", jobs=1, gpu_milli=500)), "user ann may run at most 1 job, 0.5 GPUs at once"),
     (LimitChanged(1.0, Limit(queue="nlp")), "queue nlp may run as much as its queues allow"),
     (ClockJumped(1.0, 7_200.0), "the clock was set forward by 2 hours; time limits and usage do not count them"),
+    (ProgressMeasured(1.0, "j", 1, 2.5, 2_000), "steps: 2.5/s, 1.25/s per card"),
+    (ProgressMeasured(1.0, "j", 1, 0.002, 0), "steps: 7.2/h"),
+    (
+        ProgressMeasured(1.0, "j", 1, None, 2_000, "its steps run back, from 9 to 2"),
+        "steps: not measured, its reports are ignored: its steps run back, from 9 to 2",
+    ),
     (LoadSampled(1.0, "n1", 125), "devices of n1 used to 12.5 %"),
     (Tick(1.0), "the scheduler looked at everything"),
 ]

@@ -260,7 +260,7 @@ _MADE_ANEW = {
 _CONVERTED = {
     "job", "_tasks", "key", "displaces_above", "suspended_why", "suspend_mode", "ready_at", "suspend_refused",
     "leave_s", "return_s", "migration", "stop_trigger", "stop_cause",
-    "turn",
+    "turn", "progress",
 }  # fmt: skip
 """Fields that ``_record_plain`` and ``_record`` write and read one by one."""
 _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
@@ -284,6 +284,8 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     moved = record.migration
     plain["migration"] = moved and [moved.live, moved.source, moved.target, moved.stage.value, moved.reason]
     plain["switching_s"] = [record.leave_s, record.return_s]
+    if record.progress is not None:
+        plain["progress"] = to_plain(record.progress)
     plain["on_roster"] = record.slot >= 0
     plain["key"] = [_finite(part) for part in record.key] if record.line else None
     if record.group is not None and record.line:
@@ -328,6 +330,7 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
             setattr(record, name, plain[name])
     why, mode, record.ready_at, record.suspend_refused = plain["suspended"]
     record.leave_s, record.return_s = plain["switching_s"]
+    record.progress = from_plain(plain.get("progress"))
     record.suspended_why, record.suspend_mode = Cause(why) if why else None, SuspendMode(mode)
     if plain["migration"] is not None:
         live, source, target, stage, reason = plain["migration"]

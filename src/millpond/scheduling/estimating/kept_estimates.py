@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from millpond.model.events import Confirmed, DurationPredicted, Ended, Event, JobSubmitted, LoadSampled
+from millpond.model.events import (
+    Confirmed,
+    DurationPredicted,
+    Ended,
+    Event,
+    JobSubmitted,
+    LoadSampled,
+    ProgressMeasured,
+)
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.estimating.estimate import StartEstimates
@@ -20,7 +28,7 @@ from millpond.scheduling.state import State
 FEW_WAITING: Final = 200
 """Where no more wait, all is found anew: that is quick, and a person looks at what a change has done."""
 
-_USUAL: Final = (Confirmed, DurationPredicted, Ended, JobSubmitted, LoadSampled)
+_USUAL: Final = (Confirmed, DurationPredicted, Ended, JobSubmitted, LoadSampled, ProgressMeasured)
 
 
 class KeptEstimates:

@@ -66,6 +66,7 @@ class EventHandlers:
             events.LoadSampled: self.nodes.load_sampled,
             events.JobSubmitted: self._job_submitted,
             events.DurationPredicted: self._duration_predicted,
+            events.ProgressMeasured: self._progress_measured,
             events.StopRequested: self._stop_requested,
             events.SuspendRequested: self._suspend_requested,
             events.ResumeRequested: self._resume_requested,
@@ -188,6 +189,11 @@ class EventHandlers:
             self.state.rekey(record)
             if record.slot >= 0:
                 self.state.enroll(record)
+
+    def _progress_measured(self, event: events.ProgressMeasured) -> None:
+        record = self.state.jobs.get(event.job)
+        if record is not None and record.attempt == event.attempt and not record.state.ended:
+            record.progress = event
 
     def _stop_requested(self, event: events.StopRequested) -> None:
         state = self.state

@@ -16,6 +16,7 @@ from millpond.server.jobs import task_inputs
 from millpond.server.jobs.deadlines import DeadlineWatch
 from millpond.server.jobs.idle_jobs import IdleWatch
 from millpond.server.jobs.notice_watch import NoticeWatch, WatchSources
+from millpond.server.jobs.progress.watch import ProgressWatch
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
@@ -165,6 +166,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         scaler,
         service.rollouts,
         SweepWatch(components.loop, service.sweeps),
+        ProgressWatch(components.loop, components.state_dir, time.time),
     ]
 
 

@@ -23,14 +23,15 @@ from millpond.model.events import (
     NodeLost,
     NodeOpened,
     NodePowerChanged,
+    ProgressMeasured,
     Tick,
     WaitExplained,
 )
 from millpond.server.store.schema import decisions, events
 from millpond.server.store.tables import TableStore
 
-_SILENT: Final = (Tick.__name__, LoadSampled.__name__)
-"""Events that are not shown."""
+_SILENT: Final = (Tick.__name__, LoadSampled.__name__, ProgressMeasured.__name__)
+"""Events that are not shown among those of everything."""
 _OF_NODES: Final = tuple(
     kind.__name__
     for kind in (

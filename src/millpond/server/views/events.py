@@ -14,6 +14,7 @@ from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.sharing import SliceHold
+from millpond.server.runtime.active_jobs.job_cache import progress_view
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.store.histories import DecisionEntry, History, LogEntry, node_of
 from millpond.server.store.store import Store
@@ -109,6 +110,8 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"submitted by {job.user or 'somebody'} to queue {job.queue}"
         case events.DurationPredicted(expected_s=expected, cautious_s=cautious):
             return f"expected to run {expected:.0f} s, rarely more than {cautious:.0f} s"
+        case events.ProgressMeasured():
+            return f"steps: {progress_view(event).text}"
         case events.StopRequested(by=by, reason=reason):
             return f"{by or 'somebody'} asked for its end" + (f": {reason}" if reason else "")
         case events.SuspendRequested(swap=swap, by=by):

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import memory_text, milli_text, pace_text
 from millpond.server.auth.guard import PORTAL_FILES
 from millpond.server.auth.roles import Caller
 from millpond.server.catalogues import ENGLISH, LANGUAGES
@@ -116,6 +116,7 @@ def _environment(language: str) -> Environment:
         short=_short,
         marked=_marked,
         part=_part,
+        pace=pace_text,
         number=number_text,
     )
     return environment

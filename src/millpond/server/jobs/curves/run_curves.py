@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from millpond.model.errors import ConflictError
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.server.jobs.curves.curve import Curve
 from millpond.server.jobs.curves.event_files import EventFile
-from millpond.server.jobs.curves.growing_files import PIECE, GrowingFile
+from millpond.server.jobs.curves.growing_files import GrowingFile
+from millpond.server.jobs.curves.reports import fresh_reports
 from millpond.server.jobs.sweeps.readings import TrialReading
-from millpond.server.storage.files.outputs import own_output, reported_values
+from millpond.server.storage.files.outputs import own_output
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.sweeps import SweepMetric
 
@@ -144,7 +144,7 @@ class _AttemptFiles:
         for task in range(min(len(info.tasks), MOST_TASKS)):
             place = TaskFiles.of(self._state_dir, TaskId(self._job, self._attempt, task)).metrics
             file = self._reports.setdefault(task, GrowingFile(place.parent, place.name))
-            for report in _reports_in(file, until):
+            for report in fresh_reports(file, until):
                 for name, value in report.values.items():
                     yield CurveKey(task, "", str(name)[:LONGEST_NAME]), report.step, value, report.at
         self._find_event_files()
@@ -187,41 +187,3 @@ def _files_in(folder: Path) -> Iterator[str]:
             relative = str(Path(above, name).relative_to(folder))
             if stat.S_ISREG(mode) and relative.isprintable():
                 yield relative
-
-
-def _reports_in(file: GrowingFile, until: float) -> Iterator[Any]:
-    """The reports in lines that came since the last time; a last line that is not whole is left for later."""
-    opened = file.opened()
-    if opened is None:
-        return
-    with opened.file:
-        while time.monotonic() <= until:
-            data = opened.file.read(PIECE)
-            end = data.rfind(b"\n") + 1
-            if not end:
-                if len(data) == PIECE:  # a line without end is no report
-                    file.offset += PIECE
-                    continue
-                return
-            file.offset += end
-            opened.file.seek(file.offset)
-            for plain in _parsed(data[: end - 1].split(b"\n")):
-                report = reported_values(plain)
-                if report is not None:
-                    yield report
-
-
-def _parsed(lines: list[bytes]) -> Iterator[Any]:
-    """Lines as JSON: all together, which is several times faster, or one by one where any is none."""
-    try:
-        found = json.loads(b"[" + b",".join(lines) + b"]")
-        if len(found) == len(lines):
-            yield from found
-            return
-    except (ValueError, RecursionError):
-        pass
-    for line in lines:
-        try:
-            yield json.loads(line)
-        except (ValueError, RecursionError):
-            continue

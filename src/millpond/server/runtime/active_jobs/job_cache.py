@@ -11,6 +11,7 @@ from typing import Any
 from millpond.model.amounts import memory_text, milli_text
 from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Placement, SuspendMode
+from millpond.model.events import ProgressMeasured
 from millpond.model.hardware.devices import Device
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
@@ -18,7 +19,7 @@ from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.suspension.suspension import is_leaving, why_suspend_refused
-from millpond.specs.api.jobs.jobs import DeadlineInfo, DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.jobs.jobs import DeadlineInfo, DeviceGrant, JobInfo, ProgressInfo, TaskInfo
 from millpond.specs.api.models import adapter_of
 from millpond.specs.job.job_ids import split_member
 
@@ -131,7 +132,24 @@ def job_view(
         leaving=record.state is JobState.SUSPENDED and is_leaving(record),
         migration="" if record.migration is None else record.migration.text,
         deadline=_deadline(record),
+        progress=_progress(record),
     )
+
+
+def _progress(record: JobRecord) -> ProgressInfo | None:
+    """How fast its present or last run makes steps."""
+    measured = record.progress
+    if measured is None or measured.attempt != record.attempt:
+        return None
+    runs_or_ran = record.state is JobState.RUNNING or record.state.ended
+    return progress_view(measured) if runs_or_ran else None
+
+
+def progress_view(measured: ProgressMeasured) -> ProgressInfo:
+    """A measurement as the API shows it."""
+    rate, cards = measured.steps_per_s, measured.gpu_milli / CARD_MILLI
+    per_card = rate / cards if rate is not None and cards else None
+    return ProgressInfo(at=measured.at, steps_per_s=rate, per_card=per_card, ignored=measured.ignored)
 
 
 def _deadline(record: JobRecord) -> DeadlineInfo | None:

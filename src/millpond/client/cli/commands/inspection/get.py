@@ -115,6 +115,8 @@ def _account_lines(account: JobAccount, now: float) -> Iterator[str]:
         yield _line("done" if step.is_done else "now", step.name, step.text)
         if not step.is_done:
             break
+    if job.progress is not None:
+        yield _line("", "steps", job.progress.text)
     if job.deadline is not None:
         yield _line("", "deadline", formats.deadline(job.deadline, now))
     if job.array is not None:

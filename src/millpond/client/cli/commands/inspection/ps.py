@@ -13,6 +13,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED, MOST_JOBS, Only
+from millpond.model.amounts import pace_text
 from millpond.model.states import JobState
 from millpond.specs.api.jobs.jobs import JobInfo, JobList
 
@@ -54,6 +55,17 @@ def _held(job: JobInfo) -> str:
     return "" if until is None else formats.span(max(until - time.time(), 0.0))
 
 
+def _pace(job: JobInfo) -> str:
+    """How fast a run makes steps."""
+    rate = job.progress.steps_per_s if job.progress is not None and job.state == JobState.RUNNING else None
+    return "" if rate is None else pace_text(rate)
+
+
+def _pace_per_card(job: JobInfo) -> str:
+    rate = job.progress.per_card if job.progress is not None and job.state == JobState.RUNNING else None
+    return "" if rate is None else pace_text(rate)
+
+
 def _deadline(job: JobInfo) -> str:
     """When it should have ended, and whether that is in doubt."""
     if job.deadline is None:
@@ -69,6 +81,8 @@ _TABLE: ListTable[JobInfo] = ListTable(
         Column("GPUS", lambda job: job.gpus, right=True),
         Column("AGE", lambda job: formats.age(job.submitted_at), right=True),
         Column("RAN", _ran, right=True),
+        Column("STEPS", _pace, right=True, if_any=True),
+        Column("STEPS/CARD", _pace_per_card, right=True, wide=True),
         Column("DEADLINE", _deadline, if_any=True),
         Column("NAME", lambda job: job.name, wide=True),
         Column("USER", lambda job: job.user, wide=True),

@@ -1,0 +1,1 @@
+"""How fast running work makes steps, by what its programs report."""

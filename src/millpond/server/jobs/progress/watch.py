@@ -1,0 +1,136 @@
+"""Measures how fast running work makes steps, and tells the core.
+
+Each measurement is an event, and a cycle follows it. So little is told: of a run what has changed by a tenth, after
+pauses that grow from one minute to ten, and begin at one again when it has other cards; of all runs together at most
+``MOST_AT_ONCE`` every ten seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from millpond.model.events import ProgressMeasured
+from millpond.model.states import JobState, TaskState
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.jobs.curves.growing_files import GrowingFile
+from millpond.server.jobs.curves.reports import fresh_reports
+from millpond.server.jobs.progress.meter import ProgressMeter
+from millpond.server.runtime.loop import Loop
+from millpond.server.storage.files.outputs import Reported
+from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
+
+LOOK_EVERY_S: Final = 10.0
+LEAST_CHANGE: Final = 0.1
+FIRST_PAUSE_S: Final = 60.0
+LONGEST_PAUSE_S: Final = 600.0
+MOST_AT_ONCE: Final = 100
+MOST_TASKS: Final = 64
+"""The first tasks of a job, among which the first that reports is measured: mostly that is task 0."""
+LAST_BYTES: Final = 64 * 2**10
+"""Of what a task reported since the last look, so much is read: the highest step is near the end."""
+READ_FOR_S: Final = 2.0
+"""In one look; those that are not read by then come first in the next."""
+
+
+class ProgressWatch(Periodic):
+    """Looks at what running jobs report, on a thread of its own.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    _first_after_s = LOOK_EVERY_S
+
+    def __init__(self, loop: Loop, state_dir: Path, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._state_dir = state_dir
+        self._clock = clock
+        self._runs: dict[str, _MeasuredRun] = {}
+        """By job, those looked at longest ago first."""
+        self._worker = PeriodicWorker("progress", self.look, LOOK_EVERY_S, "the progress of jobs is not measured now")
+
+    def look(self) -> None:
+        """Look at each running job once."""
+        jobs = {
+            job.id: job
+            for job in self._loop.job_cache.newest_first()
+            if job.array is None and job.state in (JobState.RUNNING, JobState.SUSPENDED)
+        }
+        runs = {job: run for job, run in self._runs.items() if job in jobs and run.attempt == jobs[job].attempt}
+        until, told = time.monotonic() + READ_FOR_S, list[ProgressMeasured]()
+        for name in [*runs, *(jobs.keys() - runs.keys())]:
+            run = runs.pop(name, None) or _MeasuredRun(self._state_dir, jobs[name])
+            runs[name] = run
+            measured = run.look(jobs[name], self._clock())
+            if measured is not None:
+                told.append(measured)
+            if len(told) == MOST_AT_ONCE or time.monotonic() > until:
+                break
+        self._runs = runs
+        if told:
+            self._loop.notify(told)
+
+
+class _MeasuredRun:
+    """One run, with what was told of it last."""
+
+    def __init__(self, state_dir: Path, job: JobInfo) -> None:
+        self.attempt = job.attempt
+        self._state_dir = state_dir
+        self._job = job.id
+        self._files: dict[int, GrowingFile] = {}
+        self._source: int | None = None
+        """The task whose reports count."""
+        self._meter = ProgressMeter()
+        self._cards: tuple[object, ...] = ()
+        before = job.progress
+        self._told = (None, "") if before is None else (before.steps_per_s, before.ignored)
+        self._told_at = -FIRST_PAUSE_S if before is None else before.at
+        self._pause_s = FIRST_PAUSE_S
+        self._untold = ""
+        """What was wrong with its reports since it was told last: it stays until that is told."""
+
+    def look(self, job: JobInfo, now: float) -> ProgressMeasured | None:
+        """Read what it reported since the last look; returns what is worth telling."""
+        running = [task for task in job.tasks if task.state == TaskState.RUNNING]
+        cards = tuple((task.task, task.node, *(grant.uuid for grant in task.devices)) for task in running)
+        if cards != self._cards:
+            if self._cards:
+                self._told, self._pause_s = (None, ""), FIRST_PAUSE_S
+            self._cards, self._source, self._meter = cards, None, ProgressMeter()
+        self._meter.look(self._fresh(running), now)
+        self._untold = self._meter.ignored or self._untold
+        measured = (None, self._untold) if self._untold else (self._meter.steps_per_s, "")
+        if now - self._told_at < self._pause_s or not _differs(measured, self._told):
+            return None
+        if self._told != (None, ""):
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._told, self._told_at, self._untold = measured, now, ""
+        gpu_milli = sum(grant.compute_milli for task in running for grant in task.devices)
+        return ProgressMeasured(now, self._job, self.attempt, measured[0], gpu_milli, measured[1])
+
+    def _fresh(self, running: list[TaskInfo]) -> list[Reported]:
+        """What the first task that reports has reported since the last look."""
+        numbers = [task.task for task in running[:MOST_TASKS]] if self._source is None else [self._source]
+        for number in numbers:
+            file = self._files.get(number)
+            if file is None:
+                place = TaskFiles.of(self._state_dir, TaskId(self._job, self.attempt, number)).metrics
+                file = self._files[number] = GrowingFile(place.parent, place.name)
+            found = list(fresh_reports(file, last_bytes=LAST_BYTES))
+            if found:
+                self._source = number
+                return found
+        return []
+
+
+def _differs(measured: tuple[float | None, str], told: tuple[float | None, str]) -> bool:
+    """Whether that is known now which was not known then, or is another speed."""
+    (rate, ignored), (told_rate, _) = measured, told
+    if rate is None:
+        return bool(ignored) and measured != told
+    return told_rate is None or abs(rate - told_rate) > LEAST_CHANGE * told_rate

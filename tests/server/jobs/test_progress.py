@@ -1,0 +1,216 @@
+"""How fast jobs make steps is measured from what they report, shown, and told seldom; what cannot be true is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import Api
+
+from millpond.model.events import ProgressMeasured
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.jobs.progress.meter import LARGEST_STEP, ProgressMeter
+from millpond.server.jobs.progress.watch import LOOK_EVERY_S, ProgressWatch
+from millpond.server.storage.files.outputs import Reported
+
+
+def reported(at: float, step: float | None, *names: str) -> Reported:
+    return Reported(at, step, dict.fromkeys(names or ("loss",), 1.0))
+
+
+def measured(*looks: list[Reported], every_s: float = 10.0) -> ProgressMeter:
+    meter = ProgressMeter()
+    for number, reports in enumerate(looks, start=1):
+        meter.look(reports, number * every_s)
+    return meter
+
+
+def test_a_speed_is_the_steps_between_reports_by_the_time_between_them() -> None:
+    meter = measured(*([reported(at, 5.0 * at)] for at in (4.0, 15.0, 28.0, 39.0)))
+    assert meter.steps_per_s == pytest.approx(5.0)
+
+
+def test_no_speed_is_known_before_some_time_has_passed() -> None:
+    assert measured([reported(4.0, 1.0)], [reported(14.0, 2.0)]).steps_per_s is None
+
+
+def test_a_speed_follows_a_program_that_becomes_slower() -> None:
+    fast = [[reported(10.0 * look, 100.0 * look)] for look in range(1, 30)]
+    slow = [[reported(10.0 * look, 2_900.0 + look)] for look in range(30, 60)]
+    assert measured(*fast, *slow).steps_per_s == pytest.approx(0.1)
+
+
+def test_rare_reports_are_measured_from_one_to_the_next() -> None:
+    looks: list[list[Reported]] = [[] for _ in range(1_000)]
+    for look in (99, 499, 899):
+        looks[look] = [reported(10.0 * look, look)]
+    assert measured(*looks).steps_per_s == pytest.approx(0.1)
+
+
+def test_a_program_that_reports_nothing_for_long_makes_no_steps() -> None:
+    looks = [[reported(10.0 * look, look)] for look in range(1, 10)]
+    assert measured(*looks, *([] for _ in range(50))).steps_per_s == pytest.approx(0.1)
+    assert measured(*looks, *([] for _ in range(61))).steps_per_s == 0.0
+
+
+def test_of_batches_and_epochs_that_are_counted_in_turn_those_reported_most_count() -> None:
+    looks = [
+        [
+            reported(10.0 * look, 20.0 * look),
+            reported(10.0 * look, 20.0 * look + 10),
+            reported(10.0 * look, look, "acc"),
+        ]
+        for look in range(1, 9)
+    ]
+    meter = measured(*looks)
+    assert (meter.steps_per_s, meter.ignored) == (pytest.approx(2.0), "")
+
+
+def test_processes_that_report_the_same_steps_not_quite_at_once_do_not_run_back() -> None:
+    looks = [[reported(10.0 * look, 20.0 * look), reported(10.0 * look, 20.0 * look - 3)] for look in range(1, 9)]
+    assert measured(*looks).ignored == ""
+
+
+@pytest.mark.parametrize(
+    ("report", "why"),
+    [
+        (reported(60.0, 2.0), "its steps run back, from 500 to 2"),
+        (reported(60.0, 2 * LARGEST_STEP), "a step of 1.8e+16 is no count"),
+        (reported(60.0, -1e300), "a step of -1e+300 is no count"),
+        (reported(60.0, LARGEST_STEP / 2), "9.01e+13 steps in a second cannot be"),
+        (reported(9_000.0, 600.0), "they are dated 8940 s ahead of the clock"),
+    ],
+)
+def test_a_report_that_cannot_be_true_is_named_and_voids_the_speed_until_it_is_measured_anew(
+    report: Reported, why: str
+) -> None:
+    honest = [[reported(10.0 * look, 100.0 * look)] for look in range(1, 6)]
+    meter = measured(*honest, [report])
+    assert (meter.steps_per_s, meter.ignored) == (None, why)
+    for look in range(7, 12):
+        meter.look([reported(10.0 * look, LARGEST_STEP / 2 + 100.0 * look)], 10.0 * look)
+    assert (meter.steps_per_s, meter.ignored) == (pytest.approx(10.0), "")
+
+
+def test_dates_in_reports_make_no_program_faster_than_it_was_seen_to_be() -> None:
+    meter = measured(*([reported(look / 1_000, 10.0 * look)] for look in range(1, 12)))
+    assert meter.steps_per_s == pytest.approx(100.0 / 90.0)
+
+
+def test_reports_without_a_step_that_is_a_number_are_named() -> None:
+    assert measured([reported(1.0, None)]).ignored == "they have no step that is a number (report(step=...))"
+    assert measured([reported(1.0, 1.0), reported(2.0, None)]).ignored == ""
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path / "state")
+    yield made
+    made.close()
+
+
+class Programs:
+    """Jobs that report steps while the clock goes on."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._steps: dict[str, float] = {}
+        self.restart_server()
+
+    def restart_server(self) -> None:
+        self._watch = ProgressWatch(self._api.loop, self._api.state_dir, self._api.clock)
+
+    def go_on(self, seconds: float, **rates: float) -> None:
+        for _ in range(round(seconds / LOOK_EVERY_S)):
+            self._api.clock.now += LOOK_EVERY_S
+            for job, rate in rates.items():
+                self._steps[job] = self._steps.get(job, 0.0) + rate * LOOK_EVERY_S
+                self.write(job, json.dumps({"at": self._api.clock.now, "step": self._steps[job], "values": {}}))
+            self.look()
+
+    def write(self, job: str, line: str) -> None:
+        place = TaskFiles.of(self._api.state_dir, TaskId(job, 1, 0)).metrics
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("a") as file:
+            file.write(line + "\n")
+
+    def look(self) -> None:
+        self._watch.look()
+        for _ in range(3):
+            self._api.loop.query(lambda core: None).result(60)
+
+
+def told(api: Api, job: str) -> list[ProgressMeasured]:
+    happened, _ = api.store.histories.of_job(job)
+    return [entry.event for entry in happened if isinstance(entry.event, ProgressMeasured)]
+
+
+def test_a_running_job_shows_its_speed_and_that_of_a_card(api: Api) -> None:
+    job = api.submit(name="bert", gpus=2)
+    Programs(api).go_on(60.0, **{job.id: 3.0})
+    shown = api.job(job.id).progress
+    assert shown is not None
+    assert (shown.steps_per_s, shown.per_card, shown.text) == (3.0, 1.5, "3/s, 1.5/s per card")
+    api.engine.finish(TaskId(job.id, 1, 0))
+    assert api.job(job.id).progress == shown
+
+
+def test_a_speed_that_stays_is_told_once_and_one_that_swings_after_longer_and_longer_pauses(api: Api) -> None:
+    calm, wild = api.submit(gpus=1), api.submit(gpus=1)
+    programs = Programs(api)
+    for round_ in range(24):
+        programs.go_on(150.0, **{calm.id: 3.0, wild.id: 1.0 + round_ % 2})
+    assert len(told(api, calm.id)) == 1
+    pauses = [b.at - a.at for a, b in zip(told(api, wild.id), told(api, wild.id)[1:], strict=False)]
+    assert len(pauses) >= 5
+    assert pauses[0] >= 60.0
+    assert min(pauses[4:]) >= 600.0
+
+
+def test_measuring_goes_on_after_a_restart_of_the_server_without_telling_the_same_again(api: Api) -> None:
+    job = api.submit(gpus=1)
+    programs = Programs(api)
+    programs.go_on(60.0, **{job.id: 3.0})
+    programs.restart_server()
+    programs.go_on(300.0, **{job.id: 3.0})
+    assert [event.steps_per_s for event in told(api, job.id)] == [3.0]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"at": 1e999, "step": NaN, "values": {"a": NaN}}', "[" * 100_000, "\0", "9" * 70_000]
+)
+def test_a_file_that_a_program_wrote_itself_is_no_trouble(api: Api, text: str) -> None:
+    job, other = api.submit(gpus=1), api.submit(gpus=1)
+    programs = Programs(api)
+    programs.write(job.id, text)
+    programs.go_on(60.0, **{job.id: 2.0, other.id: 3.0})
+    assert [_rate(api, each.id) for each in (job, other)] == [2.0, 3.0]
+
+
+def test_a_liar_is_named_in_the_history_and_where_its_speed_would_stand(api: Api) -> None:
+    job = api.submit(gpus=1)
+    programs = Programs(api)
+    programs.go_on(100.0, **{job.id: 5.0})
+    programs.write(job.id, json.dumps({"at": api.clock.now, "step": 1, "values": {}}))
+    programs.look()
+    shown = api.job(job.id).progress
+    assert shown is not None
+    assert shown.text == "not measured, its reports are ignored: its steps run back, from 500 to 1"
+    assert [event.steps_per_s for event in told(api, job.id)] == [5.0, None]
+
+
+def test_a_lie_is_named_although_honest_reports_follow_before_it_may_be_told(api: Api) -> None:
+    job = api.submit(gpus=1)
+    programs = Programs(api)
+    programs.go_on(40.0, **{job.id: 5.0})
+    programs.write(job.id, json.dumps({"at": api.clock.now, "step": -1, "values": {}}))
+    programs.go_on(200.0, **{job.id: 5.0})
+    assert [event.ignored for event in told(api, job.id)] == ["", "its steps run back, from 200 to -1", ""]
+
+
+def _rate(api: Api, job: str) -> Any:
+    shown = api.job(job).progress
+    return None if shown is None else shown.steps_per_s
