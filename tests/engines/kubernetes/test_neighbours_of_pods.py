@@ -185,12 +185,35 @@ def test_pods_of_other_namespaces_count_where_a_term_names_them(cluster: Standin
     eventually(lambda: {name: allowed(bench, gang) for name, gang in gangs.items()} == expected)
 
 
+GANG = {"millpond.io/gang": "pair", "millpond.io/gang-size": "2"}
+
+
+@pytest.mark.parametrize(("key", "level"), [(HOST, "node"), ("millpond.io/rack", "rack"), (ZONE, "zone")])
+def test_a_gang_whose_pods_must_all_lie_together_is_placed_within_one_such_place(
+    cluster: StandinCluster, bench: AdoptingBench, key: str, level: str
+) -> None:
+    for name in ("pair-1", "pair-2"):
+        foreign_pod(cluster, name, labels=WEB, annotations=GANG, affinity=beside(term(WEB, key)))
+    assert dict(bench.gang().terms.fields) == {"topology": f"{{require: {level}}}"}
+
+
+def test_a_gang_that_is_to_lie_together_in_two_ways_or_by_an_unknown_key_is_told(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    for name in ("pair-1", "pair-2"):
+        notes = {**GANG, "millpond.io/topology": "same-rack"}
+        foreign_pod(cluster, name, labels=WEB, annotations=notes, affinity=beside(term(WEB)))
+        odd = {"millpond.io/gang": "odd", "millpond.io/gang-size": "2"}
+        foreign_pod(cluster, f"odd-{name}", labels=DB, annotations=odd, affinity=beside(term(DB, "example.org/row")))
+    eventually(lambda: "leave one out" in condition(cluster, "pair-1"))
+    eventually(lambda: "example.org/row" in condition(cluster, "odd-pair-1"))
+
+
 def test_a_gang_whose_pods_must_lie_apart_from_each_other_is_told_that_this_cannot_be(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:
-    notes = {"millpond.io/gang": "pair", "millpond.io/gang-size": "2"}
     for name in ("pair-1", "pair-2"):
-        foreign_pod(cluster, name, labels=WEB, annotations=notes, affinity=apart(term(WEB)))
+        foreign_pod(cluster, name, labels=WEB, annotations=GANG, affinity=apart(term(WEB)))
     told = eventually(lambda: "apart" in (text := condition(cluster, "pair-1")) and text)
     assert "start together" in told
 

@@ -393,8 +393,8 @@ def asking(**requests: str) -> list[dict[str, Any]]:
         ({"containers": asking(millpond_io__x="1")}, "it asks for millpond.io/x, which Millpond does not count"),
         ({"resourceClaims": [{"name": "gpu"}]}, "it has resource claims (DRA)"),
         (
-            {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
-            "its spread over zone (DoNotSchedule) cannot be kept",
+            {"topologySpreadConstraints": [{"topologyKey": "zone", "nodeTaintsPolicy": "Honor"}]},
+            "its spread over zone has nodeTaintsPolicy Honor, which Millpond does not keep",
         ),
     ],
 )

@@ -143,6 +143,26 @@ def test_pods_go_to_the_nodes_that_they_select_or_hear_that_there_are_none(pond:
     assert told.startswith("no node of pool 'default' is as it asks: kubernetes.io/hostname=elsewhere")
 
 
+def test_replicas_that_must_be_spread_wait_rather_than_lie_unevenly(pond: Pond, plane: ControlPlane) -> None:
+    host = "kubernetes.io/hostname"
+    ghost = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "ghost", "labels": {host: "ghost"}}}
+    apply(plane, ghost)
+    labels = {"matchLabels": {"app": "x"}}
+    spread = {"topologyKey": host, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": labels}
+    made = template("sleep 600", restart="Always", topologySpreadConstraints=[spread])
+    make(plane, "apps/v1", "Deployment", "even", {"replicas": 2, "selector": labels, "template": made})
+
+    def told() -> list[str]:
+        waiting = (condition(each) for each in pods(plane, "even") if not each["spec"].get("nodeName"))
+        return [each.get("message", "") for each in waiting]
+
+    until(lambda: len(told()) == 1 and "surplus(app=x of theirs" in told()[0])
+    call(plane, "DELETE", "/api/v1/nodes/ghost")
+    until(lambda: [each["state"] for each in jobs(pond, "even")] == ["running"] * 2)
+    call(plane, "DELETE", f"/apis/apps/v1/namespaces/{SPACE}/deployments/even?propagationPolicy=Background")
+    until(lambda: not pods(plane, "even"))
+
+
 def test_pods_outlive_a_killed_server_and_are_found_again(pond: Pond, plane: ControlPlane) -> None:
     make(plane, "batch/v1", "Job", "long", {"template": template("sleep 8")})
     until(lambda: [each["state"] for each in jobs(pond, "long")] == ["running"])

@@ -10,10 +10,10 @@ from typing import Any, Final
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
 from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.evictions import Evictions
+from millpond.engines.kubernetes.adoption.gang_affinities import MutualTerm
 from millpond.engines.kubernetes.adoption.gang_book import FoundPodRules, GangBook
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
-from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
@@ -72,15 +72,15 @@ class ForeignPods:
     def gangs(self) -> tuple[FoundGang, ...]:
         """Those with pods that wait, as of this moment.
 
-        Of pods that must lie apart, or together, one is ready at a time: where the next may go follows from where it
-        lies.
+        Of pods that must lie apart, together or evenly, one is ready at a time: where the next may go follows from
+        where it lies.
         """
         found = self._book.find()
         if not self._book.alike:
             self._held_back = False
             return found
         standing = set(self.adopted.waiting_jobs.values())
-        first: dict[tuple[NeighbourTerm, ...], GangKey] = {}
+        first: dict[tuple[MutualTerm, ...], GangKey] = {}
         for gang in sorted(found, key=lambda gang: gang.key not in standing):
             if not gang.trouble and (alike := self._book.alike.get(gang.key)):
                 first.setdefault(alike, gang.key)
@@ -88,12 +88,12 @@ class ForeignPods:
         self._held_back = any(gang.trouble != before.trouble for gang, before in zip(told, found, strict=True))
         return told
 
-    def _held_behind(self, gang: FoundGang, first: Mapping[tuple[NeighbourTerm, ...], GangKey]) -> FoundGang:
+    def _held_behind(self, gang: FoundGang, first: Mapping[tuple[MutualTerm, ...], GangKey]) -> FoundGang:
         """A gang as it is told: in trouble while one of its like is placed."""
         ahead = gang.key if gang.trouble else first.get(self._book.alike.get(gang.key, ()), gang.key)
         if ahead == gang.key:
             return gang
-        words = f"pods that must lie apart, or together, are placed one after another: {ahead.text} is placed first"
+        words = f"pods that must lie apart, together or evenly are placed one after another: {ahead.text} goes first"
         self._answers.say(gang.key, words)
         return replace(gang, trouble=words)
 

@@ -12,10 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claims_of, read_places
+from millpond.engines.kubernetes.adoption.gang_affinities import (
+    TOPOLOGY_FIELD,
+    MutualTerm,
+    about_its_like,
+    common_level,
+    trouble_within,
+)
 from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
 from millpond.engines.kubernetes.adoption.grouping import gang_of, place_of, role_of
-from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm, affinities_to
 from millpond.engines.kubernetes.adoption.neighbours import Neighbours
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
 from millpond.engines.kubernetes.adoption.pod_nodes import within_both
@@ -55,7 +61,7 @@ class GangBook:
         said: called with gangs that are in trouble, and with those that no longer are.
 
     Attributes:
-        alike: of gangs of one pod that must lie apart from pods like itself, or beside them: these affinities.
+        alike: of gangs of one pod what these ask of where pods like itself lie.
     """
 
     def __init__(
@@ -72,7 +78,7 @@ class GangBook:
         self._sizes: dict[GangKey, GangSize] = {}
         self._places: dict[GangKey, ClaimPlaces] = {}
         self._found: dict[GangKey, FoundGang] = {}
-        self.alike: dict[GangKey, tuple[NeighbourTerm, ...]] = {}
+        self.alike: dict[GangKey, tuple[MutualTerm, ...]] = {}
         self._described_at = 0
         self._stale: set[GangKey] = set()
         self._asking: set[GangKey] = set()
@@ -145,7 +151,7 @@ class GangBook:
             return
         before, gang = self._found.get(key), self._describe(key, waiting, size)
         self._found[key] = gang
-        if len(waiting) == 1 and (alike := affinities_to(waiting, waiting)):
+        if len(waiting) == 1 and (alike := about_its_like(waiting[0])):
             self.alike[key] = alike
         if before is None or gang.trouble != before.trouble:
             self._said(gang)
@@ -179,7 +185,10 @@ class GangBook:
         marks = self._marks()
         terms, places = terms_of(waiting[0], marks), self._places.get(key, ClaimPlaces())
         selection = within_both(within_both(terms.selection, places.selection), self._selected_by_neighbours(waiting))
-        gang = FoundGang(key, replace(terms, selection=selection))
+        fields = terms.fields
+        if level := common_level(waiting):
+            fields = (*fields, (TOPOLOGY_FIELD, f"{{require: {level}}}"))
+        gang = FoundGang(key, replace(terms, fields=fields, selection=selection))
         pods = self.pods_of(key)
         demands = [demand_of(pod) for pod in waiting]
         others = sum(1 for pod in pods if self._is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
@@ -188,7 +197,7 @@ class GangBook:
             or places.trouble
             or next((demand.trouble for demand in demands if demand.trouble), "")
             or _disagreement(waiting, marks)
-            or _mutual_affinity(waiting)
+            or trouble_within(waiting, dict(terms.fields).get(TOPOLOGY_FIELD, ""))
         )
         if not trouble and others + len(waiting) < size.count:
             gated = sum(1 for pod in pods if pod.spec.scheduling_gates)
@@ -236,13 +245,6 @@ def _roles(
 
 def _name_of(pod: ScheduledPod) -> str:
     return role_of(pod) or _UNNAMED
-
-
-def _mutual_affinity(pods: Sequence[ScheduledPod]) -> str:
-    if len(pods) < 2 or not (terms := affinities_to(pods, pods)):
-        return ""
-    words = f"its pods must lie together, or apart ({terms[0].text}), and start together"
-    return f"{words}: Millpond keeps required affinities of a gang to other pods alone"
 
 
 def _disagreement(pods: Sequence[ScheduledPod], marks: frozenset[str]) -> str:

@@ -6,7 +6,7 @@ Source: the Kubernetes API reference, PodAffinityTerm. What the API server has m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -48,12 +48,28 @@ class NeighbourTerm:
     @property
     def beside_label(self) -> str:
         """The pseudo-label of nodes where such a pod lies."""
-        return f"pods({_shortened(self.text)})"
+        return f"pods({shortened(self.text)})"
 
     @property
     def averse_label(self) -> str:
         """The pseudo-label of nodes where a pod lies that keeps such pods away."""
-        return f"keeps off({_shortened(self.text)})"
+        return f"keeps off({shortened(self.text)})"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod that lies on a node, or is being bound to it.
+
+    Attributes:
+        averse_to: the pods that must not lie beside it.
+        is_leaving: it was asked to end.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    node: str
+    averse_to: tuple[NeighbourTerm, ...] = ()
+    is_leaving: bool = False
 
 
 def affinities(pod: ScheduledPod) -> tuple[NeighbourTerm, ...]:
@@ -81,7 +97,7 @@ def terms_in(required: Iterable[Any] | None, namespace: str) -> tuple[NeighbourT
             continue
         is_any = term.get("namespaceSelector") is not None
         named = () if is_any else tuple(sorted(term.get("namespaces") or [namespace]))
-        found.append(NeighbourTerm(term["topologyKey"], named, tuple(_requirements(selector))))
+        found.append(NeighbourTerm(term["topologyKey"], named, tuple(label_requirements(selector))))
     return tuple(dict.fromkeys(found))
 
 
@@ -97,21 +113,18 @@ def trouble_with(pod: ScheduledPod) -> str:
     return ""
 
 
-def affinities_to(pods: Sequence[ScheduledPod], others: Sequence[ScheduledPod]) -> tuple[NeighbourTerm, ...]:
-    """What pods ask that speaks of any of the others."""
-    asked = dict.fromkeys(term for pod in pods for term in (*affinities(pod), *aversions(pod)))
-    return tuple(
-        term for term in asked if any(term.matches(each.metadata.namespace, each.metadata.labels) for each in others)
-    )
+def shortened(text: str, whole: str = "") -> str:
+    """A text that tells terms apart, however long they are.
+
+    Args:
+        whole: what tells them apart where the text leaves something out; empty: the text does.
+    """
+    digest = sha256((whole or text).encode()).hexdigest()[:16]
+    return text if len(text) <= LONGEST_TEXT and not whole else f"{text[: LONGEST_TEXT - len(digest) - 1]}~{digest}"
 
 
-def _shortened(text: str) -> str:
-    """A text that tells terms apart, however long they are."""
-    digest = sha256(text.encode()).hexdigest()[:16]
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - len(digest) - 1]}~{digest}"
-
-
-def _requirements(selector: Any) -> Iterable[NodeRequirement]:
+def label_requirements(selector: Any) -> Iterable[NodeRequirement]:
+    """What a label selector of the API means."""
     for key, value in sorted((selector.get("matchLabels") or {}).items()):
         yield NodeRequirement(key, NodeOperator.IN, (value,))
     for each in selector.get("matchExpressions") or ():

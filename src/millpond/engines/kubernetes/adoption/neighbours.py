@@ -14,26 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm, affinities, aversions
+from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm, PlacedPod, affinities, aversions
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.adoption.spread_counts import SpreadCounts
+from millpond.engines.kubernetes.adoption.spread_terms import SpreadTerm, spreads
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 
 MOST_TERMS: Final = 500
 """So many different affinities are kept up to date."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedPod:
-    """A pod that lies on a node, or is being bound to it.
-
-    Attributes:
-        averse_to: the pods that must not lie beside it.
-    """
-
-    namespace: str
-    labels: Mapping[str, str]
-    node: str
-    averse_to: tuple[NeighbourTerm, ...] = ()
+MOST_SPREADS: Final = 100
+"""And so many different spread constraints, each of which knows all places."""
 
 
 @dataclass(slots=True)
@@ -44,12 +34,13 @@ class _Places:
     by_node: Counter[str] = field(default_factory=Counter)
     by_value: Counter[str] = field(default_factory=Counter)
 
-    def add(self, node: str, labels: Mapping[str, str], count: int) -> str | None:
-        """So many more, or fewer; the value of the label by which that is news, None: it is none."""
+    def add(self, node: str, labels: Mapping[str, str], count: int) -> list[str]:
+        """So many more, or fewer; the values of the label by which that is news."""
         self.by_node[node] += count
         if self.by_node[node] <= 0:
             del self.by_node[node]
-        return self._count(labels.get(self.key), count)
+        value = self._count(labels.get(self.key), count)
+        return [] if value is None else [value]
 
     def relabel(self, node: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
         """A node has other labels; the values of which that is news."""
@@ -90,6 +81,7 @@ class Neighbours:
         self._pods: dict[str, PlacedPod] = {}
         self._beside: dict[NeighbourTerm, _Places] = {}
         self._averse: dict[NeighbourTerm, _Places] = {}
+        self._spreads: dict[SpreadTerm, SpreadCounts] = {}
 
     def node_known(self, name: str, labels: Mapping[str, str]) -> None:
         """A node is there, or has other labels."""
@@ -97,7 +89,8 @@ class Neighbours:
         if before == labels and name in self._labels:
             return
         self._labels[name] = labels
-        for places in (*self._beside.values(), *self._averse.values()):
+        watched: list[_Places | SpreadCounts] = [*self._beside.values(), *self._averse.values()]
+        for places in (*watched, *self._spreads.values()):
             self._tell(places.key, places.relabel(name, before, labels))
 
     def node_gone(self, name: str) -> None:
@@ -128,10 +121,11 @@ class Neighbours:
             labels: that it has of its own.
         """
         found = {term.beside_label: "" for term, places in self._beside.items() if places.has(labels)}
+        found |= {term.label: "" for term, counts in self._spreads.items() if counts.has(labels)}
         return found | {term.averse_label: "" for term, places in self._averse.items() if places.has(labels)}
 
     def requirements(self, pod: ScheduledPod) -> Iterator[NodeRequirement]:
-        """What its affinities, and those of the pods that are there, ask of its node."""
+        """What its affinities and its spread, and the affinities of the pods that are there, ask of its node."""
         meta = pod.metadata
         own = aversions(pod)
         for term in own:
@@ -142,6 +136,10 @@ class Neighbours:
                 yield NodeRequirement(term.beside_label, NodeOperator.EXISTS)
             else:  # the first of those that lie together
                 yield NodeRequirement(term.topology_key, NodeOperator.EXISTS)
+        for spread in spreads(pod):
+            self._watch_spread(spread)
+            yield NodeRequirement(spread.topology_key, NodeOperator.EXISTS)
+            yield NodeRequirement(spread.label, NodeOperator.DOES_NOT_EXIST)
         for term in self._averse:
             if term not in own and term.matches(meta.namespace, meta.labels):
                 yield NodeRequirement(term.averse_label, NodeOperator.DOES_NOT_EXIST)
@@ -157,6 +155,11 @@ class Neighbours:
             is_first = not places.by_node and term.matches(meta.namespace, meta.labels) and term.topology_key in labels
             if not is_first and not places.has(labels):
                 return f"pod {meta.name} must lie beside pods {term.text}, and none is at node {node} now"
+        for spread in spreads(pod):
+            if spread.place_of(node, labels) is None or self._watch_spread(spread).has(labels):
+                return (
+                    f"pod {meta.name} must be spread ({spread.text}), and at node {node} it would be one too many now"
+                )
         for term, places in self._averse.items():
             if term.matches(meta.namespace, meta.labels) and places.has(labels):
                 return f"a pod at node {node} keeps off pods {term.text}, such as {meta.name}"
@@ -178,8 +181,30 @@ class Neighbours:
         self._tell(term.topology_key, list(places.by_value))
         return places
 
+    def _watch_spread(self, term: SpreadTerm) -> SpreadCounts:
+        """How many pods of a constraint lie where, kept up to date until too many others were asked for."""
+        counts = self._spreads.pop(term, None)
+        if counts is not None:
+            self._spreads[term] = counts
+            return counts
+        while len(self._spreads) >= MOST_SPREADS:
+            left = self._spreads.pop(next(iter(self._spreads)))
+            self._tell(left.key, left.full)
+        counts = SpreadCounts(term)
+        for name, labels in self._labels.items():
+            counts.relabel(name, {}, labels)
+        for pod in self._pods.values():
+            if term.matches(pod):
+                counts.add(pod.node, self._labels.get(pod.node, {}), 1)
+        self._spreads[term] = counts
+        self._tell(term.topology_key, counts.full)
+        return counts
+
     def _count(self, pod: PlacedPod, count: int) -> None:
         labels = self._labels.get(pod.node, {})
+        for spread, counts in self._spreads.items():
+            if spread.matches(pod):
+                self._tell(counts.key, counts.add(pod.node, labels, count))
         for term, places in self._beside.items():
             if term.matches(pod.namespace, pod.labels):
                 self._count_at(places, pod.node, labels, count)
@@ -191,11 +216,11 @@ class Neighbours:
 
     def _count_at(self, places: _Places, node: str, labels: Mapping[str, str], count: int) -> None:
         were_any = bool(places.by_node)
-        self._tell(places.key, [places.add(node, labels, count)])
+        self._tell(places.key, places.add(node, labels, count))
         self.version += were_any is not bool(places.by_node)
 
-    def _tell(self, key: str, values: Iterable[str | None]) -> None:
-        news = {value for value in values if value is not None}
+    def _tell(self, key: str, values: Iterable[str]) -> None:
+        news = set(values)
         if news:
             for name in [name for name, labels in self._labels.items() if labels.get(key) in news]:
                 self._changed(name)

@@ -14,6 +14,7 @@ from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_
 from millpond.engines.kubernetes.adoption.neighbour_terms import trouble_with
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.adoption.spread_terms import trouble_with_spreads
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS
 from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, quantity
 from millpond.engines.kubernetes.pods.pod_template import TASK_ANNOTATION
@@ -152,13 +153,9 @@ def _of_parts(pod: ScheduledPod) -> Iterator[str]:
 
 
 def _of_places(pod: ScheduledPod) -> Iterator[str]:
-    spec = pod.spec
     if asks_for_too_much(pod):
         yield "its node affinity has more alternatives than Millpond looks at (50)"
     if trouble := trouble_with(pod):
         yield trouble
-    hard = [
-        each.topology_key for each in spec.topology_spread_constraints if each.when_unsatisfiable == "DoNotSchedule"
-    ]
-    if hard:
-        yield f"its spread over {hard[0]} (DoNotSchedule) cannot be kept; ScheduleAnyway can"
+    if trouble := trouble_with_spreads(pod):
+        yield trouble

@@ -17,7 +17,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
 )
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 
-_REQUIRED: Final = "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+REQUIRED_NODES: Final = "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 _MOST_TERMS: Final = 50
 _NOWHERE: Final = (NodeRequirement(NAME_FIELD, NodeOperator.IN),)
 
@@ -39,7 +39,7 @@ def selection_of(pod: ScheduledPod, marks: Collection[str]) -> NodeSelection:
         if key != POOL_LABEL
     )
     common += tuple(_of_marks(pod, marks))
-    return within_both((common,) if common else (), alternatives_in(value_at(pod.spec.affinity, _REQUIRED)))
+    return within_both((common,) if common else (), alternatives_in(value_at(pod.spec.affinity, REQUIRED_NODES)))
 
 
 def alternatives_in(selector: Any) -> NodeSelection:
@@ -61,7 +61,7 @@ def within_both(one: NodeSelection, other: NodeSelection) -> NodeSelection:
 
 def asks_for_too_much(pod: ScheduledPod) -> bool:
     """Whether its node affinity has more alternatives than are looked at."""
-    return len(value_at(pod.spec.affinity, f"{_REQUIRED}.nodeSelectorTerms") or ()) > _MOST_TERMS
+    return len(value_at(pod.spec.affinity, f"{REQUIRED_NODES}.nodeSelectorTerms") or ()) > _MOST_TERMS
 
 
 def _of_term(term: Any) -> Iterator[NodeRequirement]:

@@ -67,6 +67,12 @@ class SpreadConstraint(Struct, rename="camel"):
 
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
+    max_skew: int = 1
+    min_domains: int = 1
+    label_selector: dict[str, Any] | None = None
+    match_label_keys: list[str] = []
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
 
 
 class ScheduledSpec(Struct, rename="camel"):

@@ -26,7 +26,7 @@ POOL_LABEL = "millpond.io/pool"
 RACK_LABEL = "millpond.io/rack"
 MODEL_LABEL = "millpond.io/gpu-model"
 """On nodes whose cards no vendor's label describes."""
-_ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 VENDORS = {"nvidia.com/gpu": "nvidia", "amd.com/gpu": "amd"}
 """By extended resource."""
 MILLI = "millpond.io/gpu-milli"
@@ -140,7 +140,7 @@ def describe_node(
         (*by_agent, *_devices(node, there, foreign, held, without="" if agent is None else NVIDIA)),
         pool,
         rack_name=labels.get(RACK_LABEL, ""),
-        zone_name=next((labels[label] for label in _ZONE_LABELS if label in labels), ""),
+        zone_name=next((labels[label] for label in ZONE_LABELS if label in labels), ""),
         link_map="" if agent is None else agent.report.link_map,
         swap_mib=0 if agent is None else agent.report.swap_mib,
         extras=((GPU_SLICES, SHARERS * len(by_agent)),) if agent is not None and not agent.report.unsliced else (),

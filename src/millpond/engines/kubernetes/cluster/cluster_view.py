@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
-from millpond.engines.kubernetes.adoption.neighbour_terms import terms_in
-from millpond.engines.kubernetes.adoption.neighbours import Neighbours, PlacedPod
+from millpond.engines.kubernetes.adoption.neighbour_terms import PlacedPod, terms_in
+from millpond.engines.kubernetes.adoption.neighbours import Neighbours
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
@@ -306,4 +306,6 @@ class ClusterView:
             return
         apart = None if pod.spec.affinity is None else pod.spec.affinity.pod_anti_affinity
         averse_to = () if apart is None else terms_in(apart.required, meta.namespace)
-        neighbours.pod_placed(key, PlacedPod(meta.namespace, meta.labels, pod.spec.node_name, averse_to))
+        is_leaving = meta.deletion_timestamp is not None
+        placed = PlacedPod(meta.namespace, meta.labels, pod.spec.node_name, averse_to, is_leaving)
+        neighbours.pod_placed(key, placed)
