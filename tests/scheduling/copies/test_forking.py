@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Iterator
 from dataclasses import fields
 
 import pytest
@@ -13,9 +16,17 @@ from millpond.model.hardware.nodes import Pool
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Priority, Suspendable
+from millpond.scheduling.copies import forking
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.scheduler import Scheduler
+
+
+@pytest.fixture
+def _no_garbage_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def world_of_all_kinds() -> World:
@@ -165,3 +176,34 @@ def test_copies_of_records_have_every_field() -> None:
         for each in fields(type(one)):
             if each.name not in ("demand", "line", "_tasks", "_common_tasks"):
                 assert getattr(other, each.name) == getattr(one, each.name)
+
+
+@pytest.mark.sources
+@pytest.mark.usefixtures("_no_garbage_collector")
+def test_a_fork_that_was_used_is_gone_at_once_when_it_is_dropped() -> None:
+    twin = World()
+    twin.core = world_of_all_kinds().core.fork()
+    twin.submit(single("other", 2, priority=Priority.CRITICAL))
+    twin.core.explain("waits", twin.now)
+    twin.tell(PolicyChanged(twin.now, "fair", "default", preempt=True, reserve=True))
+    twin.go_to(10_000.0)
+    state = twin.core._state
+    parts = [weakref.ref(part) for part in vars(twin.core).values() if hasattr(part, "__weakref__")]
+    parts += [weakref.ref(part) for part in (state.cluster, state.cluster.arrays, state.queues, state.roster)]
+    assert len(parts) > 10
+    del state, twin
+    assert [part() for part in parts] == [None] * len(parts)
+
+
+@pytest.mark.sources
+def test_garbage_is_found_in_a_process_that_forks_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Knot:
+        def __init__(self) -> None:
+            self.itself = self
+
+    monkeypatch.setattr(forking, "LOOK_AFTER", 5_000)
+    core, knots = world_of_all_kinds().core, list[weakref.ref[Knot]]()
+    for _ in range(60):
+        knots += [weakref.ref(Knot()) for _ in range(100)]
+        core.fork()
+    assert sum(knot() is not None for knot in knots) < 3_000

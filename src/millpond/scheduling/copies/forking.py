@@ -24,6 +24,11 @@ from millpond.scheduling.state import State
 
 Heap = list[tuple[float, int, JobRecord]]
 
+LOOK_AFTER = 1_000_000
+"""So many objects more between forks, and the garbage collector looks at all there are."""
+
+_made_between = 0
+
 
 class Parts(NamedTuple):
     """Those parts of a scheduler that remember anything."""
@@ -155,10 +160,15 @@ def _heap_of_twins(heap: Heap, jobs: dict[str, JobRecord]) -> Heap:
 def _collector_paused() -> Iterator[None]:
     """All that is made is kept: to look for garbage among it, meanwhile or soon, would take as long as to make it.
 
-    A process that has frozen what it had loaded gives that up, and looks at it again when it looks at all objects.
+    A process that has frozen what it had loaded gives that up, and looks at it again when it looks at all objects. The
+    collector counts from nothing afterwards; so that it comes to the oldest objects in a process that forks often, too,
+    it is counted here what was made between forks.
     """
+    global _made_between
     was_enabled = gc.isenabled()
     gc.disable()
+    (young, looks, older_looks), (per_look, per_older_look, _) = gc.get_count(), gc.get_threshold()
+    _made_between += young + per_look * (looks + per_older_look * older_looks)
     try:
         yield
     finally:
@@ -166,3 +176,6 @@ def _collector_paused() -> Iterator[None]:
         gc.unfreeze()  # puts all that is there among the oldest objects, without a look at them
         if was_enabled:
             gc.enable()
+            if _made_between > LOOK_AFTER:
+                _made_between = 0
+                gc.collect()

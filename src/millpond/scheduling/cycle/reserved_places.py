@@ -289,7 +289,7 @@ def cards_of(state: State, node: int) -> int:
     there = state.cluster.nodes[node]
     if there is None or there.name in state.cordons.by_node:
         return 0
-    return sum(map(state.cluster.is_usable, there.devices))
+    return sum(map(state.cluster.hardware.is_usable, there.devices))
 
 
 def _milli_on(placed: Placed) -> dict[int, int]:

@@ -45,39 +45,13 @@ class EventHandlers:
         task_completion = TaskCompletion(state)
         self.nodes = Nodes(state, placer, migrations, task_completion)
         engine = EngineEvents(state, self.nodes, migrations, task_completion)
-        self._by_type: dict[type, Callable[[Any], None]] = {
-            events.PoolChanged: self._pool_changed,
-            events.QueueChanged: self._queue_changed,
-            events.QueueRemoved: self._queue_removed,
-            events.LimitChanged: self._limit_changed,
+        self._of_parts: dict[type, Callable[[Any], None]] = {
             events.NodeJoined: self.nodes.node_joined,
             events.NodeLost: self.nodes.node_lost,
-            events.NodeClosed: self._node_closed,
-            events.NodeOpened: self._node_opened,
             events.NodePowerChanged: self.nodes.power_changed,
-            events.CardClosed: self._card_closed,
-            events.CardOpened: self._card_opened,
-            events.ReservationMade: self._reservation_made,
-            events.ReservationCancelled: self._reservation_cancelled,
-            events.SchedulingPaused: self._scheduling_paused,
-            events.SchedulingResumed: self._scheduling_resumed,
-            events.ClockJumped: self._clock_jumped,
             events.DeviceHealthChanged: self.nodes.device_health_changed,
             events.LoadSampled: self.nodes.load_sampled,
-            events.JobSubmitted: self._job_submitted,
-            events.DurationPredicted: self._duration_predicted,
-            events.ProgressMeasured: self._progress_measured,
-            events.StopRequested: self._stop_requested,
-            events.SuspendRequested: self._suspend_requested,
-            events.ResumeRequested: self._resume_requested,
             events.MigrateRequested: migrations.request,
-            events.DesiredCountChanged: self._desired_count_changed,
-            events.TimeLimitChanged: self._time_limit_changed,
-            events.RequeueRequested: self._requeue_requested,
-            events.PriorityChanged: self._priority_changed,
-            events.Noted: self._noted,
-            events.DeviceReported: self._noted,
-            events.WaitExplained: self._noted,
             events.Confirmed: engine.confirmed,
             events.Refused: engine.refused,
             events.Kept: engine.kept,
@@ -94,7 +68,12 @@ class EventHandlers:
         with state.journal:
             if event.at > state.now:
                 state.now = event.at
-            self._by_type[type(event)](event)
+            kind = type(event)
+            handler = _OWN.get(kind)
+            if handler is None:
+                self._of_parts[kind](event)
+            else:
+                handler(self, event)
 
     # ---- the pool -----------------------------------------------------------------------------------------------
 
@@ -305,3 +284,34 @@ class EventHandlers:
 
     def _noted(self, event: events.Noted | events.DeviceReported | events.WaitExplained) -> None:
         """A note for the history; no decision depends on it."""
+
+
+_OWN: dict[type, Callable[[EventHandlers, Any], None]] = {
+    events.PoolChanged: EventHandlers._pool_changed,
+    events.QueueChanged: EventHandlers._queue_changed,
+    events.QueueRemoved: EventHandlers._queue_removed,
+    events.LimitChanged: EventHandlers._limit_changed,
+    events.NodeClosed: EventHandlers._node_closed,
+    events.NodeOpened: EventHandlers._node_opened,
+    events.CardClosed: EventHandlers._card_closed,
+    events.CardOpened: EventHandlers._card_opened,
+    events.ReservationMade: EventHandlers._reservation_made,
+    events.ReservationCancelled: EventHandlers._reservation_cancelled,
+    events.SchedulingPaused: EventHandlers._scheduling_paused,
+    events.SchedulingResumed: EventHandlers._scheduling_resumed,
+    events.ClockJumped: EventHandlers._clock_jumped,
+    events.JobSubmitted: EventHandlers._job_submitted,
+    events.DurationPredicted: EventHandlers._duration_predicted,
+    events.ProgressMeasured: EventHandlers._progress_measured,
+    events.StopRequested: EventHandlers._stop_requested,
+    events.SuspendRequested: EventHandlers._suspend_requested,
+    events.ResumeRequested: EventHandlers._resume_requested,
+    events.DesiredCountChanged: EventHandlers._desired_count_changed,
+    events.TimeLimitChanged: EventHandlers._time_limit_changed,
+    events.RequeueRequested: EventHandlers._requeue_requested,
+    events.PriorityChanged: EventHandlers._priority_changed,
+    events.Noted: EventHandlers._noted,
+    events.DeviceReported: EventHandlers._noted,
+    events.WaitExplained: EventHandlers._noted,
+}
+"""Not of each object: it would hold itself by them, and a fork all it has until the garbage collector comes."""

@@ -174,7 +174,7 @@ class CapacityGap:
             for node in self._state.cluster.nodes
             if node is not None and node.pool == record.job.pool
             for device in node.devices
-            if not self._state.cluster.is_usable(device)
+            if not self._state.cluster.hardware.is_usable(device)
             and any(not request.models or device.model in request.models for request in requests)
         ]
         more = f"; and {len(found) - MOST_NAMES} cards more" if len(found) > MOST_NAMES else ""

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.errors import InconsistentStateError
-from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.devices import Device
 from millpond.model.hardware.node_selection import NodeSelection, selects
-from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool
+from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.hardware.topology import LINK_MAPS
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
+from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPED, Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array
@@ -38,24 +39,16 @@ class Cluster:
         self.journal = journal
         self.arrays = ClusterArrays(extras=EXTRA_LIMIT)
         self.links = LinkTables()
-        self.nodes: list[Node | None] = []
-        """By index; None for a node that is gone. Indices are never reused."""
-        self.pools: dict[str, Pool] = {DEFAULT_POOL: Pool()}
+        self.hardware = hardware = Hardware()
+        self.nodes, self.pools, self.node_index = hardware.nodes, hardware.pools, hardware.node_index
+        self.device_index, self.device_ids = hardware.device_index, hardware.device_ids
         self.lends_by_hours = False
         """Whether any pool has hours of lending."""
-        self.node_index: dict[str, int] = {}
-        self.device_index: dict[str, int] = {}
-        self.device_ids: list[str] = []
-        self._device_node: list[int] = []
         self.free_gpu_milli = 0
         """Free guaranteed compute of all devices of present nodes: a quick first look."""
-        self.closed: set[str] = set()
-        """Names of nodes that people have closed (``scheduling.nodes.cordon``), gone ones included; changed by
-        ``set_closed``."""
-        self.closed_cards: set[str] = set()
-        """UUIDs of single cards that are closed (``scheduling.nodes.card_cordons``), gone ones included; changed by
-        ``set_card_closed``."""
-        self.swapped = SwappedOff(self.arrays, self._memory_factor_of)
+        self.closed, self.closed_cards = hardware.closed, hardware.closed_cards
+        """Changed by ``set_closed`` and ``set_card_closed``."""
+        self.swapped = SwappedOff(self.arrays, hardware)
         self._structure = 0
         self._capacity, self._capacity_at = 0, -1
         self._amount, self._amount_at = Amount(), -1
@@ -73,7 +66,7 @@ class Cluster:
         self._card_mib: dict[tuple[str, str], int] = {}
         self._models_at = -1
         self.words = NameIndex()
-        self.cells = CellBook(self)
+        self.cells = CellBook(journal, hardware)
 
     def copy_from(self, other: Cluster) -> None:
         """Become like another ledger, as a fork of the scheduler does; its holdings are copied with the tasks."""
@@ -81,12 +74,9 @@ class Cluster:
         self.links.copy_from(other.links)
         self.swapped.copy_from(other.swapped)
         self.words.restore(other.words.plain())
-        self.nodes, self.pools = list(other.nodes), dict(other.pools)
+        self.hardware.copy_from(other.hardware)
         self.lends_by_hours = other.lends_by_hours
-        self.node_index, self.device_index = dict(other.node_index), dict(other.device_index)
-        self.device_ids, self._device_node = list(other.device_ids), list(other._device_node)
-        self.free_gpu_milli, self.closed = other.free_gpu_milli, set(other.closed)
-        self.closed_cards = set(other.closed_cards)
+        self.free_gpu_milli = other.free_gpu_milli
         self._free_milli_of = dict(other._free_milli_of)
         self._structure, self._capacity, self._capacity_at = other._structure, other._capacity, other._capacity_at
         self.releases = other.releases
@@ -123,7 +113,7 @@ class Cluster:
             self._capacity_by_pool = dict.fromkeys(self.pools, 0)
             for node in self.nodes:
                 if node is not None:
-                    usable = sum(map(self.is_usable, node.devices))
+                    usable = sum(map(self.hardware.is_usable, node.devices))
                     self._capacity_by_pool[node.pool] += CARD_MILLI * usable
         return self._capacity_by_pool.get(pool, 0)
 
@@ -213,7 +203,7 @@ class Cluster:
         for offset, device in enumerate(node.devices):
             self.device_index[device.uuid] = first + offset
             self.device_ids.append(device.uuid)
-            self._device_node.append(index)
+            self.hardware.device_node.append(index)
         self._free(node.pool, CARD_MILLI * len(node.devices))
         self._set_links(index, node)
         self._set_usable(index, node)
@@ -307,10 +297,6 @@ class Cluster:
         self.journal.record(self._undo_card_closed, node, card, card in self.closed_cards, self.releases)
         self._put_card_closed(node, card, closed)
 
-    def is_usable(self, device: Device) -> bool:
-        """Whether a device may be handed out, its node aside: it is well, and its card is open."""
-        return device.health is DeviceHealth.OK and device.card not in self.closed_cards
-
     def _undo_card_closed(self, node: str, card: str, closed: bool, releases: int) -> None:
         self._put_card_closed(node, card, closed)
         self.releases = releases
@@ -349,7 +335,7 @@ class Cluster:
         first = int(self.arrays.first_device[index])
         self.arrays.node_usable[index] = 1 if node.schedulable and node.name not in self.closed else 0
         for offset, device in enumerate(node.devices):
-            self.arrays.device_usable[first + offset] = 1 if self.is_usable(device) else 0
+            self.arrays.device_usable[first + offset] = 1 if self.hardware.is_usable(device) else 0
         self.cells.node_changed(node)
         self._changed(index)
 
@@ -417,11 +403,11 @@ class Cluster:
 
     def node_of(self, device: int) -> int:
         """The node of a device, both by index."""
-        return self._device_node[device]
+        return self.hardware.device_node[device]
 
     def device(self, index: int) -> tuple[Node, Device] | None:
         """Node and description of the device at ``index``; None when its node is gone."""
-        number = self._device_node[index]
+        number = self.hardware.device_node[index]
         node = self.nodes[number]
         return None if node is None else (node, node.devices[index - int(self.arrays.first_device[number])])
 
@@ -535,10 +521,6 @@ class Cluster:
             needed[holding.node] = needed.get(holding.node, 0) + sum(holding.memory_mib)
         free = self.arrays.swap_free_cells
         return all(free[node] >= mib for node, mib in needed.items())
-
-    def _memory_factor_of(self, device: int) -> int:
-        node = self.nodes[self._device_node[device]]
-        return 0 if node is None else self.pools[node.pool].memory_factor_milli
 
     def held_on(self, node: int) -> int:
         """Guaranteed compute that is held on the node."""

@@ -41,7 +41,8 @@ def has_others(cluster: Cluster, holding: Holding) -> bool:
         return False
     node, kind = cluster.nodes[holding.node], _kind(cluster, holding)
     devices = () if node is None else node.devices
-    return sum(_is_of(kind, device) and cluster.is_usable(device) for device in devices) >= len(holding.devices)
+    usable = cluster.hardware.is_usable
+    return sum(_is_of(kind, device) and usable(device) for device in devices) >= len(holding.devices)
 
 
 def find_elsewhere(placer: Placer, holding: Holding) -> Holding | None:

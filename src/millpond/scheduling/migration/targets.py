@@ -48,7 +48,7 @@ def resolve(cluster: Cluster, record: JobRecord, names: Sequence[str]) -> Migrat
         if device in own:
             raise ConflictError(f"job {record.id!r} has card {name} already", "name cards that it does not have")
         pair = cluster.device(device)
-        if pair is not None and not cluster.is_usable(pair[1]):
+        if pair is not None and not cluster.hardware.is_usable(pair[1]):
             state = "closed" if pair[1].health is DeviceHealth.OK else pair[1].health.value
             raise ConflictError(f"card {name} is {state}", "name another card; see `pond nodes`")
     return MigrationTarget(devices=devices)

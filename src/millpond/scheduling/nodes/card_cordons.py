@@ -100,4 +100,4 @@ class CardCordons:
         """Take over what ``snapshot`` returned, before any node is added; it was not written at first."""
         self.by_card = {card: from_plain(closure) for card, closure in plain.get("closed", {}).items()}
         self.failed, self.probation = set(plain.get("failed", ())), dict(plain.get("probation", {}))
-        self._cluster.closed_cards = set(self.by_card)
+        self._cluster.closed_cards.update(self.by_card)

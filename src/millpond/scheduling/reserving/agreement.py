@@ -230,7 +230,7 @@ def _capacity_milli(state: State, model: str) -> int:
     if not named:
         return state.cluster.gpu_capacity_milli
     devices = (device for node in state.cluster.nodes if node is not None for device in node.devices)
-    usable = (device.model for device in devices if state.cluster.is_usable(device))
+    usable = (device.model for device in devices if state.cluster.hardware.is_usable(device))
     return CARD_MILLI * sum(each == model if model in named else each not in named for each in usable)
 
 

@@ -157,7 +157,7 @@ def _filled(wanted: AdvanceReservation, offers: list[_Offer]) -> dict[str, int]:
 def usable_cards(state: State, node: Node, wanted: AdvanceReservation) -> int:
     """How many cards of a node the reservation could have."""
     return sum(
-        state.cluster.is_usable(device) and (not wanted.models or device.model in wanted.models)
+        state.cluster.hardware.is_usable(device) and (not wanted.models or device.model in wanted.models)
         for device in node.devices
     )
 

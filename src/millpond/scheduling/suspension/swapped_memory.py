@@ -7,8 +7,9 @@ its pool allows. It is taken off the free memory in the arrays, where every sear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.placement.arrays import ClusterArrays
 
@@ -18,18 +19,15 @@ _NO_BOUND = 2**62
 class SwappedOff:
     """Keeps the account of one cluster.
 
-    Args:
-        factor_of: by index of a device, the factor of its pool in milli; 0: no bound.
-
     Attributes:
         mib: by index of a device, how much was swapped off it; none where there is none.
         kept_mib: by index of a device, how much is kept free on it.
     """
 
-    def __init__(self, arrays: ClusterArrays, factor_of: Callable[[int], int]) -> None:
+    def __init__(self, arrays: ClusterArrays, hardware: Hardware) -> None:
         self.mib: dict[int, int] = {}
         self._arrays = arrays
-        self._factor_of = factor_of
+        self._hardware = hardware
         self.kept_mib: dict[int, int] = {}
 
     def copy_from(self, other: SwappedOff) -> None:
@@ -76,5 +74,5 @@ class SwappedOff:
 
     def _most(self, device: int) -> int:
         """How much memory work on a device and work that was swapped off it may have together, in MiB."""
-        capacity, factor = self._arrays.device_memory_cells[device], self._factor_of(device)
+        capacity, factor = self._arrays.device_memory_cells[device], self._hardware.memory_factor_of(device)
         return capacity * factor // 1000 if factor else _NO_BOUND

@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from millpond.model.hardware.nodes import Node
 from millpond.model.tenancy.cells import CellCount
 from millpond.scheduling.elastic.gang_sizes import is_enough
+from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.holdings import Holding, HoldState
+from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellRequest
 from millpond.scheduling.tenancy.cells.chains import Chain, lower_first
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
@@ -30,7 +32,6 @@ from millpond.scheduling.tenancy.cells.rights import Place, RightSearch
 from millpond.scheduling.tenancy.cells.stakes import ON_CARDS, STAYS, Stake, class_in_cells, holdings_on_cards, stake_of
 
 if TYPE_CHECKING:
-    from millpond.scheduling.ledger.cluster import Cluster
     from millpond.scheduling.records import JobRecord
     from millpond.scheduling.tenancy.queues import QueueTree
 
@@ -45,8 +46,9 @@ class CellBook:
         stale: machines or guarantees have changed since it was made.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, journal: Journal, hardware: Hardware) -> None:
+        self._journal = journal
+        self._hardware = hardware
         self.allocator: CellAllocator | None = None
         self.missing: dict[str, list[CellCount]] = {}
         self.demoted: dict[str, str] = {}
@@ -85,15 +87,15 @@ class CellBook:
                 for holding in holdings_on_cards(record):
                     holding.is_in_cell = False
             return
-        nodes = [node for node in self._cluster.nodes if node is not None]
+        nodes = [node for node in self._hardware.nodes if node is not None]
         kinds = kinds_of(nodes, [*cells, CellCount("node", 1)])
         assignment = Assignment(kinds, tree)
         self.allocator = CellAllocator((kind.spec for kind in kinds.values()), assignment.clusters)
         self.missing = assignment.missing
-        index = self._cluster.device_index
+        index = self._hardware.device_index
         self._where = {index[card]: where for card, where in self.allocator.where.items()}
         self._node_numbers = {
-            name: [self._cluster.node_index[node] for node, _ in kind.spec.nodes] for name, kind in kinds.items()
+            name: [self._hardware.node_index[node] for node, _ in kind.spec.nodes] for name, kind in kinds.items()
         }
         self._lost.clear()
         for node in nodes:
@@ -137,13 +139,13 @@ class CellBook:
         """A machine may be used, or some of its cards, or may no longer be."""
         if self.allocator is None:
             return
-        usable = node.schedulable and node.name not in self._cluster.closed
+        usable = node.schedulable and node.name not in self._hardware.closed
         for device in node.devices:
-            index = self._cluster.device_index.get(device.uuid, -1)
+            index = self._hardware.device_index.get(device.uuid, -1)
             if index not in self._where:
                 continue
             chain, leaf = self._where[index]
-            if usable and self._cluster.is_usable(device):
+            if usable and self._hardware.is_usable(device):
                 if index in self._lost:
                     self._lost.discard(index)
                     self.allocator.chains[chain].regain(leaf)
@@ -197,7 +199,7 @@ class CellBook:
         for number, holding in enumerate(holdings):
             found = stake_of(record, uses[number] if uses else None)
             if found != holding.stake or (found.use is not None and not holding.is_in_cell):
-                self._cluster.journal.record(self._put, holding, holding.stake)
+                self._journal.record(self._put, holding, holding.stake)
                 self._put(holding, found)
         return True
 
@@ -205,16 +207,16 @@ class CellBook:
         """The right of work that is off its cards is sought anew when it comes back; a trial undoes it."""
         for holding in holdings:
             if holding.stake is not None and holding.stake.use is not None and holding.hold not in ON_CARDS:
-                self._cluster.journal.record(self._put, holding, holding.stake)
+                self._journal.record(self._put, holding, holding.stake)
                 self._put(holding, stake_of(record, None))
 
     def _demote(self, record: JobRecord, for_job: str) -> None:
         """Work loses its cells for a job; a trial undoes it."""
-        self._cluster.journal.record(self._note_demoted, record.id, self.demoted.get(record.id, ""))
+        self._journal.record(self._note_demoted, record.id, self.demoted.get(record.id, ""))
         self._note_demoted(record.id, for_job)
         for holding in holdings_on_cards(record):
             if holding.stake is not None and holding.stake.use is not None:
-                self._cluster.journal.record(self._put, holding, holding.stake)
+                self._journal.record(self._put, holding, holding.stake)
                 self._put(holding, stake_of(record, None))
 
     def _note_demoted(self, job: str, for_job: str) -> None:
@@ -271,7 +273,7 @@ class CellBook:
         stake = holding.stake
         if self.allocator is None or self.stale or stake is None or stake.use is None:
             return
-        self._cluster.journal.record(self._reserve, holding, -sign)
+        self._journal.record(self._reserve, holding, -sign)
         self._reserve(holding, sign)
 
     def _reserve(self, holding: Holding, sign: int) -> None:
@@ -376,9 +378,9 @@ class CellBook:
         return spare
 
     def _cards_on(self, node: int) -> Iterator[tuple[Chain, int]]:
-        there = self._cluster.nodes[node]
+        there = self._hardware.nodes[node]
         for device in () if there is None else there.devices:
-            index = self._cluster.device_index.get(device.uuid, -1)
+            index = self._hardware.device_index.get(device.uuid, -1)
             if index in self._where:
                 name, leaf = self._where[index]
                 yield self._allocator.chains[name], leaf
@@ -402,7 +404,7 @@ class CellBook:
         plan = self._allocator.plan(request, self._allowed(record.job.pool, mask))
         if plan is None:
             return None
-        index, own, found = self._cluster.device_index, class_in_cells(record), []
+        index, own, found = self._hardware.device_index, class_in_cells(record), []
         for place in plan.places:
             chain = self._allocator.chains[place.chain]
             use = place.use if place.use.priority == own else replace(place.use, priority=own)
@@ -414,7 +416,7 @@ class CellBook:
         """Of each chain, the nodes of a pool that a mask does not keep out, as bits."""
         allowed: dict[str, int] = {}
         for name, numbers in self._node_numbers.items():
-            node = self._cluster.nodes[numbers[0]]
+            node = self._hardware.nodes[numbers[0]]
             if node is None or node.pool != pool:
                 allowed[name] = 0
             elif mask is not None:
@@ -426,7 +428,7 @@ class CellBook:
         takes_cards = any(role.request.devices for role in record.job.roles)
         if self.allocator is None or self.stale or record.job.preemptible or not takes_cards:
             return None
-        mask = np.ones(self._cluster.arrays.node_count, dtype=np.uint8)
+        mask = np.ones(len(self._hardware.nodes), dtype=np.uint8)
         owing = {name: chain for name, chain in self.allocator.chains.items() if any(chain.demand) or chain.bound}
         for name in owing:
             mask[self._node_numbers[name]] = 0
