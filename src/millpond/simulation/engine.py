@@ -13,16 +13,21 @@ from collections.abc import Iterable, Sequence
 
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.engine import Inventory, Observed
-from millpond.model.events import Confirmed, Ended, Event
+from millpond.model.events import Confirmed, Ended, Event, ProgressMeasured
 from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.model.workloads import CheckpointMode, Job, Kind
 from millpond.simulation.costs import Costs
 from millpond.simulation.present_runs import NEVER, PresentRun
+from millpond.simulation.speeds import JobSpeed
 
 # Answers of one instant come in this order: ends first, for they make room.
-_END, _FAIL, _STOPPED, _LEFT, _CONFIRM = range(5)
+_END, _FAIL, _STOPPED, _LEFT, _CONFIRM, _MEASURE = range(6)
+MEASURED_AFTER_S = 30.0
+"""So long after a job has another speed that is measured, as a server does (``server.jobs.progress``)."""
+LEAST_CHANGE = 0.1
+"""A speed that differs by less from the one measured last is not measured again."""
 _FINAL_STOPS = frozenset({Cause.STOP_REQUESTED, Cause.TIME_LIMIT})
 
 
@@ -42,13 +47,15 @@ class Work:
         booked_s: work done since it holds these cards, without what it has to repeat.
         suspensions, switching_s: how often it left without ending, and what leaving and coming back took.
         failures, failed_s: how often its runs failed, and the work that it repeats for that.
+        truth: how fast it is on which cards; None: it knows no speeds but 1.
+        measured: its rate when that was measured last; NaN in a run in which it was not.
     """
 
     __slots__ = (
         "attempt", "booked_s", "ended_at", "failed_s", "fails_after_s", "failures", "first_start_at", "held_s",
-        "held_since", "index", "is_over", "job", "lost_s", "overhead_s", "placements", "preemptions", "rate",
-        "remaining_s", "run_service_s", "since", "started", "suspensions", "swapped_mib", "switching_s", "task_count",
-        "version",
+        "held_since", "index", "is_over", "job", "lost_s", "measured", "overhead_s", "placements", "preemptions",
+        "rate", "remaining_s", "run_service_s", "since", "started", "suspensions", "swapped_mib", "switching_s",
+        "task_count", "truth", "version",
     )  # fmt: skip
 
     def __init__(self, index: int, job: Job, duration_s: float) -> None:
@@ -78,6 +85,8 @@ class Work:
         self.fails_after_s = NEVER
         self.first_start_at = math.nan
         self.ended_at = math.nan
+        self.truth: JobSpeed | None = None
+        self.measured = math.nan
 
     def advance(self, now: float) -> None:
         """Book the work done since the last call. Overhead is worked off first."""
@@ -96,6 +105,7 @@ class SimulatedEngine:
 
     Args:
         jobs: every job that may be started, with its duration in seconds.
+        truths: how fast each of them is on which cards, as far as that is known; measured like the steps of real jobs.
 
     Attributes:
         departures: ids of the decisions by which jobs left their cards without ending: room for others.
@@ -103,9 +113,18 @@ class SimulatedEngine:
             held cards.
     """
 
-    def __init__(self, nodes: tuple[Node, ...], jobs: Iterable[tuple[Job, float]], costs: Costs) -> None:
+    def __init__(
+        self,
+        nodes: tuple[Node, ...],
+        jobs: Iterable[tuple[Job, float]],
+        costs: Costs,
+        truths: Sequence[JobSpeed | None] = (),
+    ) -> None:
         self.now = 0.0
         self.works = {job.id: Work(index, job, duration) for index, (job, duration) in enumerate(jobs)}
+        for work, truth in zip(self.works.values(), truths, strict=False):
+            work.truth = truth
+        self._model_of = {device.uuid: device.model for node in nodes for device in node.devices} if truths else {}
         self.runs: list[tuple[int, float, float, tuple[Placement, ...], float]] = []
         self.departures: set[int] = set()
         self._nodes = nodes
@@ -114,7 +133,7 @@ class SimulatedEngine:
         self._answers: list[Event] = []
         self._sequence = 0
         self._last_decision = -1
-        self._shares = costs.sharing_speed < 1
+        self._shares = costs.sharing_speed < 1 or bool(truths)
         self._users_of: dict[str, set[Work]] = {}
 
     def enter(self, job: Job, duration_s: float) -> None:
@@ -173,6 +192,8 @@ class SimulatedEngine:
                 found.append(Confirmed(at, decision))
             elif kind == _LEFT:
                 found.append(self._left(work, at, decision))
+            elif kind == _MEASURE:
+                found.append(_measured(work, at))
             else:
                 found.append(self._stopped(work, at))
         return found
@@ -229,6 +250,7 @@ class SimulatedEngine:
         work.run_service_s = 0.0
         work.fails_after_s = self._failure_of(work)
         work.started = False
+        work.measured = math.nan
         work.version += 1
         if delay:
             self._plan(self.now + delay, _CONFIRM, work, decision.id)
@@ -247,6 +269,8 @@ class SimulatedEngine:
         self._plan_end(work, at)
 
     def _plan_end(self, work: Work, at: float) -> None:
+        if work.truth is not None and not abs(work.rate - work.measured) <= LEAST_CHANGE * work.measured:
+            self._plan(at + MEASURED_AFTER_S, _MEASURE, work)
         if work.fails_after_s < work.remaining_s:
             self._plan(at + work.fails_after_s / work.rate, _FAIL, work)
         else:
@@ -386,10 +410,22 @@ class SimulatedEngine:
             self._plan_end(work, self.now)
 
     def _rate(self, work: Work) -> float:
+        if work.truth is not None:
+            return self._true_rate(work, work.truth)
         rate = len(work.placements) / work.task_count
         if self._shares and work.job.kind is Kind.TRAIN and any(len(self._users_of[card]) > 1 for card in _cards(work)):
             rate *= self._costs.sharing_speed
         return rate
+
+    def _true_rate(self, work: Work, truth: JobSpeed) -> float:
+        cards = _cards(work)
+        models = {self._model_of[card] for card in cards}
+        is_spread = len({placement.node for placement in work.placements}) > 1
+        others = {other for card in cards for other in self._users_of[card]} - {work}
+        pair = [other.truth.job for other in others if other.truth is not None and _cards(other) == cards]
+        beside = pair[0] if len(pair) == len(others) == 1 else None
+        rate = truth.rate(len(cards), models, is_spread=is_spread, beside=beside)
+        return rate if beside is not None or not others else rate * self._costs.sharing_speed
 
     def _release(self, work: Work, at: float) -> None:
         """The job holds nothing any more."""
@@ -428,6 +464,14 @@ class SimulatedEngine:
             users.discard(work)
             touched |= users
         return touched
+
+
+def _measured(work: Work, at: float) -> ProgressMeasured:
+    """The speed of a job has been the same for a while: a server would have measured it."""
+    assert work.truth is not None, "only such work is measured"
+    work.measured = work.rate
+    gpu_milli = sum(grant.compute_milli for placement in work.placements for grant in placement.grants)
+    return ProgressMeasured(at, work.job.id, work.attempt, work.rate * work.truth.full, gpu_milli)
 
 
 def _cards(work: Work) -> list[str]:

@@ -35,6 +35,7 @@ from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import SimulatedEngine, Work
 from millpond.simulation.present_runs import NEVER
+from millpond.simulation.speeds import JobSpeed, SpeedTable
 from millpond.simulation.trace import Workload, anonymous
 
 KNOWLEDGE = ("none", "predicted", "exact")
@@ -82,6 +83,7 @@ class World:
         until: nothing is simulated from this instant on; jobs that have not ended then never do.
         rates: what cards draw, and what energy costs and emits.
         machine_w: what each machine draws besides its cards.
+        speeds: how fast jobs, by their names in the workload, are on which cards. The policy learns what it measures.
     """
 
     nodes: tuple[Node, ...]
@@ -95,6 +97,7 @@ class World:
     until: float = NEVER
     rates: EnergyRates = EnergyRates()
     machine_w: float = 0.0
+    speeds: SpeedTable | None = None
 
     def __post_init__(self) -> None:
         if self.durations not in KNOWLEDGE:
@@ -110,6 +113,16 @@ class World:
             *(QueueChanged(at, queue) for queue in queues),
             *(LimitChanged(at, limit) for limit in self.limits),
             *(NodeJoined(at, node) for node in self.nodes),
+        ]
+
+    def truths(self) -> list[JobSpeed | None]:
+        """How fast each job is, in the order of the workload; empty where that is the same everywhere."""
+        table = self.speeds
+        if table is None:
+            return []
+        return [
+            JobSpeed.of(table, job.name, sum(role.desired * role.request.devices for role in job.roles))
+            for job in (entry.job for entry in self.workload.jobs)
         ]
 
     @property
@@ -189,7 +202,8 @@ class Simulation:
         else:
             self._jobs = [replace(entry.job, checkpoint=checkpoint) if saves else entry.job for entry in entries]
         lengths = (entry.duration_s for entry in entries)
-        self.engine = SimulatedEngine(world.nodes, zip(self._jobs, lengths, strict=True), world.costs)
+        jobs = zip(self._jobs, lengths, strict=True)
+        self.engine = SimulatedEngine(world.nodes, jobs, world.costs, world.truths())
         self._predictor = DurationPredictor() if world.durations == "predicted" else None
         self._exact = world.durations == "exact"
         self._ended = 0

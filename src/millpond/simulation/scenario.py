@@ -13,13 +13,15 @@ from millpond.simulation import packing, queueing
 from millpond.simulation.clusters import capacity_milli, cards_per_node, uniform_cluster
 from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import World
-from millpond.simulation.readers import QUEUEING_FORMATS, openb, read_workload
+from millpond.simulation.readers import QUEUEING_FORMATS, gavel, openb, read_workload
+from millpond.simulation.speeds import SpeedTable, read_speeds
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import Workload
 
 PACKING_FORMAT = "openb"
 SYNTHETIC_FORMAT = "synthetic"
-FORMATS = (PACKING_FORMAT, *QUEUEING_FORMATS, SYNTHETIC_FORMAT)
+GAVEL_FORMAT = "gavel"
+FORMATS = (PACKING_FORMAT, *QUEUEING_FORMATS, GAVEL_FORMAT, SYNTHETIC_FORMAT)
 PREEMPTIVE_ORDERINGS = frozenset({"default", "srtf", "srsf", "tiresias"})
 """Orderings that preempt by default."""
 
@@ -36,6 +38,7 @@ class Scenario:
         settings: the policy; ``replay`` fills in the seed and, for packing, the mix.
         load: offered load of a synthetic workload.
         suspends: work may be asked to leave its cards without ending.
+        speeds: path of a table of how fast jobs are on which cards; empty: all are as fast on all.
     """
 
     trace_format: str
@@ -51,6 +54,7 @@ class Scenario:
     skip_bad_rows: bool = False
     load: float = 0.9
     suspends: bool = False
+    speeds: str = ""
 
     def __post_init__(self) -> None:
         if self.trace_format not in FORMATS:
@@ -61,6 +65,11 @@ class Scenario:
             raise InvalidInputError(
                 "no cluster is given" if not self.nodes else "two clusters are given",
                 "give either --cluster NxG, such as 30x8, or --nodes FILE",
+            )
+        if self.trace_format == GAVEL_FORMAT and not self.speeds:
+            raise InvalidInputError(
+                "a Gavel trace has steps, whose lengths are not known",
+                "give the table of their speeds: --speeds simulation_throughputs.json",
             )
         if self.until <= 0:
             raise InvalidInputError(f"arrivals until {self.until} times the cluster", "use a number above 0")
@@ -125,7 +134,10 @@ def read_world(scenario: Scenario) -> World:
     nodes = _nodes(scenario)
     if not capacity_milli(nodes):
         raise InvalidInputError(f"the nodes of {scenario.nodes} have no cards", "give nodes with at least one card")
-    world = World(nodes, _workload(scenario, nodes), scenario.durations, scenario.costs, scenario.suspends)
+    speeds = read_speeds(Path(scenario.speeds)) if scenario.speeds else None
+    workload = _workload(scenario, nodes, speeds)
+    world = World(nodes, workload, scenario.durations, scenario.costs, scenario.suspends, speeds=speeds)
+    _require_speeds(world)
     return queueing.admissible_world(world, skip_bad_rows=scenario.skip_bad_rows)
 
 
@@ -133,8 +145,17 @@ def _nodes(scenario: Scenario) -> tuple[Node, ...]:
     return openb.read_nodes(Path(scenario.nodes)) if scenario.nodes else uniform_cluster(scenario.cluster)
 
 
-def _workload(scenario: Scenario, nodes: tuple[Node, ...]) -> Workload:
+def _require_speeds(world: World) -> None:
+    """Refuse a table that lacks the speed of a job on one of the models of cards before anything is played."""
+    models = {device.model for node in world.nodes for device in node.devices}
+    for job in {truth.job: truth for truth in world.truths() if truth is not None}.values():
+        job.rate(job.job[1], models, is_spread=False, beside=None)
+
+
+def _workload(scenario: Scenario, nodes: tuple[Node, ...], speeds: SpeedTable | None) -> Workload:
     cards = cards_per_node(nodes)
+    if scenario.trace_format == GAVEL_FORMAT and speeds is not None:
+        return gavel.read(Path(scenario.jobs), cards, speeds, skip_bad_rows=scenario.skip_bad_rows)
     if scenario.trace_format != SYNTHETIC_FORMAT:
         return read_workload(scenario.trace_format, Path(scenario.jobs), cards, skip_bad_rows=scenario.skip_bad_rows)
     if not scenario.jobs.isdigit():

@@ -7,7 +7,7 @@ import gzip
 import io
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -86,14 +86,17 @@ class Row:
 class Table:
     """A CSV file, plain or gzip-compressed, with a header line.
 
+    Args:
+        columns: of a file that has no header line.
+
     Raises:
         InvalidInputError: the file cannot be read, is not text, or has no header.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Sequence[str] | None = None, delimiter: str = ",") -> None:
         self.path = path
-        self._lines = csv.reader(io.StringIO(_text_of(path), newline=""))
-        header = next(self._lines, None)
+        self._lines = csv.reader(io.StringIO(_text_of(path), newline=""), delimiter=delimiter)
+        header = next(self._lines, None) if columns is None else columns
         if header is None:
             raise InvalidInputError(f"{path} is empty", "give a CSV file with a header line")
         self.header = [name.strip() for name in header]

@@ -31,9 +31,10 @@ def parameters(scenario: Scenario) -> dict[str, Any]:
 
 def _idle_parameters(scenario: Scenario) -> tuple[str, ...]:
     if scenario.packs:
-        return ("durations", "costs", "load", "until" if scenario.order else "order")
+        return ("durations", "costs", "load", "speeds", "until" if scenario.order else "order")
     made_up = scenario.trace_format == SYNTHETIC_FORMAT
-    return ("until", "order") if made_up else ("until", "order", "load")
+    unused = () if scenario.speeds else ("speeds",)
+    return ("until", "order", *unused) if made_up else ("until", "order", "load", *unused)
 
 
 def packing_summary(

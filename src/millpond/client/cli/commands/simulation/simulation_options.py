@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millpond.scheduling.settings import Settings
     from millpond.simulation.scenario import Scenario
 
-FORMATS = ("openb", "muri", "philly", "chronus", "native", "synthetic")
+FORMATS = ("openb", "muri", "philly", "chronus", "gavel", "native", "synthetic")
 KNOWLEDGE = ("none", "predicted", "exact")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,6 +38,7 @@ _OPTIONS = (
     click.option("--restore-cost", type=float, metavar="S", help="The same again after a preemption.  [default: 0]"),
     click.option("--lost-work", type=float, metavar="S", help="Work repeated after a preemption.  [default: 0]"),
     click.option("--sharing-speed", type=float, metavar="X", help="Speed of jobs that share a card.  [default: 1]"),
+    click.option("--speeds", type=_FILE, help="How fast jobs are on which cards, alone and in pairs (Gavel's form)."),
     click.option("--suspends", is_flag=True, default=None, help="Work may leave its cards without ending."),
     click.option("--suspend-cost", type=float, metavar="S", help="To suspend, and to resume.  [default: 0]"),
     click.option("--swap-rate", type=float, metavar="GIB/S", help="Device memory moved.  [default: at once]"),
@@ -47,7 +48,7 @@ _OPTIONS = (
 )  # fmt: skip
 _QUEUEING_ONLY = (
     "ordering", "durations", "preempt", "preemption_cost", "start_cost", "restore_cost", "lost_work", "sharing_speed",
-    "replan_period", "suspends", "suspend_cost", "swap_rate",
+    "replan_period", "suspends", "suspend_cost", "swap_rate", "speeds",
 )  # fmt: skip
 _PACKING_ONLY = ("arrivals", "until", "order")
 
@@ -157,6 +158,7 @@ def scenario_of(
         nodes=given["nodes"] or "",
         order=given["order"] or "",
         skip_bad_rows=given["skip_bad_rows"],
+        speeds=given["speeds"] or "",
         **_named(given, until="until", durations="durations", load="load", suspends="suspends"),
     )
 
