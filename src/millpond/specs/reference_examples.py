@@ -239,6 +239,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
     "AdoptFile": {
         "namespaces": _kubernetes("adopt: {namespaces: {team-a: [vision, urgent], '*': default}}"),
         "priorities": _kubernetes("adopt: {namespaces: {team-a: vision}, priorities: {training: high}}"),
+        "gated": _kubernetes("adopt: {namespaces: {team-a: vision}, gated: true}"),
     },
     "AdoptedNamespace": {
         "queues": _kubernetes("adopt: {namespaces: {team-a: {queues: [vision, urgent]}}}"),

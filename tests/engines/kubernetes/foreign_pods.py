@@ -53,12 +53,12 @@ class AdoptingBench(PodBench):
 
     stands_for: dict[str, GangKey]
 
-    def __init__(self, cluster: StandinCluster, folder: Path) -> None:
+    def __init__(self, cluster: StandinCluster, folder: Path, *, gated: bool = False) -> None:
         super().__init__(cluster, folder)
-        self.stands_for = {}
+        self.stands_for, self.gated = {}, gated
 
     def open(self, expected: Any = (), unanswered: Any = ()) -> None:
-        adopts = AdoptionRules(frozenset("*"), self.stands_for)
+        adopts = AdoptionRules(frozenset("*"), self.stands_for, self.gated)
         self.options = replace(KubernetesOptions(servers=("this-server",)), adopts=adopts)
         super().open(expected, unanswered)
 

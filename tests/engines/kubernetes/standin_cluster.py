@@ -354,6 +354,9 @@ class StandinCluster:
             plain = self._objects.get(key)
             if plain is None:
                 return refusal(404, "NotFound", f'{key[0]} "{key[2]}" not found')
+            wanted = body.get("metadata", {}).get("resourceVersion")
+            if wanted not in (None, plain["metadata"]["resourceVersion"]):
+                return refusal(409, "Conflict", "the object has been modified")
             patched = merged(plain, body)
             self._store(key, patched, False)
             return JSONResponse(patched)

@@ -12,7 +12,7 @@ from lightkube import codecs
 from manifests import DEPLOY, rendered, server_of
 
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE
-from millpond.server.operations.cluster_check import RIGHTS
+from millpond.server.operations.cluster_check import ADOPTING, GATED, RIGHTS
 from millpond.specs.config.cluster import load_cluster
 
 pytestmark = pytest.mark.skipif(bool(manifests.missing()), reason=manifests.missing())
@@ -80,6 +80,12 @@ def test_the_roles_grant_what_the_check_asks_for_and_nothing_else() -> None:
         for resource in rule["resources"]
     }
     assert granted == set(RIGHTS)
+
+
+def test_the_roles_for_gates_grant_what_the_check_asks_for_beside_adoption() -> None:
+    role, _ = yaml.safe_load_all((DEPLOY / "kubernetes" / "gate-roles.yaml").read_text())
+    granted = {(verb, resource) for rule in role["rules"] for verb in rule["verbs"] for resource in rule["resources"]}
+    assert granted == set(GATED) - set(ADOPTING)
 
 
 def test_agents_are_where_the_server_believes_them_and_may_do_no_more_than_they_ask_for() -> None:

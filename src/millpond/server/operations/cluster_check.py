@@ -56,6 +56,10 @@ ADOPTING: Final = (
 """What it does to pods of others, in each namespace whose pods it adopts: verb and resource."""
 
 
+GATED: Final = (*ADOPTING, ("patch", "pods"))
+"""And where it releases pods that other schedulers bind."""
+
+
 def access_of(settings: KubernetesFile) -> ClusterAccess:
     """The way to the cluster that the configuration names."""
     return ClusterAccess(settings.kubeconfig or "", settings.context or "", settings.namespace or "")
@@ -113,15 +117,18 @@ def _adopting(client: httpx2.Client, adopt: AdoptFile) -> Iterator[Finding]:
     lacking = {}
     for name in adopt.namespaces:
         space = "" if name == ALL_NAMESPACES else name
-        lacking[name] = [f"{verb} {what}" for verb, what in ADOPTING if not _may(client, verb, what, space)]
+        wanted = GATED if adopt.gated else ADOPTING
+        lacking[name] = [f"{verb} {what}" for verb, what in wanted if not _may(client, verb, what, space)]
     missing = {name: rights for name, rights in lacking.items() if rights}
     if not missing:
         where = ", ".join("all namespaces" if name == ALL_NAMESPACES else name for name in lacking)
-        yield Finding("pods of others", Grade.OK, f"those with schedulerName: millpond are scheduled, of {where}")
+        gated = ", and those that the gate millpond.io/gate holds are released" if adopt.gated else ""
+        said = f"those with schedulerName: millpond are scheduled{gated}, of {where}"
+        yield Finding("pods of others", Grade.OK, said)
         return
     name, rights = next(iter(missing.items()))
     where = "all namespaces" if name == ALL_NAMESPACES else f"namespace {name}"
-    remedy = "grant them: deploy/kubernetes/adopt-roles.yaml"
+    remedy = f"grant them: deploy/kubernetes/{'gate' if rights == ['patch pods'] else 'adopt'}-roles.yaml"
     yield Finding("pods of others", Grade.BROKEN, f"this user may not {', '.join(rights)} in {where}", remedy)
 
 

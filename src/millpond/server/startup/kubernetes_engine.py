@@ -257,7 +257,7 @@ def open_engine(
 
     adopts = None
     if config.adopt is not None:
-        adopts = AdoptionRules(frozenset(config.adopt.namespaces), launcher.stands_for())
+        adopts = AdoptionRules(frozenset(config.adopt.namespaces), launcher.stands_for(), config.adopt.gated)
     options = KubernetesOptions(
         wake,
         NodeRules(config.nodes == "all"),

@@ -42,12 +42,15 @@ class AdoptFile(Shortened):
         namespaces: by name, how their pods line up; ``"*"`` stands for all others.
         priorities: by the name of a PriorityClass, the class of a job; of others the number decides: above 0 is
             ``high``, below ``low``, and from a thousand million on ``critical``.
+        gated: pods of other schedulers too, where they carry the label ``millpond.io/queue`` and the scheduling gate
+            ``millpond.io/gate``: they are released for one node, to which their scheduler binds them.
     """
 
     model_config = or_short({"const": True})
 
     namespaces: Annotated[dict[NamespaceName, AdoptedNamespace], Field(min_length=1, max_length=1_000)]
     priorities: Annotated[dict[ObjectName, PriorityName], Field(max_length=100)] = Field(default={})
+    gated: bool = False
 
     @classmethod
     def from_short(cls, value: Any) -> Any:

@@ -16,6 +16,8 @@ from control_plane import ControlPlane
 from kubelet import Kubelet
 from test_real_cluster import ROLES, SERVER, Pond, apply, call, nodes, until
 
+from millpond.engines.kubernetes.adoption.gated_pods import pinned
+
 SPACE = "theirs"
 pytestmark = [
     pytest.mark.kubernetes,
@@ -161,6 +163,29 @@ def test_replicas_that_must_be_spread_wait_rather_than_lie_unevenly(pond: Pond, 
     until(lambda: [each["state"] for each in jobs(pond, "even")] == ["running"] * 2)
     call(plane, "DELETE", f"/apis/apps/v1/namespaces/{SPACE}/deployments/even?propagationPolicy=Background")
     until(lambda: not pods(plane, "even"))
+
+
+def test_kube_scheduler_binds_pods_to_the_one_node_that_a_release_leaves_them(plane: ControlPlane) -> None:
+    amounts = {"cpu": "8", "memory": "32Gi", "pods": "100"}
+    ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+    for name in ("pin-a", "pin-b", "pin-c"):
+        status = {"allocatable": amounts, "capacity": amounts, "conditions": ready}
+        meta = {"name": name, "labels": {"disk": "ssd"}}
+        apply(plane, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status})
+    asked = {"key": "disk", "operator": "In", "values": ["ssd"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [asked]}]}
+    selective = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    for number, (affinity, node) in enumerate((({}, "pin-b"), (selective, "pin-b"), (selective, "pin-c"))):
+        spec = {**template("true")["spec"], "schedulerName": "default-scheduler", "affinity": pinned(affinity, node)}
+        make(plane, "v1", "Pod", f"pinned-{number}-to-{node}", spec)
+    plane.start_scheduler()
+    until(lambda: all(each["spec"].get("nodeName") for each in pods(plane, "pinned")))
+    for each in pods(plane, "pinned"):
+        assert each["metadata"]["name"].endswith(f"-to-{each['spec']['nodeName']}")
+        call(plane, "DELETE", f"/api/v1/namespaces/{SPACE}/pods/{each['metadata']['name']}?gracePeriodSeconds=0")
+    for name in ("pin-a", "pin-b", "pin-c"):
+        call(plane, "DELETE", f"/api/v1/nodes/{name}")
+    plane.kill("kube-scheduler")
 
 
 def test_pods_outlive_a_killed_server_and_are_found_again(pond: Pond, plane: ControlPlane) -> None:

@@ -18,6 +18,7 @@ from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_book import GangBook
 from millpond.engines.kubernetes.adoption.gangs import GangKey
+from millpond.engines.kubernetes.adoption.gated_pods import ReleasedPods
 from millpond.engines.kubernetes.adoption.grouping import gang_of
 from millpond.engines.kubernetes.adoption.neighbour_terms import PlacedPod, aversions
 from millpond.engines.kubernetes.adoption.neighbours import Neighbours
@@ -102,6 +103,9 @@ class AdoptedExecutor:
     def attach(self, book: GangBook, answers: PodAnswers, evictions: Evictions) -> None:
         """The parts that know of it in turn; to be called once, before anything else."""
         self._book, self._answers, self._evictions = book, answers, evictions
+        self._released = ReleasedPods(
+            self._pod_at, lambda pod, why: evictions.evict(pod, 0.0, why), answers.tell, self._work.begin
+        )
 
     # ---- what others ask ----------------------------------------------------------------------------------------
 
@@ -159,7 +163,7 @@ class AdoptedExecutor:
                 continue
             if task in found:
                 pod, mark = found[task]
-                self._take(TakenPod(mark, pod, pod.spec.node_name))
+                self._take_again(TakenPod(mark, pod, pod.node))
                 self.pod_changed(pod)
             else:
                 self._outbox.ended(task, EndVerdict(Outcome.NODE_LOST, None, "the cluster has no pod of it"))
@@ -255,7 +259,7 @@ class AdoptedExecutor:
         for pod in list(self._book.pods_of(self._jobs[decision.job])):
             mark = self._mark_of(pod)
             if mark is not None and (mark.job, mark.attempt) == (decision.job, decision.attempt) and mark.task in tasks:
-                self._take(TakenPod(mark, pod, pod.spec.node_name))
+                self._take_again(TakenPod(mark, pod, pod.node))
                 found.add(mark.task)
         return found
 
@@ -301,6 +305,8 @@ class AdoptedExecutor:
             self._drop(pod.key)
             pending.failed[taken.mark.task] = trouble
             await self._answers.tell(pod, "FailedBinding", trouble)
+        elif pod.spec.scheduling_gates:
+            self._released.follow(pod, placed.node)
 
     def _look_at(self, pending: GangBinding) -> None:
         """Answer a start if all its pods have begun, or somebody wants it to end."""
@@ -404,6 +410,16 @@ class AdoptedExecutor:
         if taken.pod.spec.node_name:
             self._changed(taken.node)
 
+    def _take_again(self, taken: TakenPod) -> None:
+        """One that an earlier engine has bound, or released."""
+        self._take(taken)
+        if not taken.pod.spec.node_name:
+            self._released.follow(taken.pod, taken.node)
+
+    def _pod_at(self, key: str) -> ScheduledPod | None:
+        taken = self._taken.by_pod.get(key)
+        return None if taken is None else taken.pod
+
     def _drop(self, key: str) -> None:
         taken = self._taken.take(key)
         if taken is not None:
@@ -414,5 +430,5 @@ class AdoptedExecutor:
     def _mark_of(self, pod: ScheduledPod) -> TaskMark | None:
         """The mark of a pod that this server, or one in whose place it goes on, has bound."""
         annotations = pod.metadata.annotations
-        is_ours = annotations.get(SERVER_LABEL) in self._servers and bool(pod.spec.node_name)
+        is_ours = annotations.get(SERVER_LABEL) in self._servers and bool(pod.node)
         return TaskMark.of(annotations) if is_ours else None

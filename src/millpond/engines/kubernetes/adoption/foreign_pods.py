@@ -13,6 +13,7 @@ from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_affinities import MutualTerm
 from millpond.engines.kubernetes.adoption.gang_book import FoundPodRules, GangBook
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
+from millpond.engines.kubernetes.adoption.gated_pods import GATED_PODS, is_gated
 from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
@@ -35,10 +36,12 @@ class AdoptionRules:
     Attributes:
         namespaces: of these, or of any where ``ANY_NAMESPACE`` is one.
         stands_for: the gangs for which jobs stand that an earlier server submitted.
+        gated: those of other schedulers too that a gate holds for Millpond.
     """
 
     namespaces: frozenset[str]
     stands_for: Mapping[str, GangKey] = field(default_factory=dict)
+    gated: bool = False
 
     def includes(self, namespace: str) -> bool:
         """Whether pods of a namespace are adopted."""
@@ -63,7 +66,9 @@ class ForeignPods:
         adopted.attach(self._book, self._answers, evictions)
         self._lost = LostGangs(adopted, self._book, evictions, around.outbox)
         adopted.entrust(rules.stands_for)
-        self._pods = Reflector(around.channel, SCHEDULED_PODS, self._changed, self._deleted)
+        self._pods = [Reflector(around.channel, SCHEDULED_PODS, self._changed, self._deleted)]
+        if rules.gated:
+            self._pods.append(Reflector(around.channel, GATED_PODS, self._gated_changed, self._deleted))
 
     def when_found(self, call: Callable[[], None]) -> None:
         """Have a function called when there is a gang to be lined up; it must return at once."""
@@ -99,8 +104,8 @@ class ForeignPods:
 
     @property
     def pods(self) -> Collection[ScheduledPod]:
-        """All pods of others that name Millpond as their scheduler."""
-        return self._pods.objects.values()
+        """All pods of others that Millpond schedules, or releases for another scheduler."""
+        return [pod for reflector in self._pods for pod in reflector.objects.values()]
 
     def answer(self, key: GangKey, text: str) -> None:
         """Why a gang waits."""
@@ -113,11 +118,13 @@ class ForeignPods:
             ErrorAnswerError: the cluster refuses.
             httpx2.HTTPError: it does not answer.
         """
-        await self._pods.list_once()
+        for reflector in self._pods:
+            await reflector.list_once()
 
     def work(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
-        return (self._pods.run(), self._book.look_again(), self._lost.run(), self._answer())
+        following = (reflector.run() for reflector in self._pods)
+        return (*following, self._book.look_again(), self._lost.run(), self._answer())
 
     async def _answer(self) -> None:
         while True:
@@ -136,6 +143,10 @@ class ForeignPods:
         self._answers.look_at(pod)
         if self._held_back and pod.spec.node_name:
             self._found()
+
+    def _gated_changed(self, pod: ScheduledPod) -> None:
+        if is_gated(pod):
+            self._changed(pod)
 
     def _deleted(self, pod: ScheduledPod) -> None:
         self._book.pod_deleted(pod)

@@ -200,7 +200,7 @@ class GangBook:
             or trouble_within(waiting, dict(terms.fields).get(TOPOLOGY_FIELD, ""))
         )
         if not trouble and others + len(waiting) < size.count:
-            gated = sum(1 for pod in pods if pod.spec.scheduling_gates)
+            gated = sum(1 for pod in pods if pod.spec.scheduling_gates and not pod.waits)
             held = f", and {gated} held by scheduling gates" if gated else ""
             trouble = f"{others + len(waiting)} of the {size.count} pods of {key.text} are there{held}"
             trouble += "; they start together, when all are"

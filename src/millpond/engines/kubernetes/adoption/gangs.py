@@ -10,6 +10,8 @@ from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
 
 ANNOTATION_PREFIX = "millpond.io/"
+QUEUE_LABEL = "millpond.io/queue"
+"""Of pods: the queue in which they line up."""
 POD = "Pod"
 """The kind of a gang that is one pod by itself."""
 

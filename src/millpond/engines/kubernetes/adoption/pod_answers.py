@@ -95,7 +95,7 @@ class PodAnswers:
         tells = told is None or (is_new and now - told.event_at >= LEAST_EVENT_S)
         self._told[key] = _LastAnswer(text, now, now if tells or told is None else told.event_at)
         missing = [pod for pod in waiting if is_new or _said(pod) != text]
-        await asyncio.gather(*(self._condition(pod, "PodScheduled", "False", "Unschedulable", text) for pod in missing))
+        await asyncio.gather(*(self._condition(pod, "PodScheduled", "False", _reason_of(pod), text) for pod in missing))
         if tells:
             await self._event(waiting[0], "FailedScheduling", text)
         if is_new and (group := GROUPS.get(key.kind)) is not None:
@@ -193,6 +193,11 @@ class PodAnswers:
             if error.code == _FORBIDDEN and what not in self._forbidden:
                 self._forbidden.add(what)
                 log.warning("pods of others are not told why they wait (deploy/kubernetes/adopt-roles.yaml): %s", error)
+
+
+def _reason_of(pod: ScheduledPod) -> str:
+    """Of its waiting: that of the API server where a gate holds it, by which clients know such pods."""
+    return "SchedulingGated" if pod.spec.scheduling_gates else "Unschedulable"
 
 
 def _said(pod: ScheduledPod) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from lightkube.models.core_v1 import Binding, ObjectReference
 from lightkube.models.meta_v1 import ObjectMeta
 
-from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.adoption.gated_pods import pinned
+from millpond.engines.kubernetes.adoption.pod_objects import NODE_ANNOTATION, ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.cluster.request_turns import BINDING
 from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TASK_ANNOTATION, TaskMark
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder, of_agent
 from millpond.model.decisions import Placement
 
+_CONFLICT: Final = 409
 DELETED: Final = "was deleted before it was bound"
 
 
@@ -29,7 +31,7 @@ def matched(
 
 
 async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, placed: Placement, server: str) -> str:
-    """Bind a pod; says why it is not bound there, empty when it is.
+    """Bind a pod, or release one that is held by a gate; says why it is not bound there, empty when it is.
 
     Args:
         server: the identity of the server that binds it.
@@ -46,18 +48,35 @@ async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, placed: P
         target=ObjectReference(apiVersion="v1", kind="Node", name=node),
     )
     path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
-    try:
-        await api.ask("POST", f"{path}/binding", binding, turn=BINDING)
-    except StatusError as error:
+    while True:
         try:
-            there = msgspec.json.decode(await api.ask("GET", path), type=ScheduledPod)
-        except StatusError:
-            return f"pod {meta.name} {DELETED}"
-        if there.metadata.uid != meta.uid:
-            return f"pod {meta.name} {DELETED}"
-        if TaskMark.of(there.metadata.annotations) == mark and there.spec.node_name == node:
-            return ""
-        if there.spec.node_name:
-            return f"another scheduler has bound pod {meta.name} to node {there.spec.node_name}"
-        return f"pod {meta.name} cannot be bound to node {node}: {error}"
-    return ""
+            if pod.spec.scheduling_gates:
+                await api.ask("PATCH", path, _release(pod, node, annotations), patch="merge", turn=BINDING)
+            else:
+                await api.ask("POST", f"{path}/binding", binding, turn=BINDING)
+        except StatusError as error:
+            try:
+                there = msgspec.json.decode(await api.ask("GET", path), type=ScheduledPod)
+            except StatusError:
+                return f"pod {meta.name} {DELETED}"
+            if there.metadata.uid != meta.uid:
+                return f"pod {meta.name} {DELETED}"
+            if TaskMark.of(there.metadata.annotations) == mark and there.node == node:
+                return ""
+            if there.spec.node_name:
+                return f"another scheduler has bound pod {meta.name} to node {there.spec.node_name}"
+            if error.code == _CONFLICT and there.waits and pod.spec.scheduling_gates:
+                pod = there  # somebody has changed it meanwhile
+                continue
+            return f"pod {meta.name} cannot be bound to node {node}: {error}"
+        return ""
+
+
+def _release(pod: ScheduledPod, node: str, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """The change by which a pod is no longer held, and has one node left; of the pod as it was read alone."""
+    meta = {
+        "uid": pod.metadata.uid,
+        "resourceVersion": pod.metadata.resource_version,
+        "annotations": {**annotations, NODE_ANNOTATION: node},
+    }
+    return {"metadata": meta, "spec": {"schedulingGates": [], "affinity": pinned(pod.spec.affinity, node)}}

@@ -9,20 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, GangTerms
+from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, QUEUE_LABEL, GangTerms
 from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_ANNOTATION
 from millpond.engines.kubernetes.adoption.neighbour_terms import trouble_with
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
-from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.adoption.pod_objects import NODE_ANNOTATION, ScheduledPod
 from millpond.engines.kubernetes.adoption.spread_terms import trouble_with_spreads
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS
 from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, quantity
-from millpond.engines.kubernetes.pods.pod_template import TASK_ANNOTATION
+from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TASK_ANNOTATION
 from millpond.engines.kubernetes.pods.slice_order import ORDER_ANNOTATION
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.sharing import GIVEN_VARIABLES, GPU_SLICES
 
-QUEUE_LABEL: Final = "millpond.io/queue"
 FIELDS: Final = {
     f"{ANNOTATION_PREFIX}{field.replace('_', '-')}": field
     for field in (
@@ -31,7 +30,7 @@ FIELDS: Final = {
 }  # fmt: skip
 """Annotations that stand for fields of the job file, with the values that these take."""
 _OURS: Final = frozenset(
-    {GANG_ANNOTATION, SIZE_ANNOTATION, QUEUE_LABEL, TASK_ANNOTATION, ORDER_ANNOTATION, f"{ANNOTATION_PREFIX}server"}
+    {GANG_ANNOTATION, SIZE_ANNOTATION, QUEUE_LABEL, TASK_ANNOTATION, ORDER_ANNOTATION, NODE_ANNOTATION, SERVER_LABEL}
 )
 GPU_MEMORY: Final = f"{ANNOTATION_PREFIX}gpu-memory-mib"
 """Device memory of a part of a card: an annotation, or a resource that no node has, which kubelets pass over."""

@@ -5,11 +5,17 @@ Field names are the API's own. Pods of which these are kept are those alone that
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 
 from millpond.engines.kubernetes.cluster.objects import ContainerSpec, ContainerStatus, NodeCondition, ObjectMeta
+from millpond.engines.kubernetes.pods.pod_template import SCHEDULER
+
+GATE: Final = "millpond.io/gate"
+"""The scheduling gate that holds pods for Millpond which another scheduler binds."""
+NODE_ANNOTATION: Final = "millpond.io/node"
+"""On pods that were released from it: the node that was chosen."""
 
 
 class OwnerReference(Struct, rename="camel"):
@@ -126,10 +132,18 @@ class ScheduledPod(Struct):
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
+    def node(self) -> str:
+        """Where it is bound, or where Millpond has released it for; empty: nowhere yet."""
+        is_released = self.spec.scheduler_name != SCHEDULER and not self.spec.scheduling_gates
+        return self.spec.node_name or (self.metadata.annotations.get(NODE_ANNOTATION, "") if is_released else "")
+
+    @property
     def waits(self) -> bool:
-        """Whether it could be bound."""
+        """Whether it could be bound: nothing holds it, or where another scheduler binds it, Millpond's gate alone."""
+        wanted = set() if self.spec.scheduler_name == SCHEDULER else {GATE}
         is_leaving = self.metadata.deletion_timestamp is not None
-        return not (self.spec.node_name or self.is_over or is_leaving or self.spec.scheduling_gates)
+        is_due = {gate.name for gate in self.spec.scheduling_gates} == wanted
+        return is_due and not (self.node or self.is_over or is_leaving)
 
     @property
     def controller(self) -> OwnerReference | None:
