@@ -116,6 +116,8 @@ class TableHeads(Heads):
         self._prospects, self._departures = prospects, departures
         prospects.look(departures())
         self._left_out: BoolArray = ~prospects.admitted
+        self._is_outdated = False
+        """Whether more lines may have to be left out than ``_left_out`` says: that is found when one is wanted."""
         self._rest: Int64Array = np.flatnonzero(prospects.admitted)
         self._lined_up_to: Place = ((), 0.0)
         """The heap has all lines that stood before this, or there, when the walk began."""
@@ -129,6 +131,8 @@ class TableHeads(Heads):
         return []
 
     def pop(self) -> JobRecord | None:
+        if self._is_outdated:
+            self._leave_out_hopeless()
         while True:
             if len(self._rest) and (not self._heap or self._heap[0][:2] > self._lined_up_to):
                 self._sort_more()
@@ -144,20 +148,17 @@ class TableHeads(Heads):
         number = self._table.pools.number_of(pool)
         if number is not None:
             self._passed_over.add(number)
-            of_pool = (self._table.number(POOL) == number) & ~self._prospects.is_background
-            self._leave_out(of_pool if wholly else self._cannot_start())
-
-    def _cannot_start(self) -> BoolArray:
-        prospects = self._prospects
-        hopeless: BoolArray = ~(prospects.fits | prospects.makes_room)
-        hopeless &= np.isin(self._table.number(POOL), list(self._passed_over))
-        return hopeless
+            if wholly:
+                self._leave_out((self._table.number(POOL) == number) & ~self._prospects.is_background)
+            else:
+                self._is_outdated = True
 
     def look_no_further(self) -> JobRecord | None:
         self._is_short = True
         self._prospects.look(self._departures(), is_short=True)
         kept, released_first = self._prospects.kept_waiting()
-        self._leave_out(kept | self._cannot_start())
+        self._leave_out(kept)
+        self._is_outdated = True
         return released_first
 
     def found_no_room(self, record: JobRecord, *, is_kept_off: bool) -> None:
@@ -175,6 +176,16 @@ class TableHeads(Heads):
 
     def reconsider(self) -> None:
         self._prospects.look(self._departures(), is_short=self._is_short)
+        self._without_room.clear()
+        left_out = ~self._prospects.admitted
+        if self._passed_over or self._is_short or (self._left_out & ~left_out).any():
+            self._line_up_again()
+        self._left_out, self._is_outdated = left_out, bool(self._passed_over)
+        if self._is_short:
+            self._leave_out(self._prospects.kept_waiting()[0])
+
+    def _line_up_again(self) -> None:
+        """All that may have been left out and have their turns to come are looked at again."""
         if self._ranked_at != self._standing.version:
             self._places, self._ranked_at = self._standing.places(self._table), self._standing.version
         again = self._behind() & ~self._had_turn
@@ -183,11 +194,13 @@ class TableHeads(Heads):
         heapq.heapify(self._heap)
         self._lined_up_to = ((), 0.0)
         self._rest = np.flatnonzero(again)
-        self._without_room.clear()
-        self._left_out = ~self._prospects.admitted
-        self._leave_out(self._cannot_start())
-        if self._is_short:
-            self._leave_out(self._prospects.kept_waiting()[0])
+
+    def _leave_out_hopeless(self) -> None:
+        """Those of pools whose first has found no room drop out, where nor is there any for them."""
+        self._is_outdated = False
+        hopeless: BoolArray = ~(self._prospects.fits | self._prospects.makes_room)
+        hopeless &= np.isin(self._table.number(POOL), list(self._passed_over))
+        self._leave_out(hopeless)
 
     def _behind(self) -> BoolArray:
         """(lines,) which stood behind the job popped last when the walk began."""

@@ -51,17 +51,13 @@ class Departures:
 
 
 class Prospects:
-    """The prospects of all lines on the trial ledger, as it was when ``look`` was called: (lines,) each.
+    """The prospects of all lines on the trial ledger, as it was when they were first asked for after ``look``.
 
     Attributes:
-        admitted: whether its queue and its user may let the first of the line start.
-        makes_room: whether work may be asked to leave for it.
-        fits: whether there may be room for it now.
+        admitted: (lines,) whether its queue and its user may let the first of the line start.
     """
 
     admitted: BoolArray
-    makes_room: BoolArray
-    fits: BoolArray
 
     def __init__(self, state: State, placer: Placer, claims: Claims, standing: QueueRank) -> None:
         self._state = state
@@ -70,6 +66,11 @@ class Prospects:
         self._standing = standing
         self._table = state.waiting.table
         self._firsts: dict[int, JobRecord] = {}
+        self._departures: Departures | None = None
+        self._is_short = False
+        self._guaranteed = np.zeros(len(self._table), dtype=np.bool_)
+        self._makes_room: BoolArray | None = None
+        self._fits: BoolArray | None = None
 
     def look(self, departures: Departures | None, *, is_short: bool = False) -> None:
         """Look around anew.
@@ -78,17 +79,31 @@ class Prospects:
             departures: who may leave; None: nobody may be asked any more.
             is_short: no line goes on because a reservation keeps its first off, see ``Heads.look_no_further``.
         """
-        table = self._table
-        self.admitted, self.makes_room = _admitted(self._state, table), np.zeros(len(table), dtype=np.bool_)
-        self.admitted |= self.has_reserved
+        self._departures, self._is_short = departures, is_short
+        self._makes_room = self._fits = None
+        self.admitted = _admitted(self._state, self._table) | self.has_reserved
         if departures is not None:
-            guaranteed = self._standing.covered(table)
-            self.admitted |= guaranteed
-            self.makes_room |= guaranteed
-            self.makes_room |= table.figure(PRIORITY) > departures.lowest_class
-            if departures.bounds is not None:
-                self.makes_room |= self._displace(departures.bounds, is_short=is_short)
-        self.fits = self._fit(None, of=self.admitted)
+            self._guaranteed = self._standing.covered(self._table)
+            self.admitted |= self._guaranteed
+
+    @property
+    def makes_room(self) -> BoolArray:
+        """(lines,) whether work may be asked to leave for the first of each."""
+        if self._makes_room is None:
+            departures, self._makes_room = self._departures, np.zeros(len(self._table), dtype=np.bool_)
+            if departures is not None:
+                self._makes_room |= self._guaranteed
+                self._makes_room |= self._table.figure(PRIORITY) > departures.lowest_class
+                if departures.bounds is not None:
+                    self._makes_room |= self._displace(departures.bounds, is_short=self._is_short)
+        return self._makes_room
+
+    @property
+    def fits(self) -> BoolArray:
+        """(lines,) whether there may be room for the first of each now."""
+        if self._fits is None:
+            self._fits = self._fit(None, of=self.admitted)
+        return self._fits
 
     @cached_property
     def has_reserved(self) -> BoolArray:

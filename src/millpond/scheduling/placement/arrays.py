@@ -50,6 +50,9 @@ WHOLE_CARD_MILLI = 1000
 MODEL_LIMIT = 63
 DEVICES_PER_NODE_LIMIT = 62
 
+_FEW_CHANGES = 64
+"""So many entries of the log are sooner looked at one by one."""
+
 
 class ClusterArrays:
     """Struct-of-arrays state of the nodes and devices, with a change log.
@@ -126,6 +129,9 @@ class ClusterArrays:
             self._span = span
             if self.change_head - head > size:
                 self._nodes_of_span = np.arange(self.node_count)
+            elif self.change_head - head <= _FEW_CHANGES:
+                cells = self._changed_cells
+                self._nodes_of_span = np.array(sorted({cells[each % size] for each in range(*span)}), dtype=np.int64)
             else:
                 self._nodes_of_span = np.unique(self.changed[np.arange(*span) % size])
         return self._nodes_of_span

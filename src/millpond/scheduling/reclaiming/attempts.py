@@ -67,7 +67,11 @@ class RoomCosts:
 
 
 class Attempt:
-    """One try on the trial ledger: its own copy of the costs, and whom it has asked so far."""
+    """One try on the trial ledger: its own copy of the costs, and whom it has asked so far.
+
+    Attributes:
+        able: the nodes that have jobs which may be asked, ascending; perhaps some more.
+    """
 
     def __init__(self, state: State, rule: Rule, mask: NodeMask | None) -> None:
         self._state = state
@@ -81,6 +85,10 @@ class Attempt:
         self.targets: list[tuple[JobRecord, Placed]] = []
         self.placed: Placed = []
         self.cost = 0.0
+        may_leave = self.harm < np.inf
+        if len(self.move_harm):
+            may_leave |= self.move_harm < np.inf
+        self.able = state.roster.nodes_with(may_leave)
         self._room_costs: dict[Shape, RoomCosts] = {}
 
     def room_costs(self, shape: Shape) -> RoomCosts:

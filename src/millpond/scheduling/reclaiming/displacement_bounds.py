@@ -45,6 +45,8 @@ class DisplacementBounds:
         self._stamp: tuple[tuple[int, int], int] | None = None
         """Up to which ``stamp`` the three before hold."""
         self._open: dict[tuple[int, tuple[object, ...]], BoolArray] = {}
+        self._open_at: tuple[int, int] | None = None
+        """Of which turns ``_open`` is; who is asked to leave closes nobody's."""
         self._requests = RequestBounds(state, selector, running)
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -58,7 +60,7 @@ class DisplacementBounds:
 
     def begin(self) -> None:
         """A walk begins, with its ``Displacement``."""
-        self._stamp = None
+        self._stamp = self._open_at = None
         by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
         self.by_queue = by_queue and not self._state.queues.has_guarantees
         self._requests.begin()
@@ -108,7 +110,6 @@ class DisplacementBounds:
             self._by_class.clear()
             self._by_kind.clear()
             self._highest.clear()
-            self._open.clear()
 
     def _highest_of(self, priority: int) -> list[tuple[JobRecord, float]]:
         """A running job of each owner that has some of a class, and the highest bound of these; the highest first."""
@@ -124,7 +125,9 @@ class DisplacementBounds:
 
     def open_to(self, record: JobRecord) -> BoolArray:
         """(owners of the roster,) whose work may leave by the ordering for jobs of this queue, pool and class."""
-        self._forget_outdated()
+        if self._open_at != self._displacement.turns:
+            self._open_at = self._displacement.turns
+            self._open.clear()
         turn = record.job.priority, self._displacement.turn_of(record)
         owners = self._open.get(turn)
         if owners is None:

@@ -102,6 +102,7 @@ def cheapest_room(
     preference: FloatArray,
     move_harm: FloatArray,
     sequence: FloatArray,
+    able: Int64Array,
     changed: Int64Array,
     begin: int,
     head: int,
@@ -114,8 +115,9 @@ def cheapest_room(
     """The node on which making room for one task does the least harm: (node, number of victims), (-1, 0) if none.
 
     Args:
+        able: ascending, the nodes that have jobs which may be asked; room is made on no others.
         changed: the arrays' change log, to be read from ``begin`` to ``head``; ``begin`` -1: all nodes have changed.
-        costs, surplus: (N,) the harm of making room on each node, infinite where none can be made, and its free
+        costs, surplus: (N,) the harm of making room on each of ``able``, infinite where none can be made, and its free
             compute then, as of ``begin``; brought up to date.
         roomiest: (2,) the most wholly free cards of a node and of another one, as of ``begin``; brought up to date.
         victims: (MOST_ROWS,) scratch.
@@ -131,8 +133,8 @@ def cheapest_room(
             roomiest[0] = first
             roomiest[1] = second
     count = min(count, node_head.shape[0])
-    for step in range(count if begin < 0 else head - begin):
-        node = step if begin < 0 else changed[(begin + step) % changed.shape[0]]
+    for step in range(able.shape[0] if begin < 0 else head - begin):
+        node = able[step] if begin < 0 else changed[(begin + step) % changed.shape[0]]
         if node >= count:
             continue
         elsewhere = roomiest[1] if free_cards(nodes, devices, node) == roomiest[0] else roomiest[0]
@@ -149,7 +151,7 @@ def cheapest_room(
             costs[node] += harm[slot] if harm[slot] < np.inf else move_harm[slot]
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, node_head[node], slot, -1)
     best = -1
-    for node in range(count):
+    for node in able:
         if costs[node] < np.inf and (
             best < 0 or costs[node] < costs[best] or (costs[node] == costs[best] and surplus[node] < surplus[best])
         ):
@@ -195,7 +197,7 @@ class RoomSearch:
             arrays.node_table, arrays.device_table, arrays.node_count, shape,
             _NO_MASK if attempt.mask is None else attempt.mask, roster.rows, roster.row_devices, roster.row_memory,
             roster.node_head, attempt.harm, attempt.rule.preference, attempt.move_harm, roster.slots[SLOT_SEQUENCE],
-            arrays.changed, begin, head, known.costs, known.surplus, known.roomiest, self._victims, self._chosen,
+            attempt.able, arrays.changed, begin, head, known.costs, known.surplus, known.roomiest, self._victims, self._chosen,
         )  # fmt: skip
         known.as_of = head
         return int(node), self._chosen[:count].tolist()

@@ -275,13 +275,13 @@ class Roster:
         return np.flatnonzero(among & (self.live[SLOT_ALIVE] > 0.0))
 
     def nodes_with(self, wanted: BoolArray) -> Int64Array:
-        """The nodes that hold something of jobs, (slots,); of jobs that lately did perhaps too."""
+        """The nodes that hold something of jobs, (slots,), ascending; of jobs that lately did perhaps too."""
         slots = np.flatnonzero(wanted)
         if len(slots) <= _FEW_SLOTS:
             return np.array(sorted({node for slot in slots.tolist() for node in self.nodes_of(slot)}), dtype=np.int64)
-        among = np.zeros(self.slots.shape[1], dtype=np.bool_)
+        used, among = self.rows[:, : self._rows_used], np.zeros(self.width, dtype=np.bool_)
         among[slots] = True
-        return np.unique(self.rows[ROW_NODE, among[self.rows[ROW_SLOT]]])
+        return np.flatnonzero(np.bincount(used[ROW_NODE, among[used[ROW_SLOT]]]))
 
     def nodes_of(self, slot: int) -> list[int]:
         """The nodes that a job holds something of, one entry a task."""
