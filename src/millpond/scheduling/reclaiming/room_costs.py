@@ -197,7 +197,8 @@ class RoomSearch:
             arrays.node_table, arrays.device_table, arrays.node_count, shape,
             _NO_MASK if attempt.mask is None else attempt.mask, roster.rows, roster.row_devices, roster.row_memory,
             roster.node_head, attempt.harm, attempt.rule.preference, attempt.move_harm, roster.slots[SLOT_SEQUENCE],
-            attempt.able, arrays.changed, begin, head, known.costs, known.surplus, known.roomiest, self._victims, self._chosen,
+            attempt.able, arrays.changed, begin, head, known.costs, known.surplus, known.roomiest,
+            self._victims, self._chosen,
         )  # fmt: skip
         known.as_of = head
         return int(node), self._chosen[:count].tolist()
