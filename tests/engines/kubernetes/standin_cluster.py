@@ -122,6 +122,7 @@ class StandinCluster:
         guarded: pods that a disruption budget protects.
         keeps_logs_open: whoever follows a log waits for more of it until watches are cut.
         token: what requests must carry; empty: anything.
+        version: of Kubernetes, as it says.
         input_folder: what pods have at ``INPUT_FOLDER``.
         ports: of this machine, at which the programs of pods listen: by pod and their own port.
     """
@@ -133,6 +134,7 @@ class StandinCluster:
     guarded: set[str] = field(default_factory=set)
     keeps_logs_open: bool = False
     token: str = ""
+    version: str = "v1.20-standin"
     input_folder: str = ""
     ports: dict[tuple[str, int], int] = field(default_factory=dict)
     _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
@@ -274,7 +276,7 @@ class StandinCluster:
         if path.endswith("/selfsubjectaccessreviews"):
             return JSONResponse({"status": {"allowed": False}}, 201)
         if path == "/version":
-            return JSONResponse({"gitVersion": "v1.20-standin"})
+            return JSONResponse({"gitVersion": self.version})
         words = path.removeprefix("/api/v1/").split("/")
         namespace = group = ""
         if words[:2] == ["", "apis"]:

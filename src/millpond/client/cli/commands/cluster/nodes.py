@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.cluster.cordon import cordon, drain, maintain, uncordon
+from millpond.client.cli.commands.cluster.join import join
 from millpond.client.cli.commands.cluster.roll import roll
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.printing import formats
@@ -93,7 +94,7 @@ _CARDS: ListTable[tuple[NodeInfo, DeviceInfo]] = ListTable(
 @asks_server
 @click.pass_context
 def command(context: click.Context, output: str, watch: bool, state_dir: Path | None) -> None:
-    """List nodes and their free resources; with -o wide, each card. Cordon, drain, roll and uncordon nodes."""
+    """List nodes and their free resources; with -o wide, each card. Cordon, drain, roll, uncordon and add nodes."""
     if context.invoked_subcommand is not None:
         return
     with connect(state_dir) as client:
@@ -112,5 +113,5 @@ def _draw(nodes: list[NodeInfo], wide: bool) -> None:
         _MACHINES.show(nodes, wide=False)
 
 
-for subcommand in (cordon, drain, maintain, roll, uncordon):
+for subcommand in (cordon, drain, join, maintain, roll, uncordon):
     command.add_command(subcommand)

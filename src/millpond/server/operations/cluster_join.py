@@ -1,0 +1,175 @@
+"""How a new machine becomes a node of a cluster of k3s: one line for its shell, and what is seen of it then.
+
+The line is made here and run there, so that nothing of Millpond has to be installed on the machine first. The agent of
+Millpond comes by its DaemonSet, to all nodes with the label of a pool.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+
+from millpond.engines.kubernetes.cluster.access import find_config, sync_client
+from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS, is_ready
+from millpond.engines.kubernetes.cluster.objects import NodeObject
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.server.operations.cluster_check import access_of
+from millpond.specs.config.kubernetes import KubernetesFile
+
+TOKEN_PLACE: Final = Path("/var/lib/rancher/k3s/server/node-token")
+JOINS_WITHIN_S: Final = 300.0
+LOOK_EVERY_S: Final = 1.0
+_TOKEN: Final = re.compile(r"[A-Za-z0-9:._-]{8,1000}")
+_POOL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_PORT: Final = 6443
+_CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """What is to join.
+
+    Attributes:
+        pool: in which the machine is to be.
+        token_file: with what the cluster knows it by.
+        server: address of the cluster as the machine reaches it; empty: it is found out.
+    """
+
+    pool: str = "default"
+    token_file: Path = TOKEN_PLACE
+    server: str = ""
+
+
+class JoiningCluster:
+    """A cluster, as far as it is needed to let a machine in.
+
+    Raises:
+        UnavailableError: it cannot be reached.
+    """
+
+    def __init__(self, settings: KubernetesFile) -> None:
+        config = find_config(access_of(settings))
+        self._address = config.cluster.server
+        self._client = sync_client(config)
+
+    def line(self, request: JoinRequest) -> str:
+        """The line for the shell of the new machine, to be run as root there. It has the cluster's token in it.
+
+        Raises:
+            InvalidInputError: the pool or the token cannot be one.
+            UnavailableError: the cluster is none of k3s, or does not answer, or its token cannot be read.
+        """
+        if not _POOL.fullmatch(request.pool):
+            raise InvalidInputError(f"{request.pool!r} is no name of a pool", "use letters, digits, . _ and -")
+        version = str(self._get("/version").get("gitVersion", ""))
+        label = f"{POOL_LABEL}={request.pool}"
+        if "+k3s" not in version:
+            raise UnavailableError(
+                f"the cluster runs Kubernetes {version or 'of an unknown version'}, which is not k3s",
+                f"let its own installer join the machine, then: kubectl label node NAME {label}",
+            )
+        token, server = _token_in(request.token_file), request.server or self._server_address()
+        given = {"INSTALL_K3S_VERSION": version, "K3S_URL": server, "K3S_TOKEN": token}
+        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
+        # k3s takes NVIDIA's runtime as the default one where it is told to, and it is there.
+        runtime = "$(command -v nvidia-container-runtime >/dev/null && echo --default-runtime nvidia)"
+        return f"curl -sfL https://get.k3s.io | {variables} sh -s - agent --node-label {shlex.quote(label)} {runtime}"
+
+    def nodes(self) -> dict[str, NodeObject]:
+        """All nodes by their names.
+
+        Raises:
+            UnavailableError: the cluster does not answer.
+        """
+        found = (msgspec.convert(each, NodeObject) for each in self._get("/api/v1/nodes")["items"])
+        return {node.metadata.name: node for node in found}
+
+    def joined(
+        self, before: dict[str, NodeObject], sleep: Callable[[float], None], clock: Callable[[], float] = time.monotonic
+    ) -> Iterator[str]:
+        """What is seen of a machine that joins, in words, until its cards are.
+
+        Args:
+            before: the nodes from before.
+
+        Raises:
+            UnavailableError: it does not come, or nothing offers cards there.
+        """
+        began, named = clock(), ""
+        while clock() - began < JOINS_WITHIN_S:
+            ready = {name: node for name, node in self.nodes().items() if name not in before and is_ready(node)}
+            for name, node in ready.items():
+                if not named:
+                    named = name
+                    yield f"node {name} is ready after {clock() - began:.0f} s"
+                if name == named and (cards := _cards_of(node)):
+                    yield f"it offers {cards} after {clock() - began:.0f} s"
+                    return
+            sleep(LOOK_EVERY_S)
+        if not named:
+            raise UnavailableError("no new node has become ready", "on the machine: journalctl -u k3s-agent")
+        raise UnavailableError(
+            f"node {named} is there, and offers no cards",
+            "install Millpond's agents (kubectl apply -k deploy/kubernetes-agent), and see their logs",
+        )
+
+    def _server_address(self) -> str:
+        """The address of the cluster as other machines reach it."""
+        host = urlsplit(self._address).hostname or ""
+        if not _is_loopback(host):
+            return self._address
+        for node in self._get("/api/v1/nodes")["items"]:
+            if any(label in node["metadata"].get("labels", {}) for label in _CONTROL_PLANE):
+                for each in node.get("status", {}).get("addresses", []):
+                    if each["type"] == "InternalIP":
+                        address = f"[{each['address']}]" if ":" in each["address"] else each["address"]
+                        return f"https://{address}:{urlsplit(self._address).port or _PORT}"
+        raise UnavailableError(
+            f"the kubeconfig reaches the cluster at {self._address}, which other machines do not",
+            "say how they do: --server https://ADDRESS:6443",
+        )
+
+    def _get(self, path: str) -> Any:
+        try:
+            answer = self._client.get(path)
+            answer.raise_for_status()
+        except (httpx2.HTTPError, OSError) as error:
+            raise UnavailableError(
+                f"{self._address} does not answer as it should: {error}", "see `pond kube check`"
+            ) from error
+        return answer.json()
+
+
+def _token_in(place: Path) -> str:
+    try:
+        token = place.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnavailableError(
+            f"the cluster's token cannot be read: {error}",
+            "run this as root on the machine of the k3s server, or name a copy of that file: --token-file",
+        ) from error
+    if not _TOKEN.fullmatch(token):
+        raise InvalidInputError(f"{place} has no token of k3s in it", f"copy {TOKEN_PLACE} of the k3s server")
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _cards_of(node: NodeObject) -> str:
+    offered = ((name, node.status.allocatable.get(name, "0")) for name in (MILLI, *VENDORS))
+    return ", ".join(f"{count} x {name}" for name, count in offered if count != "0")
