@@ -175,6 +175,25 @@ def test_a_closed_machine_says_why(server, run_pond):
     assert run_pond("nodes")[1].splitlines()[1].endswith("closed: repair")
 
 
+@pytest.mark.parametrize(
+    ("spare", "text"),
+    [
+        ({"spare": 1}, "pool gold: 1 empty node to stay on"),
+        (
+            {"spare": 2, "cover": 0.98, "no_forecast": "the history is too short: 0.1 of 3 days"},
+            "pool gold: 2 empty nodes to stay on; no forecast: the history is too short: 0.1 of 3 days",
+        ),
+        (
+            {"spare": 9, "cover": 0.98, "within_s": 300.0, "coverage": 0.9831, "skill": 0.5, "tested_days": 7},
+            "pool gold: 9 empty nodes to stay on, for 98% of the rises within 5 min; met 98.3% in 7 days, skill 0.50",
+        ),
+    ],
+)
+def test_nodes_say_how_many_empty_ones_stay_on_and_what_the_forecast_is_worth(server, run_pond, spare, text):
+    server.will(200, {"nodes": [MACHINE], "spares": [{"pool": "gold"} | spare]})
+    assert run_pond("nodes")[2] == f"pond: {text}\n"
+
+
 def test_cards_are_listed_with_who_holds_them(server, run_pond):
     busy = CARD | {
         "index": 1,

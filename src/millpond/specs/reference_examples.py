@@ -387,6 +387,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "within": _saving("within: 1m"),
         "idle": _saving("idle: 1h"),
         "spare": _saving("spare: 2"),
+        "cover": _saving("spare: 2, cover: 0.98"),
         "least_on": _saving("least_on: 2h"),
         "least_off": _saving("least_off: 30m"),
         "boot": _saving("boot: 4m"),

@@ -43,7 +43,20 @@ def test_who_was_busy_lately_stays() -> None:
     pool.steps(1_000.0)
     pool.nodes["n0"] = PowerCandidate("n0", "default", True, True, None)
     pool.steps(1_001.0)
-    assert pool.steps(1_300.0) == {"n1": False, "n2": False}  # the spare is the one that was busy
+    assert pool.steps(1_300.0) == {"n1": False}  # the other would have been the spare when n0 was busy
+    pool.power("n1", NodePowerState.OFF, since=1_300.0)
+    assert pool.steps(1_600.0) == {}
+    assert pool.steps(1_601.0) == {"n2": False}  # the spare is the one that was busy
+
+
+def test_room_for_a_peak_of_the_idle_time_stays_whichever_nodes_had_work_in_it() -> None:
+    pool = Pool(6)
+    for now in range(0, 6_000, 300):
+        for name in ("n0", "n1") if now % 600 else ("n0", "n1", "n2", "n3"):
+            pool.busy(name)
+        assert pool.steps(float(now)) == ({"n4": False} if now >= 1_200 else {})
+        for name in ("n2", "n3"):
+            pool.nodes[name] = PowerCandidate(name, "default", True, True, None)
 
 
 def test_nothing_is_switched_off_while_a_job_waits_for_nodes_and_all_that_it_needs_is_woken_at_once() -> None:

@@ -13,6 +13,7 @@ from httpx2 import Response
 
 from millpond.server.auth.portal_links import GOOD_FOR_S
 from millpond.server.auth.records import TokenKind, User
+from millpond.specs.api.pool.nodes import SpareInfo
 from millpond.specs.source_positions import read_documents
 
 VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
@@ -421,3 +422,14 @@ def test_a_job_that_needs_no_change_is_not_replaced(world: AuthWorld) -> None:
     page = browser.get(f"/portal/submit?instead={job}").text
     assert 'data-instead=""' in page
     assert "No change is advised any more." in page
+
+
+def test_the_page_of_nodes_says_how_many_empty_ones_stay_on_and_what_the_forecast_is_worth(world: AuthWorld) -> None:
+    browser = browser_of(world, "max")
+    told = SpareInfo(pool="<b>gold", spare=6, cover=0.98, within_s=300.0, coverage=0.9831, skill=0.5, tested_days=7)
+    untold = SpareInfo(pool="new", spare=2, cover=0.98, no_forecast="the history is too short: 0.1 of 3 days")
+    world.service.machines.spares = lambda: [told, untold]
+    page = browser.get("/portal/nodes").text
+    assert "Pool &lt;b&gt;gold: empty nodes to stay on: 6." in page
+    assert "98 % of the rises within 5 min, and would have met 98.3 % in 7 days; skill 0.50." in page
+    assert "Pool new: empty nodes to stay on: 2. No forecast: the history is too short: 0.1 of 3 days" in page

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -14,8 +15,10 @@ from api_world import Api
 
 from millpond.model.events import NodeJoined, NodeLost
 from millpond.model.hardware.node_power import PowerSavingRule
+from millpond.server.monitoring.time_series.node_demand import NodeDemandHistory
 from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.power_hooks import PowerHooks, send_magic_packet
+from millpond.server.operations.spare_nodes import SpareNodes
 from millpond.specs.config.power_saving import PowerHook, PowerSaving
 
 RULE = PowerSavingRule(idle_s=60.0, spare=0, least_on_s=0.0, least_off_s=0.0, boot_s=240.0, longest_boot_s=600.0)
@@ -31,10 +34,11 @@ class Switched:
         self.answer = ""
         self.released = Event()
         self.released.set()
+        self.spares = SpareNodes(api.store.time_series)
         self.worker = self.begin()
 
-    def begin(self) -> NodePowerWorker:
-        return NodePowerWorker(self.api.loop, lambda: {"default": SAVING}, self.api.clock, self)
+    def begin(self, saving: PowerSaving = SAVING) -> NodePowerWorker:
+        return NodePowerWorker(self.api.loop, lambda: {"default": saving}, self.spares, self.api.clock, self)
 
     def switch(self, hook: PowerHook, node: str) -> str:
         self.calls.append((hook.command, node))
@@ -99,6 +103,23 @@ def test_an_idle_node_goes_off_and_a_job_wakes_it_and_starts_once_it_has_joined(
     assert [event["text"] for event in told if event["what"] == "NodePowerChanged"] == [
         "power: draining (it is empty)", "power: off", f"power: booting ({job.id} waits for it)",
     ]  # fmt: skip
+
+
+def test_an_idle_node_stays_on_where_demand_is_forecast_to_rise(switched: Switched) -> None:
+    switched.worker = switched.begin(replace(SAVING, rule=replace(RULE, cover=0.98)))
+    history, now = NodeDemandHistory(switched.api.store.time_series), switched.api.clock.now
+    for minute in range(4 * 1_440):
+        history.note(now + minute * 60.0, {"default": minute % 15 < 5})
+    history.save(now + 4 * 86_400.0)
+    switched.look(4 * 86_400.0)
+    switched.look(61.0)
+    (spare,) = switched.spares.latest
+    assert (spare.spare, spare.no_forecast) == (1, "")
+    assert switched.node()["power"] == "on"
+    switched.worker = switched.begin()
+    switched.look()
+    switched.look(61.0)
+    assert switched.node()["power"] == "off"
 
 
 def test_a_hook_that_fails_leaves_the_node_on_and_says_so(switched: Switched) -> None:

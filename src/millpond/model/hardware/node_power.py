@@ -60,8 +60,10 @@ class PowerSavingRule:
     """When nodes of a pool are switched off and on. Times in seconds.
 
     Attributes:
-        idle_s: a node that was empty for so long may be switched off.
+        idle_s: a node that was empty for so long may be switched off, beyond what was needed at any time in it.
         spare: so many empty nodes stay on, or are on their way.
+        cover: this part of the rises of demand within ``boot_s`` is to be met by more spare nodes, as far as that can
+            be forecast; None: never more than ``spare``.
         least_on_s, least_off_s: a node stays on, or off, for at least so long; work that waits wakes it at once.
         boot_s: how long a node should take from being switched on until it joins.
         longest_boot_s: one that has not joined by then has failed; one that is to go down and has not gone by then
@@ -74,3 +76,4 @@ class PowerSavingRule:
     least_off_s: float = 900.0
     boot_s: float = 300.0
     longest_boot_s: float = 900.0
+    cover: float | None = None

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import MillpondError
 from millpond.model.events import NodePowerChanged
@@ -20,6 +23,7 @@ from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorke
 from millpond.scheduling.nodes.power_planner import PowerCandidate, PowerPlanner, PowerStep
 from millpond.scheduling.nodes.views import NodeView
 from millpond.server.operations.power_hooks import PowerHooks
+from millpond.server.operations.spare_nodes import SpareNodes
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
@@ -55,6 +59,7 @@ class NodePowerWorker(Periodic):
 
     Args:
         savings: by pool, as configured now.
+        spares: how many empty nodes stay on.
         hooks: run them, on threads of this worker.
         clock: seconds since 1970.
     """
@@ -63,29 +68,35 @@ class NodePowerWorker(Periodic):
         self,
         loop: Loop,
         savings: Callable[[], Mapping[str, PowerSaving]],
+        spares: SpareNodes,
         clock: Callable[[], float] = time.time,
         hooks: NodeSwitch | None = None,
     ) -> None:
         self._loop = loop
         self._savings = savings
+        self._spares = spares
         self._clock = clock
         self._hooks = hooks or PowerHooks()
         self._planner = PowerPlanner()
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="power-hook")
         self._running: dict[str, Future[str]] = {}
         self._begun: dict[str, NodePowerState] = {}
-        self._worker = PeriodicWorker("node-power", self.look, LOOK_EVERY_S, "nodes keep their power", EXPECTED)
+        self._worker = PeriodicWorker(
+            "node-power", self.look, LOOK_EVERY_S, "nodes keep their power", (*EXPECTED, DBAPIError)
+        )
 
     def close(self) -> None:
         """End, and the hooks that run; the next server runs these again."""
         self._worker.close()
         self._hooks.close()
         self._threads.shutdown(cancel_futures=True)
+        self._spares.save(self._clock())
 
     def look(self) -> None:
         """Report what hooks came to, and begin what the plan says."""
         savings = self._savings()
         if not savings and not self._running:
+            self._spares.latest = ()
             return
         self._report_hooks()
         overview: PowerOverview = self._loop.query(power_overview, is_long=True).result(ANSWER_WITHIN_S)
@@ -94,7 +105,8 @@ class NodePowerWorker(Periodic):
             saving = savings.get(node.pool)
             if saving is not None and node.power is not None:
                 self._go_on(node, node.power, saving, now)
-        rules = {pool: saving.rule for pool, saving in savings.items()}
+        configured = {pool: saving.rule for pool, saving in savings.items()}
+        rules = self._spares.rules(now, configured, _demands(overview, configured))
         pools = {node.name: node.pool for node in overview.nodes}
         for step in self._planner.plan(now, overview.nodes, overview.wanted, rules):
             if step.node not in self._running:
@@ -148,6 +160,12 @@ def power_overview(core: Core) -> PowerOverview:
     """The nodes as the planner sees them; for the scheduler's thread."""
     scheduler = core.scheduler
     return PowerOverview(tuple(_candidate(view) for view in scheduler.node_views()), scheduler.nodes_to_wake())
+
+
+def _demands(overview: PowerOverview, pools: Collection[str]) -> dict[str, int]:
+    """By pool, the nodes that are in use, and those that waiting jobs need beside them."""
+    needed = Counter(node.pool for node in overview.nodes if not node.is_empty or node.name in overview.wanted)
+    return {pool: needed[pool] for pool in pools}
 
 
 def _candidate(view: NodeView) -> PowerCandidate:

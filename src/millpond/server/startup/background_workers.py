@@ -29,6 +29,7 @@ from millpond.server.monitoring.time_series.recorder import TimeSeriesRecorder
 from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
+from millpond.server.operations.spare_nodes import SpareNodes
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
@@ -151,6 +152,8 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         service.access.cpu_s,
         base.engine.why_nothing_is_halted,
     )
+    spares = SpareNodes(components.store.time_series)
+    service.machines.spares = lambda: list(spares.latest)
     told = components.notifications
     sources = WatchSources(
         components.loop, components.queue_settings, lambda: service.machines.idle_cards.since, idle_watch.ends
@@ -161,7 +164,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         idle_watch,
         NoticeWatch(sources, told.settings.subscriptions, told.outbox, time.time),
         DeadlineWatch(components.loop, time.time),
-        NodePowerWorker(components.loop, lambda: current.config.savings),
+        NodePowerWorker(components.loop, lambda: current.config.savings, spares),
         WaitWatch(components.loop, components.store.histories, time.time),
         scaler,
         service.rollouts,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from millpond.model.errors import NotFoundError, UnavailableError
@@ -24,7 +24,7 @@ from millpond.server.views.node_infos import NodeInfos
 from millpond.server.views.node_links import links_of
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.jobs.requests import CloseRequest, OpenRequest
-from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo
+from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo, SpareInfo
 
 
 class Machines:
@@ -38,6 +38,7 @@ class Machines:
     Attributes:
         telemetry, slices: samples of the devices; of none, until it is known which exist.
         idle_cards: since when held cards have not computed.
+        spares: gives how many empty nodes stay on, by pool; none, until nodes are switched.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Machines:
         self._infos = NodeInfos()
         self._one_at_a_time = asyncio.Lock()
         self.idle_cards = IdleCards()
+        self.spares: Callable[[], list[SpareInfo]] = list
         self.telemetry = Telemetry(Machine((), {}), time.time)
         self.slices = SliceMeter(self.telemetry, Sources(tuple, tuple), time.time)
 

@@ -62,8 +62,10 @@ class PowerSavingFile(Strict):
         wake_on_lan: instead of ``on``, by node, the MAC address that a Wake-on-LAN packet is sent to.
         broadcast: where these packets go.
         within: a command that takes longer is ended, and has failed.
-        idle: a node that was empty for so long is switched off.
+        idle: a node that was empty for so long is switched off, beyond what was needed at any time in it.
         spare: so many empty nodes stay on.
+        cover: this part of the rises of demand within ``boot`` is met by more spare nodes, by a forecast; left out:
+            ``spare`` alone. `pond nodes` says how good it is; without one, ``spare`` holds.
         least_on: a node stays on for at least so long.
         least_off: a node stays off for at least so long, unless a job waits for it.
         boot: how long a node usually takes until it joins.
@@ -78,6 +80,7 @@ class PowerSavingFile(Strict):
     within: Annotated[Duration, Field(ge=1, le=3_600)] = 120.0
     idle: Annotated[Duration, Field(ge=60)] = 1_800.0
     spare: Annotated[int, Field(ge=0, le=100_000)] = 1
+    cover: Annotated[float, Field(ge=0.5, le=0.9999)] | None = None
     least_on: Duration = 3_600.0
     least_off: Duration = 900.0
     boot: Annotated[Duration, Field(ge=1)] = 300.0
@@ -93,6 +96,8 @@ class PowerSavingFile(Strict):
 
     def saving(self) -> PowerSaving:
         """The checked form."""
-        rule = PowerSavingRule(self.idle, self.spare, self.least_on, self.least_off, self.boot, self.longest_boot)
+        rule = PowerSavingRule(
+            self.idle, self.spare, self.least_on, self.least_off, self.boot, self.longest_boot, self.cover
+        )
         on = PowerHook(self.on or "", self.wake_on_lan or {}, self.broadcast, self.within)
         return PowerSaving(rule, PowerHook(self.off, within_s=self.within), on)

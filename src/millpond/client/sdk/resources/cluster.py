@@ -10,7 +10,7 @@ from millpond.specs.api.server import ServerInfo
 
 if TYPE_CHECKING:
     from millpond.specs.api.events import DeliveryInfo, EventInfo
-    from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo
+    from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo, NodeList
     from millpond.specs.api.pool.overview import OverviewInfo
     from millpond.specs.api.pool.reservations import ReservationInfo
     from millpond.specs.api.reports.history import HistoryPage
@@ -40,9 +40,13 @@ class ClusterRequests:
 
     def nodes(self) -> list[NodeInfo]:
         """All machines of the cluster."""
+        return self.node_list().nodes
+
+    def node_list(self) -> NodeList:
+        """All machines of the cluster, and how many empty ones stay on in pools that save energy."""
         from millpond.specs.api.pool.nodes import NodeList
 
-        return self._ask(NodeList, "GET", "/nodes").nodes
+        return self._ask(NodeList, "GET", "/nodes")
 
     def node(self, name: str) -> NodeDetail:
         """One machine with the figures of its devices, and how they are joined.

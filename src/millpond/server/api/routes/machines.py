@@ -90,7 +90,7 @@ async def metrics(service: ServiceOf, access: Annotated[Access, may(Verb.READ_ME
 @router.get("/nodes")
 async def nodes(service: ServiceOf, access: ClusterReader) -> NodeList:
     """All machines, their devices, what is free and who holds the rest."""
-    return NodeList(nodes=await service.machines.all(reader_of(access.caller)))
+    return NodeList(nodes=await service.machines.all(reader_of(access.caller)), spares=service.machines.spares())
 
 
 @router.get("/nodes/{node}")

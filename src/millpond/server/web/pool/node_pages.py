@@ -42,6 +42,7 @@ async def all_nodes(
         more=len(matching) > begin + NODES_ON_A_PAGE,
         name=name,
         closed=closed,
+        spares=service.machines.spares(),
         can_change=may_do(access.caller, Verb.CHANGE_CLUSTER),
         known_jobs={job for node in matching for job in node.jobs if service.lookup.live(job) is not None},
     )

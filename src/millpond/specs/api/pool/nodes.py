@@ -114,10 +114,37 @@ class NodeInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpareInfo:
+    """How many empty nodes of a pool that saves energy stay on.
+
+    Attributes:
+        spare: so many now; the number of its rule, or more by a forecast.
+        cover: the part of the rises of demand within ``within_s``, the boot time, that a forecast is to cover.
+        coverage: the part that it would have covered in the last ``tested_days``; None: there is no forecast.
+        skill: what part of the pinball loss of the rule's number it saves: 1 is perfect.
+        no_forecast: why there is none.
+    """
+
+    pool: str
+    spare: int
+    cover: float | None = None
+    within_s: float = 0.0
+    coverage: float | None = None
+    skill: float | None = None
+    tested_days: int = 0
+    no_forecast: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeList:
-    """All machines of the cluster."""
+    """All machines of the cluster.
+
+    Attributes:
+        spares: by pool that saves energy, how many empty ones stay on.
+    """
 
     nodes: list[NodeInfo]
+    spares: list[SpareInfo] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,13 @@ from millpond.client.cli.commands.cluster.cordon import cordon, drain, maintain,
 from millpond.client.cli.commands.cluster.join import join
 from millpond.client.cli.commands.cluster.roll import roll
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.formats import machine_state
 from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.model.resources import CARD_MILLI
-from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
 
 
 def _models(node: NodeInfo) -> str:
@@ -100,17 +101,31 @@ def command(context: click.Context, output: str, watch: bool, state_dir: Path | 
     with connect(state_dir) as client:
 
         def look() -> Listing:
-            nodes = client.nodes()
-            return Listing(NodeList(nodes=nodes), [node.name for node in nodes], lambda wide: _draw(nodes, wide))
+            found = client.node_list()
+            return Listing(found, [node.name for node in found.nodes], lambda wide: _draw(found, wide))
 
         show_listing(look, output, watch)
 
 
-def _draw(nodes: list[NodeInfo], wide: bool) -> None:
+def _draw(found: NodeList, wide: bool) -> None:
     if wide:
-        _CARDS.show([(node, device) for node in nodes for device in node.devices], wide=False)
+        _CARDS.show([(node, device) for node in found.nodes for device in node.devices], wide=False)
     else:
-        _MACHINES.show(nodes, wide=False)
+        _MACHINES.show(found.nodes, wide=False)
+    for spare in found.spares:
+        say(_spare_text(spare))
+
+
+def _spare_text(spare: SpareInfo) -> str:
+    """How many empty nodes of a pool stay on, and what the forecast behind it is worth."""
+    text = f"pool {spare.pool}: {formats.count(spare.spare, 'empty node')} to stay on"
+    if spare.coverage is not None and spare.cover is not None:
+        minutes = round(spare.within_s / 60, 1)
+        return (
+            f"{text}, for {spare.cover * 100:g}% of the rises within {minutes:g} min; met {spare.coverage:.1%} in "
+            f"{formats.count(spare.tested_days, 'day')}, skill {spare.skill:.2f}"
+        )
+    return f"{text}; no forecast: {spare.no_forecast}" if spare.no_forecast else text
 
 
 for subcommand in (cordon, drain, join, maintain, roll, uncordon):

@@ -1,0 +1,26 @@
+"""How good forecasts of series were, by what was said and what came. Steps with a NaN in either do not count."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def pinball(said: np.ndarray, came: np.ndarray, part: float) -> float:
+    """Mean pinball loss of forecasts of the quantile ``part`` (Koenker and Bassett, 1978)."""
+    short = (came - said)[_known(said, came)]
+    return float(np.maximum(part * short, (part - 1.0) * short).mean())
+
+
+def coverage(said: np.ndarray, came: np.ndarray) -> float:
+    """Part of the steps at which what came was within what was said."""
+    return float((came <= said)[_known(said, came)].mean())
+
+
+def skill(loss: float, naive_loss: float) -> float:
+    """What part of the naive loss is saved: 1 is perfect, 0 is no better, below 0 is worse."""
+    return 1.0 - loss / naive_loss if naive_loss > 0.0 else 0.0
+
+
+def _known(said: np.ndarray, came: np.ndarray) -> np.ndarray:
+    known: np.ndarray = ~(np.isnan(said) | np.isnan(came))
+    return known

@@ -1,0 +1,41 @@
+"""A regular series of a figure of the pool, with its gaps: what forecasts are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Values that are missing, from one instant to before another, in the time of the series, in seconds."""
+
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadSeries:
+    """Values at equal steps.
+
+    Attributes:
+        begin: when the first step begins, in seconds since 1970, or on a clock of the series' own.
+        step_s: the length of a step, in seconds.
+        values: one for each step, as floats; NaN where nothing is known.
+    """
+
+    begin: float
+    step_s: float
+    values: np.ndarray
+
+    def gaps(self) -> list[Gap]:
+        """What is missing, in order."""
+        missing = np.concatenate(([False], np.isnan(self.values), [False]))
+        edges = np.flatnonzero(missing[1:] != missing[:-1])
+        instants = [self.begin + self.step_s * float(edge) for edge in edges]
+        return [Gap(begin, end) for begin, end in zip(instants[::2], instants[1::2], strict=True)]
+
+    def steps_in(self, span_s: float) -> int:
+        """How many steps a span takes, at least one."""
+        return max(1, round(span_s / self.step_s))
