@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millpond.specs.errors import SpecError
 from millpond.specs.job.arrays import parse_members, written_indices
 from millpond.specs.job.job_ids import split_member
-from millpond.specs.job.job_spec import check_job, read_jobs
+from millpond.specs.job.job_spec import check_job, read_jobs, stored_job
 from millpond.specs.job.members import member_document, only_members
 
 
@@ -49,6 +49,26 @@ def test_an_array_has_the_members_that_are_written(array: Any, expected: list[in
     assert (list(members), len(members), members.parallel) == (expected, len(expected), parallel)
     assert [members.at(members.position(index) or 0) for index in expected] == expected
     assert members.position(1_000) is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        job(array=3, env={"A": "1"}, idempotency_key="once", name="many"),
+        {"command": ["t", "{index}", "x"], "array": "0-8:2%2", "after": "others"},
+        {"roles": [{"name": "a", "command": "x {index}"}, {"name": "b", "tasks": 2}], "command": "y", "array": 5},
+        sweep() | {"command": "t --lr={lr} {index} ${index}", "image": "i", "gpus": 1, "retries": 2},
+        job(array=3, deadline="2w", priority="low", topology="same-rack", checkpoint={"grace": "1s"}),
+    ],
+)
+def test_the_file_of_a_member_is_the_same_without_being_checked_again(document: dict[str, Any]) -> None:
+    array = check_job(document)
+    for index in array.members or ():
+        made, checked = array.member(index), stored_job(member_document(array.document, index))
+        assert (made.file, made.document, made.commands) == (checked.file, checked.document, checked.commands)
+        assert made.file.model_dump(exclude_unset=True) == checked.file.model_dump(exclude_unset=True)
+        assert made.job == checked.job
+        assert made.warnings == checked.warnings
 
 
 @pytest.mark.parametrize(

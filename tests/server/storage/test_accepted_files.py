@@ -9,6 +9,7 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import NotFoundError
+from millpond.model.workloads import Priority
 from millpond.server.storage.job_files import Accepted, JobFiles
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
@@ -42,6 +43,21 @@ def test_whoever_starts_a_job_is_told_what_was_found_for_it_meanwhile(store: Sto
     pinned = files.latest("j").spec.file.pinned
     assert pinned is not None
     assert dict(pinned.data) == {"in": "key"}
+
+
+def test_a_file_that_may_change_is_read_again_only_when_one_has_changed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append([], [NewJob("many", "ada", 1.0, {"command": "work", "image": "torch", "array": 3})])
+    files, reads = JobFiles(store.jobs), []
+    read = store.jobs.submitted
+    monkeypatch.setattr(store.jobs, "submitted", lambda job: reads.append(job) or read(job))
+    for index in range(3):
+        files.latest(member_id("many", index))
+    assert len(reads) == 2, "once to know it, and once for what was found since"
+    store.append([], priorities={"many": Priority.HIGH})
+    assert files.latest(member_id("many", 0)).spec.file.priority == "high"
+    assert len(reads) == 3
 
 
 def test_the_file_of_a_member_is_made_of_its_arrays(store: Store) -> None:

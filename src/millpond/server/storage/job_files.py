@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from millpond.server.auth.roles import absent
 from millpond.server.store.jobs import JobStore
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.job_spec import JobSpec, stored_job
-from millpond.specs.job.members import member_document
 
+T = TypeVar("T")
 _MOST_REMEMBERED: Final = 1_000
 
 
@@ -30,7 +30,7 @@ class Accepted:
 
     def member(self, index: int) -> Accepted:
         """A member of it; it is an array."""
-        return Accepted(stored_job(member_document(self.spec.document, index)), self.user, self.group)
+        return Accepted(self.spec.member(index), self.user, self.group)
 
 
 class JobFiles:
@@ -39,16 +39,17 @@ class JobFiles:
     def __init__(self, job_store: JobStore) -> None:
         self._job_store = job_store
         self._known: dict[str, Accepted] = {}
+        self._latest: dict[str, tuple[int, Accepted]] = {}
+        """With the number of changes that the store had made to files before it was read."""
 
     def note(self, job: str, accepted: Accepted) -> None:
         """Remember a job whose file was checked just now, and is stored as it was checked."""
-        self._known[job] = accepted
-        if len(self._known) > _MOST_REMEMBERED:
-            self._known.pop(next(iter(self._known)), None)
+        _remember(self._known, job, accepted)
 
     def forget(self, job: str) -> None:
         """The job was dropped."""
         self._known.pop(job, None)
+        self._latest.pop(job, None)
 
     def file_of(self, job: str) -> JobFile:
         """A job's file as it was when it was first asked for.
@@ -81,7 +82,14 @@ class JobFiles:
                 raise absent("job", job)
             return array.member(member[1])
         known = self._of(job)
-        return self._read(job) if known.spec.file.asks_for_provisions else known
+        if not known.spec.file.asks_for_provisions:
+            return known
+        changes = self._job_store.document_changes  # before the file is read, which may change meanwhile
+        read_at, accepted = self._latest.get(job, (-1, known))
+        if read_at != changes:
+            accepted = self._read(job)
+            _remember(self._latest, job, (changes, accepted))
+        return accepted
 
     def _of(self, job: str) -> Accepted:
         known = self._known.get(job)
@@ -95,3 +103,10 @@ class JobFiles:
         if submitted is None:
             raise absent("job", job)
         return Accepted(stored_job(submitted.document), submitted.user, submitted.group)
+
+
+def _remember(known: dict[str, T], job: str, what: T) -> None:
+    """Enter it in place of what was entered first, where too much is known."""
+    known[job] = what
+    if len(known) > _MOST_REMEMBERED:
+        known.pop(next(iter(known)), None)

@@ -143,12 +143,19 @@ def change_document(connection: sa.Connection, job: str, fields: dict[str, Any])
 
 
 class JobStore(TableStore):
-    """The jobs of one open database."""
+    """The jobs of one open database.
+
+    Attributes:
+        document_changes: how often stored job files were changed, so that nobody reads one again that stayed as it was.
+    """
+
+    document_changes: int = 0
 
     def pin(self, job: str, pinned: dict[str, Any]) -> None:
         """Write down what was found for a job that waits: which image, which copies of data."""
         with self._engine.begin() as connection:
             change_document(connection, job, {"pinned": pinned})
+        self.document_changes += 1
 
     def document(self, job: str) -> dict[str, Any] | None:
         """The job file of a job as it was submitted; that of a member of an array is made of its array's."""

@@ -154,6 +154,8 @@ class Store(TableStore):
                 change_document(connection, job, {"priority": priority.name.lower()})
             if entries:
                 connection.execute(schema.events.insert(), [_event_row(entry) for entry in entries])
+        if priorities:
+            self.jobs.document_changes += 1
 
     def record(
         self,

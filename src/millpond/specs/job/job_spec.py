@@ -15,7 +15,7 @@ from millpond.specs.job.arrays import Members
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.cross_checks import cross_faults
 from millpond.specs.job.job_file import JobFile
-from millpond.specs.job.members import members_of, unfilled
+from millpond.specs.job.members import member_document, member_file, members_of, unfilled
 from millpond.specs.job.mounts import DATASET_PREFIX
 from millpond.specs.job.to_model import build_job
 from millpond.specs.source_positions import Located, Path, read_documents
@@ -79,6 +79,10 @@ class JobSpec:
     def members(self) -> Members | None:
         """The members of the array or sweep that it asks for; None when it is one job."""
         return members_of(self.file)
+
+    def member(self, index: int) -> JobSpec:
+        """The job file of a member; this is that of its array, as it was accepted."""
+        return JobSpec(member_document(self.document, index), member_file(self.file, index), self.job)
 
     @property
     def commands(self) -> dict[str, str | tuple[str, ...]]:

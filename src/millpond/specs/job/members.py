@@ -47,6 +47,34 @@ def member_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
         own["roles"] = [
             {**role, "command": _filled(role["command"], words)} if "command" in role else role for role in own["roles"]
         ]
+    return {**own, "env": {**own.get("env", {}), **_variables(members, index, parameters)}}
+
+
+def member_file(file: JobFile, index: int) -> JobFile:
+    """The same of a file that was checked already: a member differs from its array in words, which need no check.
+
+    Args:
+        file: the array's.
+    """
+    members = members_of(file)
+    assert members is not None, "it is an array"
+    parameters: Parameters = {} if file.sweep is None else file.sweep.trial(index)
+    words = {"index": index, **parameters}
+    changed: dict[str, Any] = {name: JobFile.model_fields[name].get_default() for name in _OWN_FIELDS}
+    changed["env"] = {**file.env, **_variables(members, index, parameters)}
+    if file.command is not None:
+        changed["command"] = _filled_checked(file.command, words)
+    if file.roles is not None:
+        changed["roles"] = [
+            role if role.command is None else role.model_copy(update={"command": _filled_checked(role.command, words)})
+            for role in file.roles
+        ]
+    named = (file.model_fields_set - set(_OWN_FIELDS)) | {"env"}
+    return JobFile.model_construct(named, **{**dict(file), **changed})
+
+
+def _variables(members: Members, index: int, parameters: Parameters) -> dict[str, str]:
+    """Those of a member's programs."""
     variables = {
         "MILLPOND_ARRAY_INDEX": str(index),
         "MILLPOND_ARRAY_COUNT": str(len(members)),
@@ -56,7 +84,7 @@ def member_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
     if parameters:
         variables |= {f"MILLPOND_PARAM_{name.upper()}": written(value) for name, value in parameters.items()}
         variables[PARAMETERS_VARIABLE] = json.dumps(parameters)
-    return {**own, "env": {**own.get("env", {}), **variables}}
+    return variables
 
 
 def only_members(document: Mapping[str, Any], indices: Iterable[int]) -> dict[str, Any]:
@@ -79,6 +107,11 @@ def _filled(command: Any, words: Mapping[str, Value]) -> Any:
     if isinstance(command, str):
         return places.sub(lambda place: shlex.quote(written(words[place[1]])), command)
     return [places.sub(lambda place: written(words[place[1]]), str(part)) for part in command]
+
+
+def _filled_checked(command: str | tuple[str, ...], words: Mapping[str, Value]) -> str | tuple[str, ...]:
+    filled = _filled(command, words)
+    return filled if isinstance(filled, str) else tuple(filled)
 
 
 def unfilled(file: JobFile) -> Iterator[str]:
