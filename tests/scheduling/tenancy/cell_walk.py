@@ -39,6 +39,8 @@ from millpond.scheduling.tenancy.cells.chains import Chain
 
 OWNERS = ("a", "b", "c")
 CARDS = {"8 cards": 8, "socket": 4, "switch": 2, "card": 1}
+MOST_WAITING = 12
+"""If more wait, one of them does so no longer: a cycle looks at each of them, and most ask for the same."""
 
 
 def book_of(core: Scheduler) -> CellBook:
@@ -169,6 +171,9 @@ class CellWalk:
                     self.change_queue()
         world.go_to(world.now + draw.choice((0.0, 1.0, 60.0)))
         world.settle()
+        # As a server does; else each copy has all that ever ran.
+        for job in [job for job, record in world.core.jobs.items() if record.state.ended]:
+            world.core.forget(job)
 
     def submit(self, owner: str, cards: int) -> None:
         draw, fields = self.draw, {"queue": owner}
@@ -288,6 +293,9 @@ class CellWalkOnAllPaths(CellWalk):
                 case 5 if draw.random() < 0.3:
                     self.reserve()
         super().step()
+        waiting = [job for job, record in world.core.jobs.items() if record.line]
+        if len(waiting) > MOST_WAITING:
+            world.tell(StopRequested(world.now, draw.choice(waiting)))
 
     def submit_elastic(self, owner: str) -> None:
         draw, least = self.draw, self.draw.randint(1, 2)
