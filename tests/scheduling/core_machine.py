@@ -248,7 +248,14 @@ class CoreMachine(RuleBasedStateMachine):
     def predict(self, number: int, known: float) -> None:
         job = pick(self.submitted, number)
         self.tell(events.DurationPredicted(self.now, job, known, known))
-        self.tell(events.ProgressMeasured(self.now, job, number % 3, known, 1_000))
+
+    @precondition(lambda self: self._alive)
+    @rule(number=PICK, known=st.sampled_from((10.0, 100.0)), per_s=st.sampled_from((None, 0.0, 1.0, 1.2, 3.0)))
+    def measure(self, number: int, known: float, per_s: float | None) -> None:
+        job, attempt = pick(sorted(self._alive), number)
+        run = self._alive[job, attempt].values()
+        held = sum(grant.compute_milli for placement in run for grant in placement.grants)
+        self.tell(events.ProgressMeasured(self.now, job, attempt, per_s and per_s * known, held))
 
     @precondition(lambda self: self.submitted)
     @rule(number=PICK)

@@ -15,8 +15,15 @@ from bursts import FEW, OTHERS, settings_of, world_of
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Decision, Stop
-from millpond.model.events import DurationPredicted, JobSubmitted, LimitChanged, NodeClosed
-from millpond.model.hardware.nodes import Cordon
+from millpond.model.events import (
+    DurationPredicted,
+    JobSubmitted,
+    LimitChanged,
+    NodeClosed,
+    PoolChanged,
+    ProgressMeasured,
+)
+from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Kind, Priority
@@ -133,8 +140,11 @@ def job_of(draws: random.Random, id_: str) -> Job:
             return elastic(id_, (1, 2, 3), asks(1, models=models), **fields)
 
 
-def decisions_of(seed: int, *, displacing: bool = False) -> list[Decision]:
+def decisions_of(seed: int, *, displacing: bool = False, measured: bool = False) -> list[Decision]:
     world, draws = tenants(seed, displacing=displacing), random.Random(seed + 1)
+    if measured:
+        world.tell(PoolChanged(0.0, Pool(measured_growth=True)))
+        world.submit(*(elastic(f"gang-{number}", (1, 4, 4), asks(1)) for number in range(3)), lasting=2_000.0)
     for batch in range(4):
         for number in range(draws.choice((1, 6, 12))):
             job, length = job_of(draws, f"j{batch}-{number}"), draws.choice((20.0, 200.0, 2000.0))
@@ -144,11 +154,23 @@ def decisions_of(seed: int, *, displacing: bool = False) -> list[Decision]:
             else:
                 world.submit(job, lasting=length)
         are_told_alike(world)
+        if measured:
+            measure(world, random.Random(seed + batch))
         world.go_to(world.now + draws.choice((1.0, 100.0, 400.0)))
         are_told_alike(world)
         for job in sorted(world.running())[: draws.choice((0, 3))]:
             world.end(job)
     return list(world.decisions)
+
+
+def measure(world: World, draws: random.Random) -> None:
+    """Each gang that runs is measured at the size that it has."""
+    for job in sorted(world.running()):
+        record = world.core.jobs[job]
+        cards = len(world.nodes_of(job))
+        if record.elastic:
+            speed = cards ** draws.choice((0.3, 1.0))
+            world.tell(ProgressMeasured(world.now, job, record.attempt, speed, 1_000 * cards))
 
 
 def are_told_alike(world: World) -> None:
@@ -192,6 +214,18 @@ def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkey
     one_by_one = decided(NEVER_MANY)
     assert decided(ALWAYS_MANY) == one_by_one
     assert sum(map(len, one_by_one)) > 10 * len(seeds)
+
+
+@pytest.mark.parametrize("seeds", few_then_many([range(3)], [range(3, 40)]), ids=str)
+def test_growth_that_was_measured_is_given_back_alike(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decided(few: int) -> list[list[Decision]]:
+        monkeypatch.setattr(waiting_lines, "FEW", few)
+        return [decisions_of(seed, measured=True) for seed in seeds]
+
+    one_by_one = decided(NEVER_MANY)
+    assert decided(ALWAYS_MANY) == one_by_one
+    given = [each for world in one_by_one for each in world if isinstance(each, Stop) and each.cause is Cause.SHRUNK]
+    assert given
 
 
 @pytest.mark.parametrize("few", [NEVER_MANY, ALWAYS_MANY])

@@ -165,6 +165,7 @@ class JobRecord:
         suspend_refused: its engine could not take it off its devices in this run.
         scaled_to_zero: why a service has no tasks and stands in no line; empty while it is wanted.
         progress: how fast its present or last run makes steps, as measured last.
+        speeds: what was measured at each size that this run has had, see ``elastic.measured_speed``.
     """
 
     job: Job
@@ -224,6 +225,7 @@ class JobRecord:
     suspend_refused: bool = False
     scaled_to_zero: str = ""
     progress: ProgressMeasured | None = None
+    speeds: tuple[tuple[int, float], ...] = ()
     _tasks: list[TaskRecord] | None = field(init=False)
     _common_tasks: Sequence[TaskRecord] = ()
     """What it has had in common with copies, which nobody changes; its tasks, while it has none of its own."""
@@ -292,7 +294,8 @@ class JobRecord:
         twin.leave_s = self.leave_s
         twin.return_s = self.return_s
         twin.suspend_refused = self.suspend_refused
-        twin.scaled_to_zero, twin.progress = self.scaled_to_zero, self.progress
+        twin.scaled_to_zero = self.scaled_to_zero
+        twin.progress, twin.speeds = self.progress, self.speeds
         twin.job, twin.sequence, twin.submitted_at = self.job, self.sequence, self.submitted_at
         twin.id, twin.queue, twin.gpu_milli = self.id, self.queue, self.gpu_milli
         twin.elastic, twin.amount, twin.size_class = self.elastic, self.amount, self.size_class

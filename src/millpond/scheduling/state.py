@@ -19,6 +19,7 @@ from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Limit, Queue
 from millpond.model.workloads import Job, Priority
+from millpond.scheduling.elastic.measured_speed import KnownSpeeds
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
@@ -79,6 +80,7 @@ class State:
         paused: heap of (instant, sequence, job): when jobs whose start was refused, or that wait before another try,
             line up again.
         reserved: what is kept for advance reservations.
+        known_speeds: how fast gangs were at which size.
         fresh: jobs that joined a waiting line since the last cycle.
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
@@ -104,6 +106,7 @@ class State:
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.preemption_budget = PreemptionBudget()
         self.idle_time = IdleTime()
+        self.known_speeds = KnownSpeeds()
         self.orderings = Orderings(settings)
         self.ordering: Ordering = self.orderings.base
         self.jobs: dict[str, JobRecord] = {}

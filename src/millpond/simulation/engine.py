@@ -394,12 +394,17 @@ class SimulatedEngine:
         """Tasks joined or left: the work goes on, faster or slower."""
         touched = self._leave_cards(work) if self._shares else set()
         self._close_run(work, self.now)
-        work.placements = placements
+        work.placements, work.measured = placements, math.nan
         work.held_since = self.now
         if self._shares:
             touched |= self._join_cards(work)
         for other in (work, *touched):
             self._retime(other)
+        if work.truth is not None and work.truth.resize_s and work.started:
+            cost = work.truth.resize_s * work.rate
+            work.overhead_s += cost
+            work.remaining_s += cost
+            self._retime(work)
 
     def _retime(self, work: Work) -> None:
         """The speed of a job may have changed: book what it did and plan its end anew."""

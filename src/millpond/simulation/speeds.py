@@ -14,7 +14,7 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,10 +36,12 @@ class SpeedTable:
     Attributes:
         alone: by card and kind, ascending by the number of cards: that number, and the speed.
         pairs: by card, a job and the one that shares its cards, the speed of the first.
+        resize_s: by kind, what it costs that tasks join a gang or leave it, in seconds; none: nothing.
     """
 
     alone: Mapping[tuple[str, str], tuple[tuple[int, float], ...]]
     pairs: Mapping[tuple[str, SizedJob, SizedJob], float]
+    resize_s: Mapping[str, float] = field(default_factory=dict)
 
     def knows(self, kind: str) -> bool:
         """Whether it has the speed of a kind of job on any card."""
@@ -104,6 +106,11 @@ class JobSpeed:
         """That of a job; None where it has no cards, or the table does not know its kind."""
         full = table.full(kind, cards) if cards else 0.0
         return cls(table, (kind, cards), full) if full else None
+
+    @property
+    def resize_s(self) -> float:
+        """What it costs that tasks join it or leave it, in seconds."""
+        return self.table.resize_s.get(self.job[0], 0.0)
 
     def rate(self, cards: int, models: Iterable[str], *, is_spread: bool, beside: SizedJob | None) -> float:
         """Its speed on so many cards as a part of ``full``; on unlike cards that of the slowest.

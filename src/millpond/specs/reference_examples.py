@@ -295,6 +295,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "memory_overcommit": _pool("suspends: true, memory_overcommit: 2"),
         "longest_suspended": _pool("suspends: true, longest_suspended: 4h"),
         "lending_hours": _pool('lending_hours: "20:00-08:00"'),
+        "measured_growth": _pool("measured_growth: true"),
         "images": _pool("images: [registry.example.org]"),
     },
     "SlicesFile": {

@@ -38,6 +38,8 @@ class Pool:
             of the card's (2000 = twice); 0: to as much as the host memory set aside takes.
         longest_suspended_s: work that left for others and finds no room again for so long is ended and lined up anew.
         lending: when queues may borrow here beyond their guarantees; empty means at any hour.
+        measured_growth: elastic gangs whose speed is measured grow by what that is worth, and give growth back to jobs
+            that wait.
     """
 
     name: str = DEFAULT_POOL
@@ -49,6 +51,7 @@ class Pool:
     memory_factor_milli: int = 0
     longest_suspended_s: float = 3_600.0
     lending: tuple[Window, ...] = ()
+    measured_growth: bool = False
 
     def cpu_capacity_milli(self, node: Node) -> int:
         """CPUs that may be handed out on a node of this pool."""

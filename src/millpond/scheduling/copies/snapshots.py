@@ -21,6 +21,7 @@ from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.cycle.reservations import Reservation
+from millpond.scheduling.elastic.measured_speed import speeds_of
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
@@ -69,6 +70,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "preemption_budget": state.preemption_budget.snapshot(),
         "idle_time": state.idle_time.snapshot(),
         "ordering": state.ordering.snapshot(),
+        "known_speeds": state.known_speeds.snapshot(),
         "arrival_hours": state.arrivals.snapshot(),
         "mix": placer.mix.snapshot(),
         "affinities": {} if placer.affinities is None else placer.affinities.by_node,
@@ -193,6 +195,7 @@ def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> Non
         if node.parent is not None and node.children and name not in plain["usage"]:  # not written at first
             state.usage.combine(name, (leaf.queue.name for leaf in state.queues.leaves() if node in leaf.path))
     state.ordering.restore(plain["ordering"])
+    state.known_speeds.restore(plain.get("known_speeds", ()))  # not written at first
     placer.mix.restore(plain["mix"])
     if placer.affinities is not None:
         placer.affinities.by_node = dict(plain["affinities"])
@@ -260,7 +263,7 @@ _MADE_ANEW = {
 _CONVERTED = {
     "job", "_tasks", "key", "displaces_above", "suspended_why", "suspend_mode", "ready_at", "suspend_refused",
     "leave_s", "return_s", "migration", "stop_trigger", "stop_cause",
-    "turn", "progress",
+    "turn", "progress", "speeds",
 }  # fmt: skip
 """Fields that ``_record_plain`` and ``_record`` write and read one by one."""
 _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
@@ -286,6 +289,7 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     plain["switching_s"] = [record.leave_s, record.return_s]
     if record.progress is not None:
         plain["progress"] = to_plain(record.progress)
+        plain["speeds"] = [list(measured) for measured in record.speeds]
     plain["on_roster"] = record.slot >= 0
     plain["key"] = [_finite(part) for part in record.key] if record.line else None
     if record.group is not None and record.line:
@@ -330,7 +334,8 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
             setattr(record, name, plain[name])
     why, mode, record.ready_at, record.suspend_refused = plain["suspended"]
     record.leave_s, record.return_s = plain["switching_s"]
-    record.progress = from_plain(plain.get("progress"))
+    record.progress = from_plain(plain.get("progress"))  # not written at first
+    record.speeds = speeds_of(plain.get("speeds", ()))
     record.suspended_why, record.suspend_mode = Cause(why) if why else None, SuspendMode(mode)
     if plain["migration"] is not None:
         live, source, target, stage, reason = plain["migration"]

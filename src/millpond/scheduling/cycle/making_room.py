@@ -1,8 +1,8 @@
 """Making room for a job that has no place: which rule may have running work leave for it, the least disruptive first.
 
 Background work leaves for any other; a queue within its guarantee takes back what others borrowed; a higher class ends
-lower work; the ordering displaces equals. What may not be asked for is known before anything is searched, as far as it
-can be. ``reclaiming.plans`` makes the plan of each rule.
+lower work; gangs whose speed was measured give growth to their equals; the ordering displaces equals. What may not be
+asked for is known before anything is searched, as far as it can be. ``reclaiming.plans`` makes the plan of each rule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millpond.scheduling.cycle.prospects import Departures
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.elastic.gang_sizes import first_tasks
-from millpond.scheduling.elastic.growth import mask_for_growth
+from millpond.scheduling.elastic.growth import mask_for_growth, missing_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
@@ -50,7 +50,8 @@ class RoomMaker:
         self._reserved = reserved
         self._cells = cells
         self.departures = Departures(float("inf"), None)
-        self._has_background = False
+        self._lowest = float("inf")
+        self._has_background = self._has_grown = False
         self._is_long = False
         self._in_vain: set[tuple[RequestClass, KeptOff]] = set()
         """For which requests background work would leave in vain in this walk, with what keeps them off nodes."""
@@ -62,7 +63,11 @@ class RoomMaker:
         self._has_background = lowest == Priority.BACKGROUND
         by_class = state.settings.preempt_by_priority or self._has_background
         displaces = state.ordering.displaces and self._claims.displaced_at < state.now
-        self.departures = Departures(lowest if by_class else float("inf"), self._planner.bounds if displaces else None)
+        self._lowest = lowest if by_class else float("inf")
+        # What gangs have grown by is given to those of their own class too.
+        grown = min((record.job.priority - 1.0 for record in self._planner.grown()), default=float("inf"))
+        self._has_grown = grown < float("inf")
+        self.departures = Departures(min(self._lowest, grown), self._planner.bounds if displaces else None)
         self._is_long = not state.waiting.are_few
         self._in_vain.clear()
 
@@ -107,8 +112,12 @@ class RoomMaker:
             plan = self._planner.by_guarantee(record, self._mask_for_guarantee(record))
             if plan is not None:
                 return plan
-        if self._state.settings.preempt_by_priority and self.departures.lowest_class < record.job.priority:
+        if self._state.settings.preempt_by_priority and self._lowest < record.job.priority:
             plan = self._planner.by_priority(record, self._claims.mask(record))
+            if plan is not None:
+                return plan
+        if self._has_grown:
+            plan = self._planner.of_growth(record, self._claims.mask(record))
             if plan is not None:
                 return plan
         if self._might_displace(record):
@@ -142,8 +151,7 @@ class RoomMaker:
         """A plan by which background work leaves for tasks that a running gang misses, once none is leaving already."""
         if not self._has_background or self._is_background_leaving(record.job.pool):
             return None
-        tasks = [task for task in record.queued() if task.holding is None]
-        tasks = first_tasks(tasks, partial(is_admitted, self._state, record))
+        tasks = first_tasks(missing_tasks(self._state, record), partial(is_admitted, self._state, record))
         mask = mask_for_growth(self._state, self._claims, record)
         return self._cells.keep_sound(lambda: self._planner.growth(record, tasks, mask)) if tasks else None
 

@@ -16,9 +16,10 @@ from millpond.scheduling.cycle.cell_placement import grow_in_cells
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks
+from millpond.scheduling.elastic.measured_speed import worth_having
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.topology_groups import near
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import is_leaving, resume
 from millpond.scheduling.tenancy.admission import is_admitted
@@ -72,7 +73,7 @@ def in_order(state: State, standing: QueueRank) -> list[tuple[Rank, JobRecord]]:
 
 def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Placed:
     """Take holdings for as many missing tasks as quota and free room allow, in the open transaction."""
-    admitted = first_tasks(record.queued(), partial(is_admitted, state, record))
+    admitted = first_tasks(missing_tasks(state, record), partial(is_admitted, state, record))
     mask = mask_for_growth(state, claims, record)
     placed = grow_in_cells(state, record, admitted, mask)
     mark = state.journal.begin()
@@ -87,6 +88,17 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
     if placed:
         state.charge(record, state.amounts.of_placed(record, placed), 1)
     return placed
+
+
+def missing_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
+    """The tasks that a running gang misses and that may join it: where its speed counts, as many as are worth it.
+
+    It does as soon as it, or its like, was measured; a gang whose program reports nothing grows as it can.
+    """
+    missing = [task for task in record.queued() if task.holding is None]
+    if not state.cluster.pools[record.job.pool].measured_growth:
+        return missing
+    return worth_having(record, missing) if record.speeds or state.known_speeds.of(record) else missing
 
 
 def mask_for_growth(state: State, claims: Claims, record: JobRecord) -> NodeMask | None:

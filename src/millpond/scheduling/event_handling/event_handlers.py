@@ -172,7 +172,7 @@ class EventHandlers:
     def _progress_measured(self, event: events.ProgressMeasured) -> None:
         record = self.state.jobs.get(event.job)
         if record is not None and record.attempt == event.attempt and not record.state.ended:
-            record.progress = event
+            self.state.known_speeds.note(record, event)
 
     def _stop_requested(self, event: events.StopRequested) -> None:
         state = self.state

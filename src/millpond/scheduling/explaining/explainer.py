@@ -19,6 +19,8 @@ from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.cycle.starting import Starter
+from millpond.scheduling.elastic.growth import missing_tasks
+from millpond.scheduling.elastic.measured_speed import WORTH, is_measured
 from millpond.scheduling.estimating.kept_estimates import KeptEstimates
 from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
@@ -226,7 +228,20 @@ class Explainer:
             return Reason(Cause.FITS, f"it has ended: {record.state.value}")
         moved = f"; {record.migration.text}" if record.migration is not None else ""
         suspend_refused = f"; it {text}" if (text := why_suspend_refused(record)) else ""
-        return Reason(Cause.FITS, f"{record.state.value}{where}, run {record.attempt}{moved}{suspend_refused}")
+        size = self._why_no_larger(record)
+        return Reason(Cause.FITS, f"{record.state.value}{where}, run {record.attempt}{moved}{suspend_refused}{size}")
+
+    def _why_no_larger(self, record: JobRecord) -> str:
+        """Why a running gang lacks tasks, where its speed decides that; empty if it does not."""
+        if record.state is not JobState.RUNNING or not record.elastic or missing_tasks(self._state, record):
+            return ""
+        missing = len(record.queued())
+        if not missing:
+            return ""
+        if not is_measured(record):
+            return f"; {missing} tasks are left out until it is measured how fast it is with those that it has"
+        part = f"{WORTH:.0%} of what each of its first cards does"
+        return f"; {missing} tasks are left out, as another would add less than {part}"
 
     def _explain_waiting(self, record: JobRecord) -> Reason:
         """Asked in the turn of the job."""

@@ -2,13 +2,14 @@
 
 ``tenancy.displacement`` says who may be asked, by one of four entitlements. *Guarantee*: a queue within its guarantee
 takes back what others borrowed. *Priority*: a higher class ends lower work. *Ordering*: a selective ordering lets a
-waiting job displace running work whose key is enough worse to pay for the preemption. Before all of these, any job but
-background work itself has background work leave. An elastic job asks for its least size only.
+waiting job displace running work whose key is enough worse to pay for the preemption; where growth is measured, it has
+equals give growth back first. Before all of these, any job but background work itself has background work leave. An
+elastic job asks for its least size only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -19,6 +20,7 @@ from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks
+from millpond.scheduling.elastic.measured_speed import is_measured, worth_of_each
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.base import Displaceable
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
@@ -174,6 +176,47 @@ class Planner:
 
         some = first_tasks(tasks, would_help)
         return self._find(record, replace(rule, tasks=some)) if some else None
+
+    def grown(self) -> Iterator[JobRecord]:
+        """Running gangs whose speed is measured, where they give growth back to jobs that wait."""
+        pools = self.state.cluster.pools
+        return (
+            record
+            for record in self.state.elastic.values()
+            if record.speeds and pools[record.job.pool].measured_growth and is_measured(record)
+        )
+
+    def of_growth(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+        """Have gangs of the same class or a lower one give back tasks for a job that waits, those worth least first.
+
+        The job gets what it cannot start without, and grows later by what that is worth.
+        """
+        is_open, still = self._entitled(record, Entitlement.ORDERING)
+        grown = {gang.id for gang in self.grown() if gang.job.pool == record.job.pool}
+        parts = self.parts(lambda gang: gang.id in grown and is_open(gang))
+        if not parts:
+            return None
+        spare: dict[str, list[TaskRecord]] = {}
+        for part in parts:
+            spare.setdefault(part.record.id, []).extend(part.tasks)
+        worths = {
+            (job, task.number): worth
+            for job, tasks in spare.items()
+            for task, worth in zip(tasks, worth_of_each(self.state.running[job], tasks), strict=True)
+        }
+        parts.sort(key=lambda part: -worths[part.record.id, part.tasks[0].number])
+        nobody = np.full(self.state.roster.live.shape[1], np.inf)
+        rule = Rule(
+            Cause.SHRUNK,
+            nobody,
+            np.zeros_like(nobody),
+            mask,
+            lambda _: False,
+            parts=parts,
+            is_open=is_open,
+            still=still,
+        )
+        return self._find(record, rule)
 
     def _of_lower_classes(
         self,

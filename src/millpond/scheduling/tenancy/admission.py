@@ -2,7 +2,7 @@
 
 A rigid job is admitted whole or not at all. An elastic one may start smaller, with at least the minimum of each role.
 If a guarantee covers that minimum the job counts as guaranteed work, and so starts with no more than the same guarantee
-covers; it grows into what others leave.
+covers; it grows into what others leave. Where growth is measured, it starts no larger than its like was worth it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millpond.scheduling.elastic.gang_sizes import most_tasks
+from millpond.scheduling.elastic.measured_speed import worth_at_start
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queues import QueueNode
@@ -47,6 +48,8 @@ def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
     queued = record.queued()
     if not record.elastic:
         return queued if is_admitted(state, record, queued) else []
+    if (pool := state.cluster.pools.get(record.job.pool)) is not None and pool.measured_growth:
+        queued = worth_at_start(record, queued, state.known_speeds.of(record))
     if not is_guaranteed(state, record) and is_admitted(state, record, queued):
         return queued
 

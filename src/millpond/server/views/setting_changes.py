@@ -53,6 +53,8 @@ def _pool_text(pool: Pool) -> str:
         parts.append(f"CPUs handed out up to {milli_text(pool.cpu_factor_milli)} times")
     if pool.suspends:
         parts.append("work may be suspended" + (f", turns of {lasting(pool.turn_s)}" if pool.turn_s else ""))
+    if pool.measured_growth:
+        parts.append("elastic jobs grow by what was measured")
     if pool.lending:
         parts.append(f"borrowing at {', '.join(map(str, pool.lending))} only")
     return "; ".join(parts)

@@ -114,6 +114,8 @@ class PoolFile(Strict):
             card's, where the pool ``suspends``; left out: to what the host memory set aside takes.
         longest_suspended: work that left for others and finds no room for so long is ended and waits for another run.
         lending_hours: when queues may borrow beyond their guarantees; left out: always.
+        measured_growth: elastic jobs whose programs report steps grow where that makes them enough faster, and give
+            cards that add least to jobs that wait.
         images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: any
             that their queues may have.
     """
@@ -130,6 +132,7 @@ class PoolFile(Strict):
     memory_overcommit: Annotated[float, Field(ge=1, le=100)] | None = None
     longest_suspended: Annotated[Duration, Field(gt=0)] = 3_600.0
     lending_hours: Windows | None = None
+    measured_growth: bool = False
     images: Registries | None = None
 
     def pool(self) -> Pool:
@@ -144,6 +147,7 @@ class PoolFile(Strict):
             round((self.memory_overcommit or 0) * 1000),
             self.longest_suspended,
             model_of(self.lending_hours),
+            self.measured_growth,
         )
 
 
