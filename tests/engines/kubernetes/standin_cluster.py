@@ -58,14 +58,15 @@ def _containers(pod: Plain | None) -> list[Plain]:
 
 
 def selected(plain: Plain, request: Request) -> bool:
-    """Whether an object is asked for: by the name of its scheduler, and by a label that it must not have."""
-    field_selector = request.query_params.get("fieldSelector", "")
-    if field_selector.startswith("involvedObject.name="):
-        return bool(plain["involvedObject"]["name"] == field_selector.partition("=")[2])
-    scheduler = field_selector.removeprefix("spec.schedulerName=")
-    label = request.query_params.get("labelSelector", "").removeprefix("!")
-    is_of = not scheduler or plain["spec"].get("schedulerName") == scheduler
-    return is_of and (not label or label not in plain["metadata"].get("labels", {}))
+    """Whether an object is asked for: by the value of a field, and by labels that it must have, or must not."""
+    path, is_selected, value = request.query_params.get("fieldSelector", "").partition("=")
+    there: Any = plain
+    for word in path.split("."):
+        there = there.get(word, "") if isinstance(there, dict) else ""
+    names = [name for name in request.query_params.get("labelSelector", "").split(",") if name]
+    labels = plain["metadata"].get("labels", {})
+    has_labels = all((name.removeprefix("!") in labels) is not name.startswith("!") for name in names)
+    return has_labels and (not is_selected or there == value)
 
 
 def merged(plain: Any, patch: Any) -> Any:

@@ -105,6 +105,15 @@ def test_pods_that_others_hold_too_or_nobody_holds_are_let_be(cluster: StandinCl
     assert bench.gang().key.name == "mine"
 
 
+def test_a_held_pod_without_the_label_of_a_queue_is_told_that_it_will_not_be_found(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    foreign_pod(cluster, "lost", schedulerName="default-scheduler", schedulingGates=GATES)
+    assert "it has no label millpond.io/queue" in eventually(lambda: condition(cluster, "lost"))
+    eventually(lambda: len(events_of(cluster, "lost")) == 1)
+    assert not bench.engine.gangs()
+
+
 def test_a_pod_that_was_changed_meanwhile_is_released_as_it_is_now(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:

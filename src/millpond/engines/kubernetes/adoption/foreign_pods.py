@@ -13,11 +13,12 @@ from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_affinities import MutualTerm
 from millpond.engines.kubernetes.adoption.gang_book import FoundPodRules, GangBook
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
-from millpond.engines.kubernetes.adoption.gated_pods import GATED_PODS, is_gated
+from millpond.engines.kubernetes.adoption.gated_pods import GATED_PODS, NO_QUEUE, UNLABELLED_PODS, is_gated
 from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
+from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.pod_template import SCHEDULER, SERVER_LABEL
 
 SCHEDULED_PODS: Final = ObjectKind(
@@ -67,8 +68,12 @@ class ForeignPods:
         self._lost = LostGangs(adopted, self._book, evictions, around.outbox)
         adopted.entrust(rules.stands_for)
         self._pods = [Reflector(around.channel, SCHEDULED_PODS, self._changed, self._deleted)]
+        self._unlabelled: list[Reflector[ScheduledPod]] = []
+        self._work = LoopWork(around.outbox)
+        self._includes = rules.includes
         if rules.gated:
             self._pods.append(Reflector(around.channel, GATED_PODS, self._gated_changed, self._deleted))
+            self._unlabelled.append(Reflector(around.channel, UNLABELLED_PODS, self._tell_unlabelled, lambda pod: None))
 
     def when_found(self, call: Callable[[], None]) -> None:
         """Have a function called when there is a gang to be lined up; it must return at once."""
@@ -123,7 +128,7 @@ class ForeignPods:
 
     def work(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
-        following = (reflector.run() for reflector in self._pods)
+        following = (reflector.run() for reflector in (*self._pods, *self._unlabelled))
         return (*following, self._book.look_again(), self._lost.run(), self._answer())
 
     async def _answer(self) -> None:
@@ -147,6 +152,10 @@ class ForeignPods:
     def _gated_changed(self, pod: ScheduledPod) -> None:
         if is_gated(pod):
             self._changed(pod)
+
+    def _tell_unlabelled(self, pod: ScheduledPod) -> None:
+        if is_gated(pod) and self._includes(pod.metadata.namespace):
+            self._work.begin(self._answers.refuse(pod, NO_QUEUE))
 
     def _deleted(self, pod: ScheduledPod) -> None:
         self._book.pod_deleted(pod)

@@ -196,7 +196,7 @@ class GangBook:
             size.trouble
             or places.trouble
             or next((demand.trouble for demand in demands if demand.trouble), "")
-            or _disagreement(waiting, marks)
+            or (_disagreement(waiting, marks) if len(waiting) > 1 else "")
             or trouble_within(waiting, dict(terms.fields).get(TOPOLOGY_FIELD, ""))
         )
         if not trouble and others + len(waiting) < size.count:

@@ -18,6 +18,16 @@ from millpond.engines.kubernetes.cluster.reflector import ObjectKind
 from millpond.engines.kubernetes.pods.pod_template import SCHEDULER, SERVER_LABEL, TaskMark
 
 GATED_PODS: Final = ObjectKind("/api/v1/pods", ScheduledPod, {"labelSelector": f"{QUEUE_LABEL},!{SERVER_LABEL}"})
+UNLABELLED_PODS: Final = ObjectKind(
+    "/api/v1/pods",
+    ScheduledPod,
+    {"fieldSelector": "spec.nodeName=", "labelSelector": f"!{QUEUE_LABEL},!{SERVER_LABEL}"},
+)
+"""Among those that no node has yet, pods that are held and not found, which would wait for ever."""
+NO_QUEUE: Final = (
+    f"the gate {GATE} holds it, and it has no label {QUEUE_LABEL}: "
+    "give it one in its owner's template, with the name of a queue, and make it anew"
+)
 BOUND_WITHIN_S: Final = 30.0
 """A released pod that no scheduler has bound after so long has to leave."""
 NOT_BOUND: Final = "NotBound"

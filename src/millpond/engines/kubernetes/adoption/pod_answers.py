@@ -125,6 +125,12 @@ class PodAnswers:
             self._told_pods[key] = now
             await self._event(pod, reason, text)
 
+    async def refuse(self, pod: ScheduledPod, text: str) -> None:
+        """Say on a pod that it is not lined up at all, and why."""
+        if _said(pod) != text:
+            await self._condition(pod, "PodScheduled", "False", _reason_of(pod), text)
+            await self._event(pod, "FailedScheduling", text)
+
     async def _condition(
         self, pod: ScheduledPod, kind: str, status: str, reason: str, text: str, turn: RequestTurn = WORDS
     ) -> None:
