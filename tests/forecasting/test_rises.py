@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.forecasting.rises import NoForecast, SpareForecast, forecast_spare, rises_within
@@ -37,6 +37,7 @@ def test_the_spare_meets_the_part_of_the_rises_that_was_asked_for_and_does_bette
     assert found.tested_days == 7
 
 
+@settings(max_examples=20)
 @given(st.integers(3 * MINUTES_A_DAY + 10, 9 * MINUTES_A_DAY), st.integers(0, 2**32 - 1))
 def test_what_comes_later_changes_nothing(end: int, seed: int) -> None:
     whole = busy_days(10).values
@@ -45,6 +46,7 @@ def test_what_comes_later_changes_nothing(end: int, seed: int) -> None:
         assert forecast(LoadSeries(0.0, 60.0, values[:end])) == forecast(LoadSeries(0.0, 60.0, whole[:end].copy()))
 
 
+@settings(max_examples=20)
 @given(st.integers(1, MINUTES_A_DAY))
 def test_the_test_of_a_day_knows_nothing_of_that_day(cut: int) -> None:
     series = busy_days(10)

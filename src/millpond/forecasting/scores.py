@@ -5,15 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 
+def wape(said: np.ndarray, came: np.ndarray) -> float:
+    """Weighted absolute percentage error: the sum of all errors in percent of the sum of what came."""
+    known = known_in(said, came)
+    return 100.0 * float(np.abs(came - said)[known].sum()) / float(came[known].sum())
+
+
 def pinball(said: np.ndarray, came: np.ndarray, part: float) -> float:
     """Mean pinball loss of forecasts of the quantile ``part`` (Koenker and Bassett, 1978)."""
-    short = (came - said)[_known(said, came)]
+    short = (came - said)[known_in(said, came)]
     return float(np.maximum(part * short, (part - 1.0) * short).mean())
 
 
 def coverage(said: np.ndarray, came: np.ndarray) -> float:
     """Part of the steps at which what came was within what was said."""
-    return float((came <= said)[_known(said, came)].mean())
+    return float((came <= said)[known_in(said, came)].mean())
 
 
 def skill(loss: float, naive_loss: float) -> float:
@@ -21,6 +27,7 @@ def skill(loss: float, naive_loss: float) -> float:
     return 1.0 - loss / naive_loss if naive_loss > 0.0 else 0.0
 
 
-def _known(said: np.ndarray, came: np.ndarray) -> np.ndarray:
-    known: np.ndarray = ~(np.isnan(said) | np.isnan(came))
+def known_in(*series: np.ndarray) -> np.ndarray:
+    """At which steps all are known."""
+    known: np.ndarray = ~np.isnan(np.array(series)).any(axis=0)
     return known
