@@ -681,8 +681,11 @@ class CoreMachine(RuleBasedStateMachine):
             if view.power is not None and view.power.state is not NodePowerState.ON and view.node.name in self.nodes:
                 self.tell(events.NodeLost(self.now, view.node.name))
                 self.tell(events.NodeJoined(self.now, self.nodes[view.node.name]))
-        for name in self.nodes:
+        for name, node in self.nodes.items():
             self._open(name, planned=True)
+            for card in sorted(self._closed_cards & {device.card for device in node.devices}):
+                self.tell(events.CardOpened(self.now, name, card))
+                self._closed_cards.discard(card)
         for cause in self.core.holds:
             self.tell(events.SchedulingResumed(self.now, cause))
         for each in self.core.reservations():
