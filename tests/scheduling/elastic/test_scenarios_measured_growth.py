@@ -189,6 +189,27 @@ def test_a_restored_scheduler_knows_what_was_measured() -> None:
         assert twin.snapshot() == here.core.snapshot()
 
 
+@pytest.mark.parametrize("per_s", [None, 0.0, 5e-324])
+def test_a_gang_that_makes_no_steps_is_as_one_that_was_not_measured(per_s: float | None) -> None:
+    here = world()
+    here.submit(gang("e"))
+    here.tell(ProgressMeasured(here.now, "e", 1, per_s, 8_000))
+    here.submit(single("waits"))
+    assert here.running() == {"e"}
+
+
+@pytest.mark.parametrize("speeds", [{8: 1e9}, {8: 1e-9}, {4: 1e9, 8: 1e-9}, {4: 1e-9, 8: 1e9}])
+def test_speeds_of_any_size_do_no_harm(speeds: Mapping[int, float]) -> None:
+    here = world()
+    here.submit(gang("e"))
+    for cards, per_s in speeds.items():
+        here.tell(ProgressMeasured(here.now, "e", 1, per_s, 1_000 * cards))
+    here.submit(single("waits", 2))
+    assert here.running() == {"e", "waits"}
+    here.end("waits")
+    check_everything(here.core)
+
+
 def test_a_second_run_of_the_same_job_counts_anew() -> None:
     here = world()
     here.submit(gang("e"))

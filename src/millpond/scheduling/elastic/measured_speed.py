@@ -21,6 +21,8 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 
 WORTH: Final = 0.5
 """A card is worth having that adds so much of the speed which each has at the smallest size that was measured."""
+LEAST_PER_S: Final = 1e-9
+"""A run that makes fewer steps makes none."""
 MOST_NAMES: Final = 1_000
 """Of so many names the speeds are kept: those that were measured last."""
 
@@ -44,7 +46,7 @@ class KnownSpeeds:
             record.speeds = ()
         record.progress = event
         milli, per_s = event.gpu_milli, event.steps_per_s
-        if not per_s or not milli or not record.elastic:
+        if per_s is None or per_s < LEAST_PER_S or not milli or not record.elastic:
             return
         record.speeds = tuple(sorted({**dict(record.speeds), milli: per_s}.items()))
         if record.job.name and (len(record.speeds) > 1 or not self.of(record)):

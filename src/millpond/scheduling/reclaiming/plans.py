@@ -183,11 +183,11 @@ class Planner:
         return (
             record
             for record in self.state.elastic.values()
-            if record.speeds and pools[record.job.pool].measured_growth and is_measured(record)
+            if record.speeds and record.kept is None and pools[record.job.pool].measured_growth and is_measured(record)
         )
 
     def of_growth(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
-        """Have gangs of the same class or a lower one give back tasks for a job that waits, those worth least first.
+        """Have gangs of the same class give back tasks for a job that waits, those worth least first.
 
         The job gets what it cannot start without, and grows later by what that is worth.
         """
