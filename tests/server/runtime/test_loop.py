@@ -69,6 +69,14 @@ def test_a_job_the_cluster_can_never_run_is_refused_and_leaves_nothing(server: S
     assert not server.store.jobs.is_job("big")
 
 
+def test_of_two_submissions_of_one_id_in_one_turn_the_first_is_taken(server: Server) -> None:
+    first, second = server.submit("a").answer, server.submit("a").answer
+    server.turn()
+    assert first.result(0).id == "a"
+    with pytest.raises(ConflictError):
+        second.result(0)
+
+
 def test_an_id_is_used_once_even_after_its_job_has_ended(server: Server) -> None:
     server.submit("a")
     server.run_to_the_end()

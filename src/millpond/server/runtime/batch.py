@@ -40,6 +40,9 @@ class _Earlier:
 class Batch:
     """Events that become log entries, in order; requests are checked here, before anything is stored.
 
+    Args:
+        submitted: ids of the jobs that are about to be submitted: the store is asked for all of them at once.
+
     Attributes:
         entries: the log entries, the closing tick last.
         reported: events of the engine and of the server itself, which must not get lost.
@@ -51,7 +54,7 @@ class Batch:
         settled: last views of members that ended before they were handed to the scheduler, with the answers due.
     """
 
-    def __init__(self, core: Core, store: Store, dependents: Dependents, now: float) -> None:
+    def __init__(self, core: Core, store: Store, dependents: Dependents, now: float, submitted: Sequence[str]) -> None:
         self.now = now
         self.entries: list[LogEntry] = []
         self.new_jobs: list[NewJob] = []
@@ -65,6 +68,7 @@ class Batch:
         self._dependents = dependents
         self._core = core
         self._store = store
+        self._taken = store.jobs.existing(submitted)
         self._latest = core.now
         self._waiting: dict[int, list[tuple[str, Future[JobInfo]]]] = {}
         self._repeated: list[tuple[str, Future[JobInfo]]] = []
@@ -128,7 +132,7 @@ class Batch:
         self._append(events.JobSubmitted(self.now, member))
         if forecast is not None:
             self._append(events.DurationPredicted(self.now, member.id, forecast.expected_s, forecast.cautious_s))
-        self.new_jobs.append(self._member_row(member.id, member.user, member.group))
+        self._enter(self._member_row(member.id, member.user, member.group))
 
     def add_array_end(self, array: Array, message: ChangeJob) -> None:
         """End an array: those members that the scheduler has, and with them all others."""
@@ -160,7 +164,7 @@ class Batch:
     def add_unsubmitted_end(self, member: JobInfo, message: ChangeJob) -> None:
         """End a member that was not handed to the scheduler; it never will be."""
         if all(info.id != member.id for info, _ in self.settled):
-            self.new_jobs.append(replace(self._member_row(member.id, member.user, member.group), ended=member))
+            self._enter(replace(self._member_row(member.id, member.user, member.group), ended=member))
         self.settled.append((member, message.answer))
 
     def add_change(self, message: ChangeJob) -> None:
@@ -232,6 +236,10 @@ class Batch:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
+    def _enter(self, new: NewJob) -> None:
+        self.new_jobs.append(new)
+        self._taken.add(new.id)
+
     def _append(self, event: events.Event) -> int:
         if event.at < self._latest:  # reported late: the log's clock does not run back
             event = replace(event, at=self._latest)
@@ -276,8 +284,7 @@ class Batch:
         job = submission.job
         if job.id in known:
             return
-        taken = job.id in self._core.scheduler.jobs or any(new.id == job.id for new in self.new_jobs)
-        if taken or self._store.jobs.is_job(job.id):
+        if job.id in self._core.scheduler.jobs or job.id in self._taken:
             raise ConflictError(f"a job {job.id!r} exists already", "submit it again")
         reason = self._core.scheduler.check(job)
         if reason is not None:
@@ -306,7 +313,7 @@ class Batch:
             seq = -1 - len(self.held)
         if after is not None:
             self.held.append(Dependent(job, max(self.now, self._latest), after, submission.document))
-        self.new_jobs.append(
+        self._enter(
             NewJob(
                 job.id,
                 job.user,

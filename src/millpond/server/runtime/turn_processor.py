@@ -170,7 +170,9 @@ class TurnProcessor:
 
     def _take(self, messages: Sequence[Message]) -> None:
         """Everything between receiving a batch and having its decisions carried out."""
-        batch = Batch(self._core, self._store, self._dependents, self._now())
+        joint = (message.members for message in messages if isinstance(message, JointSubmission))
+        submitted = [submission.job.id for members in joint for submission in members]
+        batch = Batch(self._core, self._store, self._dependents, self._now(), submitted)
         if (skipped := self._dependencies.clock_jump()) > 0.0:  # before all that came in since
             batch.add_event(events.ClockJumped(batch.now, skipped))
         for event in (*self._unstored, *self._engine.events(), *events_in(messages)):

@@ -30,6 +30,7 @@ DELETED: Final = "deleted"
 _JOB_INFO: Final = adapter_of(JobInfo)
 
 # What the scheduler's thread runs for every job is put together once: that takes longer than running it.
+_ASKED_AT_ONCE: Final = 500
 _IS_JOB: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == sa.bindparam("job"))
 _REPEATED: Final = sa.select(schema.idempotency_keys.c.job, schema.idempotency_keys.c.digest).where(
     schema.idempotency_keys.c.key == sa.bindparam("sought")
@@ -278,6 +279,12 @@ class JobStore(TableStore):
     def is_job(self, job: str) -> bool:
         """Whether a job of this id was ever submitted."""
         return self._first(_IS_JOB, job=job) is not None
+
+    def existing(self, jobs: Sequence[str]) -> set[str]:
+        """Those of these jobs that were ever submitted."""
+        parts = (jobs[begin : begin + _ASKED_AT_ONCE] for begin in range(0, len(jobs), _ASKED_AT_ONCE))
+        found = (self._column(sa.select(schema.jobs.c.id).where(schema.jobs.c.id.in_(part))) for part in parts)
+        return {job for part in found for job in part}
 
     def dependents(self) -> list[NewJob]:
         """Jobs that wait for others, the oldest first."""
