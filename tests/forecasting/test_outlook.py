@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from millpond.forecasting.boosted_trees import boosted_trees
 from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK, LoadForecaster, Repeated
-from millpond.forecasting.outlook import MEDIAN, LoadForecast, NoForecast, forecast_load, roll
+from millpond.forecasting.outlook import MEDIAN, LoadForecast, forecast_load, roll
 from millpond.forecasting.scores import coverage, wape
-from millpond.forecasting.series import LoadSeries
+from millpond.forecasting.series import LoadSeries, NoForecast
 
 HOUR_S = 3_600.0
 PLAIN = (NAIVE, DAY, WEEK, RIDGE)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.forecasting.rises import NoForecast, SpareForecast, forecast_spare, rises_within
-from millpond.forecasting.series import Gap, LoadSeries
+from millpond.forecasting.rises import SpareForecast, forecast_spare, rises_within
+from millpond.forecasting.series import Gap, LoadSeries, NoForecast
 
 MINUTES_A_DAY = 1_440
 BOOT_S = 300.0

@@ -14,9 +14,8 @@ from typing import Final
 import numpy as np
 
 from millpond.forecasting.forecasters import DAY_S, NAIVE, WEEK_S, LoadForecaster
-from millpond.forecasting.rises import NoForecast
 from millpond.forecasting.scores import coverage, known_in, skill
-from millpond.forecasting.series import LoadSeries
+from millpond.forecasting.series import LoadSeries, NoForecast
 
 COMPARED_DAYS: Final = 14
 """Before a day, over which forecasters are held against what came."""
@@ -67,8 +66,9 @@ def forecast_load(
     if ahead_s > FARTHEST_S:
         return NoForecast(f"{ahead_s / DAY_S:.1f} days ahead is too far: a week is the farthest")
     per_day, steps, count = load.steps_in(DAY_S), load.steps_in(ahead_s), len(load.values)
-    if count < LEAST_DAYS * per_day:
-        return NoForecast(f"the history is too short: {count / per_day:.1f} of {LEAST_DAYS} days")
+    known_days = float((~np.isnan(load.values)).sum()) / per_day
+    if known_days < LEAST_DAYS:
+        return NoForecast(f"the history is too short: {known_days:.1f} of {LEAST_DAYS} days")
     begin = max(0, count - TESTED_DAYS * per_day)
     found = roll(load, steps, part, (forecasters, begin))
     tested = slice(begin, count)

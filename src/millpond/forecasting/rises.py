@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from millpond.forecasting.scores import coverage, pinball, skill
-from millpond.forecasting.series import LoadSeries
+from millpond.forecasting.series import LoadSeries, NoForecast
 
 DAY_S: Final = 86_400.0
 LEARNT_DAYS: Final = 7
@@ -39,13 +39,6 @@ class SpareForecast:
     coverage: float
     skill: float
     tested_days: int
-
-
-@dataclass(frozen=True, slots=True)
-class NoForecast:
-    """Nothing is forecast, and why."""
-
-    reason: str
 
 
 def forecast_spare(demand: LoadSeries, within_s: float, part: float, fixed: int) -> SpareForecast | NoForecast:

@@ -8,6 +8,13 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
+class NoForecast:
+    """Nothing is forecast, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """Values that are missing, from one instant to before another, in the time of the series, in seconds."""
 

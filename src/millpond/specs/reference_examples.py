@@ -166,6 +166,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "latency": _scaled("latency: 500ms"),
         "device_use": _scaled("device_use: 60%"),
         "down_after": _scaled(f"{_TARGET}, down_after: 10m"),
+        "ahead": _scaled(f"{_TARGET}, ahead: 10m"),
         "idle_after": "kind: service\ntasks: {min: 0, max: 4}\nserve: {scale: {idle_after: 10m}}",
         "rest": "kind: service\ntasks: {min: 0, max: 4}\nserve: {scale: {idle_after: 10m, rest: swap}}",
         "hours": _scaled(f'{_TARGET}, hours: [{{window: "08:00-20:00", min: 2}}]'),

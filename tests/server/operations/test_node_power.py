@@ -15,7 +15,7 @@ from api_world import Api
 
 from millpond.model.events import NodeJoined, NodeLost
 from millpond.model.hardware.node_power import PowerSavingRule
-from millpond.server.monitoring.time_series.node_demand import NodeDemandHistory
+from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
 from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.power_hooks import PowerHooks, send_magic_packet
 from millpond.server.operations.spare_nodes import SpareNodes
@@ -107,7 +107,7 @@ def test_an_idle_node_goes_off_and_a_job_wakes_it_and_starts_once_it_has_joined(
 
 def test_an_idle_node_stays_on_where_demand_is_forecast_to_rise(switched: Switched) -> None:
     switched.worker = switched.begin(replace(SAVING, rule=replace(RULE, cover=0.98)))
-    history, now = NodeDemandHistory(switched.api.store.time_series), switched.api.clock.now
+    history, now = LoadHistory(switched.api.store.time_series, NODE_DEMAND), switched.api.clock.now
     for minute in range(4 * 1_440):
         history.note(now + minute * 60.0, {"default": minute % 15 < 5})
     history.save(now + 4 * 86_400.0)

@@ -10,7 +10,7 @@ import pytest
 from api_world import Api
 
 from millpond.model.hardware.node_power import PowerSavingRule
-from millpond.server.monitoring.time_series.node_demand import NodeDemandHistory
+from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
 from millpond.server.operations.spare_nodes import SpareNodes
 
 DAY_S = 86_400.0
@@ -52,13 +52,13 @@ def test_what_was_learnt_is_there_after_a_restart_and_minutes_without_a_server_a
     end = BEGIN + 3.5 * DAY_S
     first.save(end)
     assert live(SpareNodes(api.store.time_series), 0.01, end + 7_200.0) == 6
-    history = NodeDemandHistory(api.store.time_series)
+    history = LoadHistory(api.store.time_series, NODE_DEMAND)
     (*_, gap) = history.series("default", end + 60.0).gaps()
     assert (gap.begin, gap.end) == (end, end + 60.0)
 
 
 def test_history_is_kept_for_a_fortnight(api: Api) -> None:
-    history = NodeDemandHistory(api.store.time_series)
+    history = LoadHistory(api.store.time_series, NODE_DEMAND)
     for day in range(40):
         history.note(BEGIN + day * DAY_S, {"default": 1})
     kept = api.store.time_series.between("node-demand", int(DAY_S), 0.0, BEGIN + 50 * DAY_S)

@@ -12,11 +12,13 @@ from server_world import Clock, Server, World
 
 from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.task.records import TaskId
+from millpond.server.monitoring.time_series.load_history import REPLICA_DEMAND, LoadHistory
 from millpond.server.serving.autoscaler import Autoscaler, Load, ReplicaTarget, desired, wanted_replicas
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.serving.proxy.load_balancer import Balancer
 from millpond.server.serving.proxy.request_meter import ProxyMeter
 from millpond.server.serving.replica_counts import Sizing
+from millpond.server.serving.replica_forecasts import ReplicaForecasts
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_spec import check_job
@@ -113,6 +115,7 @@ class Scaled:
             lambda _: file,
             self.measures,
             lambda devices: {name: self.use[""] for name in devices if self.use},
+            ReplicaForecasts(self.server.store.time_series),
             self.clock,
         )
 
@@ -123,6 +126,47 @@ class Scaled:
         for _ in range(4):
             self.server.loop.query(lambda core: None).result(60)
         return sum(task.job == "web" for task in self.server.world.running)
+
+
+def lived_through(service: Scaled, days: int) -> None:
+    """A load that asks for three replicas for an hour of each day, which begins in half an hour; else for one."""
+    history, now = LoadHistory(service.server.store.time_series, REPLICA_DEMAND), service.clock.now
+    for at in range(int(now - days * 86_400), int(now), 600):
+        history.note(at, {"web": 3 if 1_800 <= (at - now) % 86_400 < 5_400 else 1})
+    history.save(now)
+
+
+AHEAD = {"open_requests": 2, "down_after": "60s", "ahead": "10m"}
+
+
+def test_replicas_are_on_their_way_before_the_load_of_each_day_comes(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 4}, AHEAD)
+    service.clock.now += 12 * 86_400.0
+    lived_through(service, 10)
+    assert service.running_after(1.0) == 1
+    assert service.running_after(900.0) == 3
+
+
+def test_without_history_enough_replicas_follow_the_load_as_ever(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 4}, AHEAD)
+    service.clock.now += 12 * 86_400.0
+    lived_through(service, 7)
+    assert service.running_after(901.0) == 1
+    service.measures.open = 5
+    assert service.running_after(5.0) == 3
+
+
+def test_a_forecast_says_by_whom_it_is_and_what_it_was_worth(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 4}, AHEAD)
+    service.clock.now += 12 * 86_400.0
+    lived_through(service, 10)
+    forecasts = ReplicaForecasts(service.server.store.time_series)
+    now = service.clock.now + 901.0
+    assert forecasts.ahead(now, "web", 1, 600.0) == (
+        3,
+        "so many are forecast to be needed in 10 minutes (as a day before; met 100% in 7 days, skill 0.86)",
+    )
+    assert forecasts.ahead(now, "other", 1, 600.0) is None
 
 
 def test_a_service_under_load_grows_and_shrinks_again_after_a_while(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from millpond.forecasting.rises import NoForecast, SpareForecast, forecast_spare
+from millpond.forecasting.rises import SpareForecast, forecast_spare
+from millpond.forecasting.series import NoForecast
 from millpond.model.hardware.node_power import PowerSavingRule
-from millpond.server.monitoring.time_series.node_demand import NodeDemandHistory
+from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
 from millpond.server.store.time_series import TimeSeriesStore
 from millpond.specs.api.pool.nodes import SpareInfo
 
@@ -27,7 +28,7 @@ class SpareNodes:
 
     def __init__(self, store: TimeSeriesStore) -> None:
         self.latest: tuple[SpareInfo, ...] = ()
-        self._history = NodeDemandHistory(store)
+        self._history = LoadHistory(store, NODE_DEMAND)
         self._found: dict[str, tuple[float, PowerSavingRule, SpareForecast | NoForecast]] = {}
 
     def rules(

@@ -24,6 +24,7 @@ from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorke
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.proxy.request_meter import Load, ProxyMeter
 from millpond.server.serving.replica_counts import Goal, Sizing
+from millpond.server.serving.replica_forecasts import ReplicaForecasts
 from millpond.server.wording import lasting
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.fields import Tasks
@@ -112,6 +113,7 @@ class Autoscaler(Periodic):
         file_of: the job file of a job.
         measured: by the proxy.
         use_milli: how much each of some devices (by UUID) computes; those that report it.
+        forecasts: of the replicas that services will need.
         clock: seconds since 1970.
 
     Attributes:
@@ -127,6 +129,7 @@ class Autoscaler(Periodic):
         file_of: Callable[[str], JobFile],
         measured: ProxyMeter,
         use_milli: Callable[[Collection[str]], Mapping[str, int]],
+        forecasts: ReplicaForecasts,
         clock: Callable[[], float],
     ) -> None:
         self._loop = loop
@@ -134,12 +137,18 @@ class Autoscaler(Periodic):
         self._file_of = file_of
         self._measured = measured
         self._use_milli = use_milli
+        self._forecasts = forecasts
         self._clock = clock
         self.is_spoken_for: Callable[[str], bool] = lambda _: False
         self._seen: dict[str, _Seen] = {}
         self._worker = PeriodicWorker(
             "autoscaler", self.look, LOOK_EVERY_S, "services keep their replicas", (*EXPECTED, DBAPIError)
         )
+
+    def close(self) -> None:
+        """End, and keep what was learnt of loads."""
+        self._worker.close()
+        self._forecasts.save(self._clock())
 
     def look(self) -> None:
         """Look at each service once, and change what is to be changed."""
@@ -148,6 +157,7 @@ class Autoscaler(Periodic):
             del self._seen[gone]
             self._sizing.call_off(gone)
             self._measured.forget(gone)
+            self._forecasts.forget(gone)
         for job in services.values():
             if self.is_spoken_for(job.id):
                 self._sizing.call_off(job.id)
@@ -188,7 +198,12 @@ class Autoscaler(Periodic):
                 # It is not known yet, or not since the start, what is enough: the present number counts as wanted.
                 there = sum(task.state in (TaskState.STARTING, TaskState.RUNNING) for task in job.tasks)
                 targets.append(ReplicaTarget(now, there, "it is not known yet for long enough that fewer would do"))
-            targets.append(ReplicaTarget(now, *wanted_replicas(scale, load, running)))
+            wanted, why = wanted_replicas(scale, load, running)
+            targets.append(ReplicaTarget(now, wanted, why))
+            if scale.ahead is not None:
+                coming = self._forecasts.ahead(now, job.id, wanted, scale.ahead)
+                if coming is not None and coming[0] > wanted:
+                    targets.append(ReplicaTarget(now, *coming))
             while targets[0].at < now - scale.down_after:
                 targets.popleft()
             self._sizing.pursue(job, desired(targets, now, scale.down_after, (max(fewest, 1), most)), drain_s)

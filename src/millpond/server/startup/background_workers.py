@@ -35,6 +35,7 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.serving.autoscaler import Autoscaler
 from millpond.server.serving.replica_counts import Sizing
+from millpond.server.serving.replica_forecasts import ReplicaForecasts
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 from millpond.server.sessions.ssh.gateway_process import Gateway
 from millpond.server.startup.components import CoreComponents
@@ -138,8 +139,11 @@ def pool_standing(loop: Loop) -> tuple[list[NodeView], list[QueueStatus]]:
 
 def _of_work(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:
     components, front, use_milli = base.components, service.front, service.machines.telemetry.use_milli
+    replicas = ReplicaForecasts(components.store.time_series)
     sizing = Sizing(components.loop, front.balancer, time.time)
-    scaler = Autoscaler(components.loop, sizing, components.job_files.file_of, front.meter, use_milli, time.time)
+    scaler = Autoscaler(
+        components.loop, sizing, components.job_files.file_of, front.meter, use_milli, replicas, time.time
+    )
     scaler.is_spoken_for = service.rollouts.speaks_for
     end_silent = partial(task_inputs.end_silent, components.loop, service.inputs)
     adopter = adopter_of(lambda: _adopt_rules(current), components, base.engine)

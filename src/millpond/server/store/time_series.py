@@ -76,6 +76,11 @@ class TimeSeriesStore(TableStore):
         ]
         self._execute(table.delete().where(sa.or_(*outside)))
 
+    def forget_subject(self, subject: str, before: float) -> None:
+        """Drop the rows of a subject that begin before an instant."""
+        table = time_series
+        self._execute(table.delete().where(table.c.subject == subject, table.c.at < before))
+
 
 def _look(data: bytes) -> dict[str, tuple[float | None, ...]]:
     return {name: tuple(figures) for name, figures in json.loads(zlib.decompress(data)).items()}

@@ -53,6 +53,8 @@ class Scale(Strict):
         latency: mean time of an answer, above which there are too few replicas.
         device_use: mean part of the time in which the cards of its replicas should be computing, in milli.
         down_after: so long fewer must have been enough before there are fewer.
+        ahead: how long a replica takes until it is ready; left out: replicas start when there is load for them. Else
+            so long before that, where the load of the weeks before tells it; it takes a history of 8 days.
         idle_after: a service with ``min: 0`` has no replicas after this long without a request.
         rest: what becomes of them then: they end, or they move to host memory where the pool suspends and there is room
             for them, and come back with the next request.
@@ -64,6 +66,7 @@ class Scale(Strict):
     latency: Annotated[Duration, Field(gt=0)] | None = None
     device_use: Annotated[Compute, Field(gt=0)] | None = None
     down_after: Annotated[Duration, Field(ge=0, le=86_400)] = 300.0
+    ahead: Annotated[Duration, Field(ge=1, le=86_400)] | None = None
     idle_after: Annotated[Duration, Field(gt=0, le=30 * 86_400)] = 300.0
     rest: Literal["stop", "swap"] = "stop"
     hours: Annotated[list[ReplicaHours], Field(max_length=20)] = Field(default=[])
