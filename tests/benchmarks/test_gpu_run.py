@@ -138,7 +138,7 @@ def test_cheap_measurements_say_where_they_were_made_and_what_was_found(
     assert parts["look-ups"]["cuMemAlloc"]["12000, flags 0"] == "cuMemAlloc_v2"
     assert parts["states of processes"]["computes"] == "running"
     assert parts["states of processes"]["uses no card"] == "no device"
-    assert parts["states of processes"]["has ended"] == "CUDA_ERROR_INVALID_VALUE"
+    assert parts["states of processes"]["has ended"] == "CUDA_ERROR_OPERATING_SYSTEM"
     assert [True, 0] not in parts["listed processes"]["Compute"]
     assert "cuMemAlloc_v2" in (tmp_path / "driver-symbols.txt").read_text().split()
     moved = Result.read(tmp_path / "moves.jsonl", "m13_remap")

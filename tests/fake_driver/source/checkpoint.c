@@ -1,5 +1,5 @@
-// cuCheckpointProcess*: states and errors as the driver documents them (section 6.37 of its API). Where the documents
-// are silent the choice is marked "assumed"; a measurement on a card is to replace it.
+// cuCheckpointProcess*: states and errors as the driver documents them (section 6.37 of its API), and as driver 580 was
+// seen to answer on an H200 (benchmarks/gpu/results). Where neither says anything the choice is marked "assumed".
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static CUresult find(int pid, int *process) {
     if (pid <= 0) return INVALID_VALUE;
     if (kill(pid, 0) != 0 && errno == EPERM) return NOT_PERMITTED;
     *process = fake_process_by_pid(pid);
-    if (*process < 0) return kill(pid, 0) == 0 ? NOT_INITIALIZED : INVALID_VALUE;
+    if (*process < 0) return kill(pid, 0) == 0 ? NOT_INITIALIZED : OPERATING_SYSTEM;
     if (fake->processes[*process].uses & FAKE_USES_GRAPHICS) return NOT_INITIALIZED;
     return SUCCESS;
 }
@@ -72,14 +72,20 @@ static uint64_t device_bytes(int process) {
         fake_sleep(NAP_NS);                  \
     }
 
+// A thread of the driver within a process answers for it: of one that is stopped nothing is heard until it goes on, whatever
+// time the caller gave. Leaves with the lock held.
+static CUresult await_answer(int pid, int *index) {
+    int result;
+    WAIT_UNTIL((result = find(pid, index)) || !is_stopped(pid), false);
+    return result;
+}
+
 API cuCheckpointProcessGetState(int pid, int *state) {
     int result, process;
     if (!process_ready()) return NOT_INITIALIZED;
     if (fake_fault("cuCheckpointProcessGetState", pid, -1, &result)) return result;
     if ((result = process_await_unlocked())) return result;
-    fake_lock();
-    fake_refresh();
-    result = find(pid, &process);
+    result = await_answer(pid, &process);
     if (!result) *state = fake->processes[process].state;
     fake_unlock();
     return result;
@@ -99,19 +105,17 @@ API cuCheckpointProcessLock(int pid, struct lock_arguments *arguments) {
     int result, index = -1;
     if (!process_ready()) return NOT_INITIALIZED;
     if (fake_fault("cuCheckpointProcessLock", pid, -1, &result)) return result;
-    fake_lock();
-    fake_refresh();
-    result = find(pid, &index);
+    result = await_answer(pid, &index);
     if (!result && fake->processes[index].state != FAKE_RUNNING) result = ILLEGAL_STATE;
-    if (!result && (fake->processes[index].uses & FAKE_USES_MPS)) result = NOT_SUPPORTED;  // assumed code
+    if (!result && (fake->processes[index].uses & FAKE_USES_MPS)) result = NOT_SUPPORTED;
     if (!result) fake->processes[index].state = FAKE_LOCKED;  // no call gets in from here on
     fake_unlock();
     if (result) return result;
     uint64_t end = arguments && arguments->timeout_ms ? fake_now() + arguments->timeout_ms * 1000000ull : UINT64_MAX;
     struct fake_process *process = &fake->processes[index];
-    WAIT_UNTIL((!pending(index) && !is_stopped(pid)) || fake_now() >= end, !process->used);
-    if (!process->used) result = INVALID_VALUE;  // it ended meanwhile (assumed code)
-    else if (pending(index) || is_stopped(pid)) result = NOT_READY;
+    WAIT_UNTIL(!is_stopped(pid) && (!pending(index) || fake_now() >= end), !process->used);
+    if (!process->used) result = OPERATING_SYSTEM;  // it ended meanwhile
+    else if (pending(index)) result = NOT_READY;
     if (result == NOT_READY) process->state = FAKE_RUNNING;
     fake_unlock();
     return result;
@@ -130,7 +134,7 @@ static CUresult travel(int index, int pid, enum fake_process_state through, enum
     const char *middle = through == FAKE_CHECKPOINTING ? "during checkpoint" : "during restore";
     bool struck = fake_fault(middle, pid, -1, &result);
     WAIT_UNTIL(!process->transition_ns, !process->used || process->state == FAKE_FAILED);
-    if (!process->used) result = INVALID_VALUE;
+    if (!process->used) result = OPERATING_SYSTEM;
     else if (process->state == FAKE_FAILED) process->transition_ns = 0, result = struck ? result : DEINITIALIZED;
     fake_unlock();
     return result;
@@ -141,14 +145,12 @@ API cuCheckpointProcessCheckpoint(int pid, void *arguments) {
     (void)arguments;
     if (!process_ready()) return NOT_INITIALIZED;
     if (fake_fault("cuCheckpointProcessCheckpoint", pid, -1, &result)) return result;
-    fake_lock();
-    fake_refresh();
-    result = find(pid, &index);
+    result = await_answer(pid, &index);
     struct fake_process *process = result ? NULL : &fake->processes[index];
     uint64_t bytes = result ? 0 : device_bytes(index);
     if (!result && process->state != FAKE_LOCKED) result = ILLEGAL_STATE;
     if (!result && process->uses & FAKE_USES_MIG) result = OUT_OF_MEMORY;  // as reported of driver 575
-    if (!result && process->uses & (FAKE_USES_MANAGED | FAKE_USES_IPC)) result = NOT_SUPPORTED;  // assumed code
+    if (!result && process->uses & (FAKE_USES_MANAGED | FAKE_USES_IPC)) result = NOT_SUPPORTED;  // of IPC assumed
     if (!result && fake->host_used + bytes > fake->host_bytes) result = OUT_OF_MEMORY;
     if (result) {
         fake_unlock();
@@ -201,12 +203,10 @@ API cuCheckpointProcessRestore(int pid, struct restore_arguments *arguments) {
     if (!process_ready()) return NOT_INITIALIZED;
     if (fake_fault("cuCheckpointProcessRestore", pid, -1, &result)) return result;
     if (arguments && arguments->count && fake_fault("device map", pid, -1, &result)) return result;
-    result = read_map(arguments, map);
-    fake_lock();
+    if ((result = read_map(arguments, map))) return result;
+    result = await_answer(pid, &index);
     fake_refresh_all();
-    if (!result) result = find(pid, &index);
     if (!result && fake->processes[index].state != FAKE_CHECKPOINTED) result = ILLEGAL_STATE;
-    if (!result && is_stopped(pid)) result = NOT_READY;  // its own thread does the work; assumed code
     if (!result && !fits(index, map)) result = OUT_OF_MEMORY;
     if (result) {
         fake_unlock();
@@ -224,9 +224,7 @@ API cuCheckpointProcessUnlock(int pid, void *arguments) {
     (void)arguments;
     if (!process_ready()) return NOT_INITIALIZED;
     if (fake_fault("cuCheckpointProcessUnlock", pid, -1, &result)) return result;
-    fake_lock();
-    fake_refresh();
-    result = find(pid, &index);
+    result = await_answer(pid, &index);
     if (!result && fake->processes[index].state != FAKE_LOCKED) result = ILLEGAL_STATE;
     if (!result) fake->processes[index].state = FAKE_RUNNING;
     fake_unlock();

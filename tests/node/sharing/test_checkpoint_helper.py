@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -34,7 +36,7 @@ def program(fake_driver: FakeDriver) -> Iterator[Program]:
 
 @dataclass
 class Tree:
-    """The task's processes; as ``trees.TaskTrees`` without halting them."""
+    """The task's processes; as ``trees.TaskTrees``, but for this one, which is not halted."""
 
     processes: list[int]
     halted: bool = False
@@ -45,11 +47,19 @@ class Tree:
         return self.processes
 
     def halt(self, task: TaskId, timeout_s: float) -> bool:
+        self._tell(signal.SIGSTOP)
         self.halted = True
         return True
 
     def go_on(self, task: TaskId) -> None:
+        self._tell(signal.SIGCONT)
         self.halted = False
+
+    def _tell(self, number: int) -> None:
+        for pid in self.processes:
+            if pid != os.getpid():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
     def is_halted(self, task: TaskId) -> bool:
         return self.halted

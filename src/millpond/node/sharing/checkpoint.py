@@ -4,8 +4,9 @@ The driver moves one process at a time: running - lock -> locked - checkpoint ->
 unlock -> running. A task is a tree of processes, some of which never use a device; those are let be. A process counts
 as one of these only where the driver says that it has not initialised CUDA: where it does not say, nothing is moved.
 All processes are locked before the first is checkpointed, and halted only when all are: a thread of the driver within
-the target does the work, so a halted process can neither leave nor return. A task has left when the driver's list of
-processes shows no memory of it either. Whatever fails is undone, and where it cannot be, the task is lost.
+the target does the work, so a halted process can neither leave nor return, nor can the driver say where it is: asked
+about one, driver 580 does not answer until it goes on. A task has left when the driver's list of processes shows no
+memory of it either. Whatever fails is undone, and where it cannot be, the task is lost.
 
 Source: CUDA driver API, section "CUDA Checkpointing"; CRIU, plugins/cuda/README.md, for the order of halting.
 """
@@ -112,10 +113,10 @@ class CheckpointMover:
         self._trees.hold_launches(task, True)
         try:
             for _ in range(_PASSES):
-                self._take_out(move)
+                looked_at = self._take_out(move)
                 if not self._trees.halt(task, max(move.deadline - self._clock(), _LEAST_S)):
                     raise _GaveUpError(NOT_HALTED)
-                if not self._in_state(move, ProcessState.RUNNING, ProcessState.LOCKED):
+                if looked_at.issuperset(self._trees.pids(task)):
                     self._confirm_departure(task)
                     return DONE
                 self._trees.go_on(task)  # a process appeared meanwhile, and takes part
@@ -138,15 +139,19 @@ class CheckpointMover:
         return self._goes_on(task)
 
     def whereabouts(self, task: TaskId, deadline_s: float) -> Whereabouts:
-        """Where a task is, by the driver and by its processes."""
+        """Where a task is, by the driver and by its processes; one that is halted goes on while the driver is asked."""
         deadline = self._clock() + deadline_s
         if not self._trees.pids(task):
             return Whereabouts.GONE
         halted = Whereabouts.FROZEN if self._trees.is_halted(task) else Whereabouts.RUNNING
+        if halted is Whereabouts.FROZEN:
+            self._trees.go_on(task)
         try:
             states = set(self._states(task, self._trees.pids(task), deadline).values())
         except (_GaveUpError, DriverMissingError):
-            return halted  # it cannot have been swapped by a driver that is not there
+            states = set()  # it cannot have been swapped by a driver that is not there
+        if halted is Whereabouts.FROZEN and not self._trees.halt(task, _UNDOING_S):
+            halted = Whereabouts.RUNNING
         if ProcessState.FAILED in states:
             return Whereabouts.LOST
         if states == {ProcessState.CHECKPOINTED}:
@@ -158,11 +163,14 @@ class CheckpointMover:
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
-    def _take_out(self, move: _Move) -> None:
-        for pid in self._in_state(move, ProcessState.RUNNING):
+    def _take_out(self, move: _Move) -> set[int]:
+        """Takes part: all processes there are; those that appear later are not among what it returns."""
+        pids = set(self._trees.pids(move.task))
+        for pid in self._in_state(move, ProcessState.RUNNING, among=pids):
             self._step("lock", pid, move, ProcessState.LOCKED)
-        for pid in self._in_state(move, ProcessState.LOCKED):
+        for pid in self._in_state(move, ProcessState.LOCKED, among=pids):
             self._step("checkpoint", pid, move, ProcessState.CHECKPOINTED)
+        return pids
 
     def _put_back(self, move: _Move, moves: Mapping[str, str] = STAYS, among: Collection[int] | None = None) -> None:
         for pid in self._in_state(move, ProcessState.CHECKPOINTED, among=among):
