@@ -123,6 +123,7 @@ void collector_open(struct lane *lane, struct batch batch) {
     lane->batch.shared = turn_shared(lane->batch.began_ns);
     lane->unlaunched = 0;
     lane->gap = false;
+    lane->launches_of = batch.graph;
     lane->open = true;
     batches.open++;
     budget_begin(gate_now());

@@ -41,6 +41,7 @@ struct lane {
     _Atomic uint64_t last_ns;
     _Atomic bool gap;             // launches of the batch lie apart: the span between its events says nothing
     _Atomic bool open;
+    const void *_Atomic launches_of;  // the graph whose launches the open batch takes; NULL: kernels
     bool held;
     struct batch batch;           // the open one
     struct estimate estimate;     // of one kernel

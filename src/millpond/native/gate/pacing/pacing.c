@@ -144,9 +144,10 @@ static struct verdict admit(struct lane *lane, const void *graph, uint32_t size)
 }
 
 // Launches that lie apart are measured one by one, and those of so many streams that their batches would fill the books.
+// Those of one batch are of kernels, or of one graph.
 static uint32_t batch_size(const struct lane *lane, const void *graph, uint64_t estimate, bool apart) {
     uint64_t now = gate_now(), size, most = turn_contended(now) ? CONTENDED_LAUNCHES : BATCH_LAUNCHES;
-    if (graph || is_unsure(now) || !estimate || apart || lane->probe || batches.open > PENDING / 2) return 1;
+    if (is_unsure(now) || !estimate || apart || lane->probe || batches.open > PENDING / 2) return 1;
     uint64_t in_flight = in_flight_ns(estimate, now), each = estimate > lane->host_ns ? estimate : lane->host_ns;
     size = (in_flight < 4 * BATCH_NS ? in_flight / 4 : BATCH_NS) / each;
     return size < 1 ? 1 : size > most ? (uint32_t)most : (uint32_t)size;
@@ -233,13 +234,14 @@ struct lane *gate_enter(CUstream stream, const void *graph) {
     uint64_t before = atomic_load_explicit(&lane->last_ns, memory_order_relaxed);
     atomic_store_explicit(&lane->last_ns, now, memory_order_relaxed);
     bool apart = now - before > GAP_NS;
-    if (graph && lane->open) {  // a graph is measured by itself
+    bool other = lane->open && atomic_load_explicit(&lane->launches_of, memory_order_relaxed) != graph;
+    if (other) {
         lane->gap |= apart;
         cut_batch(lane);
     }
-    int32_t left = graph ? 0 : atomic_fetch_sub_explicit(&lane->remaining, 1, memory_order_acq_rel);
+    int32_t left = other ? 0 : atomic_fetch_sub_explicit(&lane->remaining, 1, memory_order_acq_rel);
     if (left < 1) return enter_slowly(lane, graph, apart);
-    if (apart) lane->gap = true;
+    if (apart || atomic_load_explicit(&lane->launches_of, memory_order_relaxed) != graph) lane->gap = true;
     if (is_paused() && !lane_captures(stream))
         while (is_paused()) nap(PAUSE_NAP_NS);
     return lane;
