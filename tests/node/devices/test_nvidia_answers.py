@@ -43,6 +43,34 @@ def test_what_the_driver_does_not_tell_is_unknown_and_not_zero() -> None:
     assert (device.health, device.memory_mib) == (DeviceHealth.OK, 0)
 
 
+def test_what_the_driver_takes_long_to_tell_is_asked_for_where_it_is_news() -> None:
+    """Energy every ten seconds; the uses of processes where there are several: that of a single one is the card's."""
+    now, asked = [0.0], []
+    running = [plain(pid=9, usedGpuMemory=512 * MIB)]
+
+    def energy(handle: str) -> int:
+        asked.append(now[0])
+        return int(now[0]) * 1000
+
+    stub = StubNvml(
+        ["GPU-0"],
+        nvmlDeviceGetUtilizationRates=plain(gpu=73),
+        nvmlDeviceGetComputeRunningProcesses=lambda handle: running,
+        nvmlDeviceGetProcessUtilization=lambda handle, since: [plain(pid=9, timeStamp=10, smUtil=20)],
+        nvmlDeviceGetTotalEnergyConsumption=energy,
+    )
+    sampler = NvidiaSampler(Nvml(lambda: stub), {"GPU-0": "GPU-0"}, lambda: now[0])
+    told = []
+    for now[0] in (0.0, 1.0, 9.9, 10.0, 11.0):
+        (sample,) = sampler.sample()
+        told.append(sample.energy_j)
+    assert (told, asked) == ([0.0, 0.0, 0.0, 10.0, 10.0], [0.0, 10.0])
+    assert sample.processes == (ProcessSample(9, 512, 730),)
+    running.append(plain(pid=7, usedGpuMemory=MIB))
+    (sample,) = sampler.sample()
+    assert sample.processes == (ProcessSample(9, 512, 200), ProcessSample(7, 1, None))
+
+
 def test_a_process_has_a_use_for_as_long_as_the_drivers_sample_of_it_is_fresh() -> None:
     uses = [plain(pid=9, timeStamp=10, smUtil=20), plain(pid=9, timeStamp=20, smUtil=55)]
     now = [0.0]

@@ -14,6 +14,9 @@ _MILLI = 1000
 _TEMPERATURE_OF_CHIP = 0
 _CLOCK_OF_SM = 1
 _STALE_AFTER_S = 2.0
+_ENERGY_EVERY_S = 10.0
+"""Driver 580 takes 3 to 4 ms of the CPU to tell the energy of an H200, and 1.5 ms to tell processes' uses apart; all
+else takes 0.2 ms together. The counter misses nothing meanwhile."""
 _LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
 """The driver lists who computes and who draws (Vulkan, OpenGL) apart; one that does both is in both lists."""
 
@@ -26,8 +29,17 @@ class _Uses(NamedTuple):
     milli: Mapping[int, int]
 
 
+class _Energy(NamedTuple):
+    """What a device had drawn when it was last asked for that."""
+
+    asked_at: float
+    millijoules: int | None
+
+
 class NvidiaSampler:
     """Samples the same devices again and again; each keeps its handle, as asking for one costs as much as a figure.
+
+    Energy is up to ten seconds old.
 
     Args:
         handles: of cards and of MIG instances, by UUID.
@@ -39,6 +51,7 @@ class NvidiaSampler:
         self._handles = handles
         self._clock = clock
         self._uses = dict.fromkeys(handles, _Uses(0, 0.0, {}))
+        self._energies: dict[str, _Energy] = {}
 
     @property
     def devices(self) -> KeysView[str]:
@@ -52,20 +65,27 @@ class NvidiaSampler:
     def _sample(self, uuid: str, card: Any) -> DeviceSample:
         ask = self._nvml.ask
         use, memory = ask("nvmlDeviceGetUtilizationRates", card), ask("nvmlDeviceGetMemoryInfo", card)
-        power_mw, energy_mj = ask("nvmlDeviceGetPowerUsage", card), ask("nvmlDeviceGetTotalEnergyConsumption", card)
+        power_mw, energy_mj = ask("nvmlDeviceGetPowerUsage", card), self._energy_mj(uuid, card)
+        use_milli = None if use is None else int(use.gpu) * 10
         return DeviceSample(
             uuid,
-            use_milli=None if use is None else int(use.gpu) * 10,
+            use_milli=use_milli,
             memory_used_mib=None if memory is None else int(memory.used) // _MIB,
             memory_mib=None if memory is None else int(memory.total) // _MIB,
             power_w=None if power_mw is None else power_mw / _MILLI,
             energy_j=None if energy_mj is None else energy_mj / _MILLI,
             temperature_c=ask("nvmlDeviceGetTemperature", card, _TEMPERATURE_OF_CHIP),
             clock_mhz=ask("nvmlDeviceGetClockInfo", card, _CLOCK_OF_SM),
-            processes=self._processes(uuid, card),
+            processes=self._processes(uuid, card, use_milli),
         )
 
-    def _processes(self, uuid: str, card: Any) -> tuple[ProcessSample, ...] | None:
+    def _energy_mj(self, uuid: str, card: Any) -> int | None:
+        known, now = self._energies.get(uuid), self._clock()
+        if known is None or now - known.asked_at >= _ENERGY_EVERY_S:
+            known = self._energies[uuid] = _Energy(now, self._nvml.ask("nvmlDeviceGetTotalEnergyConsumption", card))
+        return known.millijoules
+
+    def _processes(self, uuid: str, card: Any, use_milli: int | None) -> tuple[ProcessSample, ...] | None:
         lists = [self._nvml.ask(name, card) for name in _LISTS]
         if lists[0] is None:
             return None
@@ -74,6 +94,8 @@ class NvidiaSampler:
             known = memory_mib.get(process.pid)
             mib = None if process.usedGpuMemory is None else int(process.usedGpuMemory) // _MIB
             memory_mib[process.pid] = known if mib is None else max(mib, known or 0)
+        if len(memory_mib) == 1:  # the card's use is its own
+            return tuple(ProcessSample(pid, mib, use_milli) for pid, mib in memory_mib.items())
         uses = self._uses_of(uuid, card) if memory_mib else {}
         return tuple(ProcessSample(pid, mib, uses.get(pid)) for pid, mib in memory_mib.items())
 
