@@ -79,6 +79,13 @@ class Cuda:
         """A kernel on the whole card, to be launched again and again."""
         return self._launcher("spin", ctypes.c_uint64(iterations), ctypes.c_uint64(int(self._out)))
 
+    def allocate_in_kernel(self) -> None:
+        """One kernel that takes memory of the heap."""
+        module = self.call("cuModuleLoadData", ptx.ALLOCATING.encode() + b"\0")
+        self._kernels["takes"] = self.call("cuModuleGetFunction", module, b"takes")
+        self._launcher("takes", ctypes.c_uint64(int(self._out)))()
+        self.synchronize()
+
     def graph_of(self, launch: Callable[[], None], count: int) -> Callable[[], None]:
         """So many launches, captured; the graph's launch."""
         mode = self.binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
@@ -118,7 +125,7 @@ class Cuda:
         # Packed once: the binding would do it anew at each launch, which takes longer than the launch itself.
         packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         launch, function, stream = self.binding.cuLaunchKernel, self._kernels[kernel], self.stream
-        grid, address = (1 if kernel == "poke" else self.multiprocessors), ctypes.addressof(packed)
+        grid, address = (1 if kernel in ("poke", "takes") else self.multiprocessors), ctypes.addressof(packed)
 
         def go() -> None:
             (error,) = launch(function, grid, 1, 1, _THREADS, 1, 1, 0, stream, address, 0)

@@ -99,11 +99,10 @@ class DriverWork(Work):
         self._cuda.free(self._cuda.allocate_async(mib * MIB), "async")
 
     def heap_limit(self, mib: int) -> None:
-        """Memory that kernels may allocate of."""
+        """Memory that kernels may allocate of; the driver takes it with the first that does."""
         limit = self._cuda.binding.CUlimit.CU_LIMIT_MALLOC_HEAP_SIZE
         self._cuda.call("cuCtxSetLimit", limit, mib * MIB)
-        self._cuda.spinner(1)()
-        self.wait()
+        self._cuda.allocate_in_kernel()
 
     def lookups(self, names: list[str]) -> dict[str, Any]:
         """Which exported function a look-up through the driver gives, by the name asked for."""

@@ -1,6 +1,7 @@
 """Two jobs of more than half of the card each take turns on it, each on the host while the other computes.
 
-Where the host cannot hold two such jobs they are smaller, take turns all the same, and the figures say so.
+Where the host cannot hold two such jobs, or they would not be moved in time, they are smaller, take turns all the same,
+and the figures say so.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _LEAST_MIB = 1024
 _OF_HOST = 0.8
 _QUANTUM_S = 30.0
 _LEAST_USEFUL = 0.7
+_MOVED_MIB_PER_S = 2000
+"""At the least, by which a job is sized that is out within a tenth of the time that there is."""
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -72,8 +75,8 @@ def judge(figures: Mapping[str, Any]) -> Verdict:
 
 
 def _size(bench: Bench) -> int:
-    """Of a job; while they change places both are on the host, which then has to hold two."""
-    most = int(bench.host_mib * _OF_HOST) // 2
+    """Of a job; while they change places both are on the host, which then has to hold two, and the time has to do."""
+    most = min(int(bench.host_mib * _OF_HOST) // 2, int(bench.seconds / 10 * _MOVED_MIB_PER_S))
     mib = min(int(bench.device.memory_mib * _PART), most)
     if mib < _LEAST_MIB:
         raise UnavailableError(f"host memory is short: {mib} MiB for a job", "measure on a machine with more")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from gpu.bench import Bench, Measurement
 from gpu.results import Verdict, held
 from gpu.working import Kind
 from millpond.node.devices.nvidia import NvidiaVendor
+from millpond.node.devices.nvidia_sampling import NvidiaSampler
 
 _LOOKS = 100
 _DEVICES = 8
@@ -21,21 +23,18 @@ _EVERY_S = 0.05
 def measure(bench: Bench) -> dict[str, Any]:
     """The node's own samples, while a program works."""
     vendor = NvidiaVendor(guard.pynvml)
-    devices = len(vendor.discover())
+    vendor.discover()
     child, working_s = bench.child(), bench.seconds / 2
     child.send("work", kind=Kind.LARGE, seconds=working_s)
     energy = _energy(bench, working_s * 0.8)
     sample = next(each for each in vendor.sample() if each.device == bench.device.uuid)
     child.answer()
-    busy, wall = time.process_time(), time.monotonic()
-    for _ in range(_LOOKS):
-        vendor.sample()
-    each_s = (time.process_time() - busy) / _LOOKS / devices
+    alone_s = _cpu_s(bench)
+    bench.child()
     return {
-        "devices": devices,
-        "cpu_us_of_a_sample": round(each_s * 1e6, 1),
-        "wall_us_of_a_sample": round((time.monotonic() - wall) / _LOOKS / devices * 1e6, 1),
-        "of_a_core_at_1_hz_with_8": round(each_s * _DEVICES, 5),
+        "cpu_us_of_a_sample": round(alone_s * 1e6, 1),
+        "cpu_us_with_two_processes": round(_cpu_s(bench) * 1e6, 1),
+        "of_a_core_at_1_hz_with_8": round(alone_s * _DEVICES, 5),
         "energy": energy,
         "untold": [name for name in sample.__slots__ if getattr(sample, name) is None],
         "use_of_each_process_told": bool(sample.processes) and sample.processes[0].use_milli is not None,
@@ -46,6 +45,16 @@ def judge(figures: Mapping[str, Any]) -> Verdict:
     """A card's sample, eight times over, each second."""
     share = figures["of_a_core_at_1_hz_with_8"]
     return held((share <= _MOST_OF_A_CORE, f"{share:.2%} of a core"))
+
+
+def _cpu_s(bench: Bench) -> float:
+    """Of one sample, where one is taken each second."""
+    seconds = itertools.count()
+    sampler = NvidiaSampler(bench.nvml, {bench.device.uuid: bench.handle}, clock=lambda: float(next(seconds)))
+    since = time.process_time()
+    for _ in range(_LOOKS):
+        sampler.sample()
+    return (time.process_time() - since) / _LOOKS
 
 
 def _energy(bench: Bench, seconds: float) -> dict[str, float] | None:

@@ -2,7 +2,7 @@
 
 ``spin`` counts: the same iterations are the same work, however often the card turns to others meanwhile, as a clock
 would not tell. ``fill`` writes words that depend on place and seed, ``checksum`` adds words up, weighed by their place,
-and ``poke`` writes where nothing is.
+and ``poke`` writes where nothing is. ``takes`` is another module's.
 """
 
 KERNELS = """
@@ -112,6 +112,30 @@ DONE:
     ret;
 }
 """
+
+ALLOCATING = """
+.version 7.0
+.target sm_70
+.address_size 64
+
+.extern .func (.param .b64 given) malloc (.param .b64 asked);
+
+// Takes a little of the heap, and writes where it lies.
+.visible .entry takes(.param .u64 out)
+{
+    .reg .u64 %place, %got;
+    .param .b64 asked;
+    .param .b64 given;
+    ld.param.u64 %place, [out];
+    cvta.to.global.u64 %place, %place;
+    st.param.b64 [asked], 1024;
+    call.uni (given), malloc, (asked);
+    ld.param.b64 %got, [given];
+    st.global.u64 [%place], %got;
+    ret;
+}
+"""
+"""A module of its own: with the first that allocates, the driver takes memory that others do without."""
 
 
 def filled(words: int, seed: int) -> list[int]:

@@ -66,18 +66,22 @@ class Work(ABC):
     def allocate_until_refused(self, most_mib: int, way: str = "plain", keep: bool = False) -> dict[str, Any]:
         """Memory until no MiB more is given or ``most_mib`` is reached: what was given, and the refusal's name."""
 
-    def unit_ns(self, kind: str) -> float:
-        """How long a unit takes the card, alone, one after the other."""
+    def unit_ns(self, kind: str, together: int = 20) -> float:
+        """How long a unit takes, alone, one after the other.
+
+        Args:
+            together: so many are begun before they are waited for; 1 for how long an answer takes.
+        """
         begin = self._unit(kind)
         begin()
         self.wait()
         times = []
         for _ in range(_TRIES):
-            count, since = 20, time.perf_counter_ns()
-            for _ in range(count):
+            since = time.perf_counter_ns()
+            for _ in range(together):
                 begin()
             self.wait()
-            times.append((time.perf_counter_ns() - since) / count)
+            times.append((time.perf_counter_ns() - since) / together)
         return min(times)
 
     def work(self, kind: str, seconds: float, ahead: int = 4, start_s: float = 0.0) -> dict[str, float]:
