@@ -108,4 +108,4 @@ def test_one_that_would_decide_otherwise_goes_on_where_the_killed_one_stood(kind
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_logs_are_redone_from_anywhere(kind: str) -> None:
     changes = (None, of_other_policies) if kind != "gandiva" else (None,)
-    assert sum(play(kind, seed, 100, changed) for seed in range(2, 6) for changed in changes) > 20
+    assert sum(play(kind, seed, 100, changed) for seed in (2, 3) for changed in changes) > 20
