@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from calibration import TARGET_RATE, calibration_rate
+from calibration import TARGET_RATE, as_served, calibration_rate
 from core_speed import CARDS, cluster
 from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.events import Confirmed, DurationPredicted, Ended, JobSubmitted, NodeJoined, QueueChanged
@@ -39,6 +39,7 @@ from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
+from millpond.simulation.kernel_warmup import warm_up
 from millpond.simulation.readers import openb
 from reporting import Table, command_line, emit, note, program, verdict
 
@@ -70,7 +71,9 @@ class BusyCluster:
     def __init__(self, scene: Scene, requests: dict[TaskRequest, int]) -> None:
         self.random = np.random.default_rng(0)
         self.scene = scene
-        self.scheduler = Scheduler(Settings(preempt=scene.preempt, typical_mix=tuple(requests.items())))
+        settings = Settings(preempt=scene.preempt, typical_mix=tuple(requests.items()))
+        self.scheduler = Scheduler(settings)
+        warm_up(settings)
         self.scheduler.use_kernels(compiled())
         for node in cluster(scene.nodes):
             self.scheduler.handle(NodeJoined(0.0, node))
@@ -80,6 +83,7 @@ class BusyCluster:
         self.now = 1.0
         self.number = 0
         self.running: list[str] = []
+        as_served()
 
     def _define_queues(self) -> None:
         milli = 1000 * CARDS * self.scene.nodes // QUEUES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -26,8 +26,9 @@ from millpond.model.events import (
 from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.tenancy.tenants import Limit
-from millpond.model.workloads import Job, Kind, Priority
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
+from millpond.scheduling.cycle.admission_cycle import AdmissionCycle, AdmissionVerdict, CycleOutcome
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.prospects import Prospects
 from millpond.scheduling.ordering import waiting_lines
@@ -35,8 +36,6 @@ from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.reclaiming.attempts import Rule
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.plans import Planner
-from millpond.scheduling.reclaiming.request_bounds import Asked, RequestBounds
-from millpond.scheduling.reclaiming.roster import FloatArray
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
@@ -234,7 +233,7 @@ def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monk
     monkeypatch.setattr(waiting_lines, "FEW", few)
     monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
     decided = [decisions_of(seed, displacing=True) for seed in seeds]
-    for bound in ("of_class", "of_kind"):
+    for bound in ("of_class", "of_queue"):
         monkeypatch.setattr(DisplacementBounds, bound, lambda *_: float("inf"))
     monkeypatch.setattr(DisplacementBounds, "of_requests", lambda _, asked: np.full(len(asked), np.inf))
     assert [decisions_of(seed, displacing=True) for seed in seeds] == decided
@@ -310,31 +309,48 @@ def test_what_was_searched_for_in_vain_is_not_searched_for_again(
     assert any(isinstance(each, Stop) for each in chain(*remembering))
 
 
-@pytest.mark.parametrize("seeds", few_then_many([range(5, 10)], [range(10, 20)]), ids=str)
-def test_bounds_kept_through_a_walk_are_no_lower_than_those_found_anew(
+@pytest.mark.parametrize("seeds", few_then_many([range(1)], [range(1, 6)]), ids=str)
+def test_walks_that_go_on_after_plans_decide_as_if_each_line_was_looked_at(
     seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many have been asked to leave since, and whatever else has been placed."""
-    monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
     monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
-    compared, brought_up_to_date = 0, 0
+    followed = 0
 
-    def compare(self: RequestBounds, asked: Sequence[Asked]) -> FloatArray:
-        nonlocal compared, brought_up_to_date
-        leaving = len(self._running.leaving)
-        brought_up_to_date += sum(0 <= bound.leaving < leaving for bound in self._known.values())
-        kept = find(self, asked)
-        anew = RequestBounds(self._state, self._selector, self._running)
-        assert (kept >= find(anew, asked)).all()
-        compared += len(asked)
-        return kept
+    def counted(self: AdmissionCycle, plan: Plan, outcome: CycleOutcome) -> AdmissionVerdict:
+        nonlocal followed
+        followed += plan.by_ordering and bool(outcome.plans)
+        return keep(self, plan, outcome)
 
-    find = RequestBounds.of
-    monkeypatch.setattr(RequestBounds, "of", compare)
-    for seed in seeds:
-        decisions_of(seed, displacing=True)
-    assert compared > 30 * len(seeds)
-    assert brought_up_to_date > len(seeds)
+    def submit(world: World, draws: random.Random, id_: str, *lengths: float) -> None:
+        name, gpus = draws.choice(("red", "blue", "green")), draws.choice((0.25, 0.5, 1, 2))
+        job = single(id_, gpus, queue=name, user=f"u{draws.randrange(3)}", checkpoint=Checkpoint(CheckpointMode.SIGNAL))
+        world.tell(JobSubmitted(world.now, job))
+        world.tell(DurationPredicted(world.now, id_, length := draws.choice(lengths), 2.0 * length))
+
+    def decided(few: int) -> list[list[Decision]]:
+        monkeypatch.setattr(waiting_lines, "FEW", few)
+        found = []
+        for seed in seeds:
+            draws = random.Random(seed)
+            world = World(
+                *(machine(f"n{number}", 4) for number in range(4)),
+                settings=Settings(ordering="default", preempt=True),
+                queues=[queue(name) for name in ("red", "blue", "green")],
+            )
+            for number in range(24):
+                submit(world, draws, f"long{number}", 1e5, 1e6)
+            for batch in range(3):
+                world.go_to(world.now + 20_000.0)
+                for number in range(12):
+                    submit(world, draws, f"short{batch}-{number}", 20.0, 50.0, 200.0)
+                world.go_to(world.now + 1.0)
+            found.append(list(world.decisions))
+        return found
+
+    keep = AdmissionCycle._keep
+    monkeypatch.setattr(AdmissionCycle, "_keep", counted)
+    assert decided(ALWAYS_MANY) == decided(NEVER_MANY)
+    assert followed > 2 * len(seeds)
 
 
 def crowded(seed: int, *, limit: int | None = None, guarantee: int = 0) -> World:

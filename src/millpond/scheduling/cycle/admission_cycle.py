@@ -286,7 +286,7 @@ class AdmissionCycle:
             # models of cards, on those that one covers first.
             placed = self._place_on_guaranteed(record, tasks) or self._place(record, tasks)
         # 6. Make room, by the least disruptive rule that allows it.
-        if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._room_maker.might(record):
+        if placed is None and len(outcome.plans) < PLANS_PER_CYCLE:
             plan = self._room_maker.plan(record)
             if plan is not None:
                 return self._keep(plan, outcome)

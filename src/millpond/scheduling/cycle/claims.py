@@ -406,10 +406,6 @@ class Claims:
             return None
         return BarredNodes((pool, is_kept_off, self._masks_version), self.mask_in(pool, is_kept_off=is_kept_off))
 
-    def kept_from(self, record: JobRecord) -> BarredNodes | None:
-        """The nodes that are kept from a job without a claim."""
-        return self.kept_in(record.job.pool, is_kept_off=self.keeps_out(record))
-
     def mask_without(self, record: JobRecord, keepers: Collection[str]) -> NodeMask:
         """(nodes,), as ``mask_of_others``, if no room were kept for some jobs."""
         kept = self.reservations[record.job.pool] if self.keeps_out(record) else None

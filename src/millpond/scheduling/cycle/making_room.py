@@ -52,7 +52,6 @@ class RoomMaker:
         self.departures = Departures(float("inf"), None)
         self._lowest = float("inf")
         self._has_background = self._has_grown = False
-        self._is_long = False
         self._in_vain: set[tuple[RequestClass, KeptOff]] = set()
         """For which requests background work would leave in vain in this walk, with what keeps them off nodes."""
 
@@ -68,7 +67,6 @@ class RoomMaker:
         grown = min((record.job.priority - 1.0 for record in self._planner.grown()), default=float("inf"))
         self._has_grown = grown < float("inf")
         self.departures = Departures(min(self._lowest, grown), self._planner.bounds if displaces else None)
-        self._is_long = not state.waiting.are_few
         self._in_vain.clear()
 
     def _lowest_class(self) -> float:
@@ -94,13 +92,12 @@ class RoomMaker:
     def _might_displace(self, record: JobRecord) -> bool:
         """Whether running work that comes far enough behind the job in the ordering could leave room for it."""
         bounds = self.departures.bounds
-        if bounds is None:
-            return False
-        kept = self._claims.kept_from(record) if self._is_long else None
-        return not bounds.exclude(record, kept, is_long=self._is_long)
+        return bounds is not None and not bounds.exclude(record)
 
     def plan(self, record: JobRecord) -> Plan | None:
-        """The least disruptive allowed plan that gives the job its whole place."""
+        """The least disruptive allowed plan that gives the job its whole place; None for background work."""
+        if record.job.is_background:
+            return None
         return self._cells.keep_sound(lambda: self._by_any_rule(record))
 
     def _by_any_rule(self, record: JobRecord) -> Plan | None:

@@ -25,7 +25,6 @@ from millpond.scheduling.ordering.line_table import (
     REQUEST,
     BoolArray,
     FloatArray,
-    LineTable,
 )
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
@@ -81,7 +80,7 @@ class Prospects:
         """
         self._departures, self._is_short = departures, is_short
         self._makes_room = self._fits = None
-        self.admitted = _admitted(self._state, self._table) | self.has_reserved
+        self.admitted = self._within_limits() | self.has_reserved
         if departures is not None:
             self._guaranteed = self._standing.covered(self._table)
             self.admitted |= self._guaranteed
@@ -105,12 +104,37 @@ class Prospects:
             self._fits = self._fit(None, of=self.admitted)
         return self._fits
 
+    def _within_limits(self) -> BoolArray:
+        """(lines,) where no limit keeps out what the first of the line holds at least."""
+        state, table = self._state, self._table
+        if not state.has_bounds:
+            return np.ones(len(table), dtype=np.bool_)
+        rooms = [UNBOUNDED if name is None else state.queues.room(name) for name in table.queues.items]
+        milli, cpu = np.array(rooms).reshape(-1, 2).T[:, self._queues]
+        if state.limits.in_force:
+            accounts = table.accounts.items
+            of_users = [UNBOUNDED if each is None else state.limits.room(each[1], each[0]) for each in accounts]
+            own_milli, own_cpu = np.array(of_users).reshape(-1, 2).T[:, table.number(ACCOUNT)]
+            milli, cpu = np.minimum(milli, own_milli), np.minimum(cpu, own_cpu)
+        asked_milli, asked_cpu_milli = self._asked
+        within: BoolArray = (asked_milli <= milli) & (asked_cpu_milli <= cpu)
+        return within
+
+    @cached_property
+    def _asked(self) -> tuple[FloatArray, FloatArray]:
+        """(lines,) what the first of each holds at least, compute and CPU in milli; rows apart are slow to read."""
+        return self._table.figure(ASKED_MILLI).copy(), self._table.figure(ASKED_CPU_MILLI).copy()
+
+    @cached_property
+    def _queues(self) -> Int64Array:
+        return self._table.number(QUEUE).copy()
+
     @cached_property
     def has_reserved(self) -> BoolArray:
         """(lines,) whose first may start on cards that are reserved for its queue, whatever else there is room for."""
         served = self._state.reserved.queues_served(self._state.now)
         numbers = [number for number, queue in enumerate(self._table.queues.items) if queue in served]
-        reserved: BoolArray = np.isin(self._table.number(QUEUE), numbers)
+        reserved: BoolArray = np.isin(self._queues, numbers)
         return reserved
 
     def _displace(self, bounds: DisplacementBounds, *, is_short: bool) -> BoolArray:
@@ -124,7 +148,7 @@ class Prospects:
         if not len(rows):
             return displace
         firsts, of_rows = self._alike(rows, self._kinds[rows])
-        below = above[rows] < np.array([bounds.of_kind(first) for first in firsts])[of_rows]
+        below = above[rows] < np.array([bounds.of_queue(first) for first in firsts])[of_rows]
         rows, of_rows = rows[below], of_rows[below]
         if len(rows):
             kept_off = self.is_kept_off()[rows] if is_short else np.zeros(len(rows), dtype=np.bool_)
@@ -160,7 +184,7 @@ class Prospects:
     def _kinds(self) -> Int64Array:
         """(lines,) of which queue, pool and class of priority it is."""
         table = self._table
-        kinds: Int64Array = table.number(QUEUE) * len(table.pools.items) + table.number(POOL)
+        kinds: Int64Array = self._queues * len(table.pools.items) + table.number(POOL)
         return kinds * len(Priority) + self._classes
 
     @cached_property
@@ -262,18 +286,3 @@ class Prospects:
         fits[of_requests[~have_room[of_shapes]]] = False
         of_lines: BoolArray = fits[numbers]
         return of_lines
-
-
-def _admitted(state: State, table: LineTable) -> BoolArray:
-    """(lines,) where no limit keeps out what the first of the line holds at least."""
-    if not state.has_bounds:
-        return np.ones(len(table), dtype=np.bool_)
-    queues, accounts = table.queues.items, table.accounts.items
-    rooms = [UNBOUNDED if name is None else state.queues.room(name) for name in queues]
-    milli, cpu = np.array(rooms).reshape(-1, 2).T[:, table.number(QUEUE)]
-    if state.limits.in_force:
-        of_users = [UNBOUNDED if each is None else state.limits.room(each[1], each[0]) for each in accounts]
-        own_milli, own_cpu = np.array(of_users).reshape(-1, 2).T[:, table.number(ACCOUNT)]
-        milli, cpu = np.minimum(milli, own_milli), np.minimum(cpu, own_cpu)
-    admitted: BoolArray = (table.figure(ASKED_MILLI) <= milli) & (table.figure(ASKED_CPU_MILLI) <= cpu)
-    return admitted

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 
 import numpy as np
 
@@ -22,14 +21,6 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 
-Kind = tuple[str, str, int]
-"""Queue, pool and class of priority: the same work may leave for all jobs of a kind."""
-
-
-def kind_of(record: JobRecord) -> Kind:
-    """The kind of a job."""
-    return record.queue, record.job.pool, record.job.priority
-
 
 class DisplacementBounds:
     """Bounds on one state during one walk."""
@@ -39,11 +30,10 @@ class DisplacementBounds:
         self._running = running
         self._displacement = displacement
         self.by_queue = False
-        self._by_class: dict[int, float] = {}
-        self._by_kind: dict[Kind, float] = {}
-        self._highest: dict[int, list[tuple[JobRecord, float]]] = {}
-        self._stamp: tuple[tuple[int, int], int] | None = None
-        """Up to which ``stamp`` the three before hold."""
+        self._highest: dict[int, FloatArray] = {}
+        """See ``_of_owners``, by class."""
+        self._highest_at = -1
+        """How many had been asked to leave when ``_highest`` was found."""
         self._open: dict[tuple[int, tuple[object, ...]], BoolArray] = {}
         self._open_at: tuple[int, int] | None = None
         """Of which turns ``_open`` is; who is asked to leave closes nobody's."""
@@ -53,74 +43,37 @@ class DisplacementBounds:
         """Run on other kernels from now on; bounds are the same."""
         self._requests.use_kernels(kernels)
 
-    @property
-    def stamp(self) -> tuple[tuple[int, int], int]:
-        """Differs whenever other work than before may leave: another queue has its turn, or some was asked."""
-        return self._displacement.turns, len(self._running.leaving)
-
     def begin(self) -> None:
         """A walk begins, with its ``Displacement``."""
-        self._stamp = self._open_at = None
+        self._highest_at, self._open_at = -1, None
         by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
         self.by_queue = by_queue and not self._state.queues.has_guarantees
-        self._requests.begin()
 
-    def exclude(self, record: JobRecord, kept: BarredNodes | None, *, is_long: bool) -> bool:
-        """Whether no running work could leave for a job by the ordering.
-
-        Args:
-            kept: nodes that are kept from it.
-            is_long: there are many lines, so that it pays to look closely for what others ask for too.
-        """
+    def exclude(self, record: JobRecord) -> bool:
+        """Whether no running work could leave for a job by the ordering."""
         above = record.displaces_above
-        if above >= self.of_class(record.job.priority) or (self.by_queue and above >= self.of_kind(record)):
-            return True
-        if not is_long:
-            return False
-        if above >= self.of_requests([(record, above, EVERYWHERE)])[0]:
-            return True
-        reach = self.reach(record, kept)
-        return reach is not EVERYWHERE and bool(above >= self.of_requests([(record, above, reach)])[0])
+        return above >= self.of_class(record.job.priority) or (self.by_queue and above >= self.of_queue(record))
 
     def of_class(self, priority: int) -> float:
         """A job of this class of priority displaces something only if its ``displaces_above`` is below this."""
-        self._forget_outdated()
-        found = self._by_class.get(priority)
-        if found is None:
-            found = self._by_class[priority] = float(self._running.bounds(priority).max(initial=-np.inf))
-        return found
+        return float(self._of_owners(priority).max(initial=-np.inf))
 
-    def of_kind(self, record: JobRecord) -> float:
+    def of_queue(self, record: JobRecord) -> float:
         """A job of this queue, pool and class displaces something only if its ``displaces_above`` is below this."""
-        if not self.by_queue:
-            return self.of_class(record.job.priority)
-        self._forget_outdated()
-        kind = kind_of(record)
-        if kind not in self._by_kind:
-            is_open = partial(self._displacement.is_open, record, by=Entitlement.ORDERING)
-            bounds = (bound for victim, bound in self._highest_of(record.job.priority) if is_open(victim))
-            self._by_kind[kind] = next(bounds, -np.inf)
-        return self._by_kind[kind]
+        of_owners = self._of_owners(record.job.priority)
+        return float((of_owners[self.open_to(record)] if self.by_queue else of_owners).max(initial=-np.inf))
 
-    def _forget_outdated(self) -> None:
-        """What was found before other queues had their turn, or other work was asked to leave, holds no longer."""
-        stamp = self.stamp
-        if stamp != self._stamp:
-            self._stamp = stamp
-            self._by_class.clear()
-            self._by_kind.clear()
+    def _of_owners(self, priority: int) -> FloatArray:
+        """(owners of the roster,) the highest bound of the work of each that is of a class."""
+        leaving = len(self._running.leaving)
+        if leaving != self._highest_at:
+            self._highest_at = leaving
             self._highest.clear()
-
-    def _highest_of(self, priority: int) -> list[tuple[JobRecord, float]]:
-        """A running job of each owner that has some of a class, and the highest bound of these; the highest first."""
         found = self._highest.get(priority)
         if found is None:
-            bounds = self._running.bounds(priority)
-            slots = np.flatnonzero(bounds > -np.inf)
-            victims = self._state.roster.one_of_each_owner(slots[np.argsort(bounds[slots])])
-            found = [(victim, float(bounds[victim.slot])) for victim in victims]
-            found.sort(key=itemgetter(1), reverse=True)
-            self._highest[priority] = found
+            roster = self._state.roster
+            found = self._highest[priority] = np.full(roster.owner_count, -np.inf)
+            np.maximum.at(found, roster.live[SLOT_OWNER].astype(np.int64), self._running.bounds(priority))
         return found
 
     def open_to(self, record: JobRecord) -> BoolArray:

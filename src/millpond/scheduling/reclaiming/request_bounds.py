@@ -7,13 +7,11 @@ those whose reach is less: some work is of queues whose turn comes before theirs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.base import cards
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
@@ -64,48 +62,17 @@ Asked: TypeAlias = tuple[JobRecord, float, Reach]
 """A job, how low a bound for what it asks for is of interest, and who may leave for it at most."""
 
 
-@dataclass(slots=True)
-class RequestBound:
-    """What is known of those that ask for the same.
-
-    Attributes:
-        below: the bound, or ``above`` where it is no higher.
-        above: what was asked for; how low the bound is below that is not known.
-        leaving: how many jobs had been asked to leave then.
-        change_head: how long the arrays' change log was then; -1: it was never looked for.
-    """
-
-    below: float
-    above: float
-    leaving: int
-    change_head: int = -1
-
-
-class Search(NamedTuple):
-    """What a kernel is asked for at once: who may leave is the same, and the nodes that have changed are.
-
-    Attributes:
-        moving: for how many cards others may be moved aside; 0: for none.
-    """
-
-    priority: int
-    moving: float
-    reach: tuple[bytes, tuple[str, bool, int] | None]
-    since: int
-
-
 _NOBODY: BoolArray = np.zeros(0, dtype=np.bool_)
 _NO_MASK: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
 
 class RequestBounds:
-    """Bounds on one state during one walk."""
+    """Bounds on one state, on the trial ledger as it is when they are asked for."""
 
     def __init__(self, state: State, selector: Selector, running: RunningWork) -> None:
         self._state = state
         self._selector = selector
         self._running = running
-        self._known: dict[tuple[RequestClass, int, object], RequestBound] = {}
         self._order = np.zeros(MOST_ROWS, dtype=np.int64)
         self.use_kernels(interpreted())
 
@@ -114,61 +81,45 @@ class RequestBounds:
         self._highest_bounds = kernels.call(highest_bounds.__name__)
         self._rooms_below = kernels.call(rooms_below.__name__)
 
-    def begin(self) -> None:
-        """A walk begins."""
-        self._known.clear()
-
     def of(self, asked: Sequence[Asked]) -> FloatArray:
         """(asked,) departures make room for each only if its ``displaces_above`` is below this.
 
         No lower than what is of interest; infinite for a job of several tasks: those without room may find it where
         others leave it.
         """
-        leaving, found = len(self._running.leaving), [np.inf] * len(asked)
-        known: dict[int, RequestBound] = {}
-        searches: dict[Search, list[int]] = {}
-        for number, (record, above, reach) in enumerate(asked):
-            if len(record.tasks) > 1:
-                continue
-            kind = record.demand, int(record.job.priority), reach.key
-            bound = self._known.get(kind)
-            if bound is None or bound.above > above:
-                bound = self._known[kind] = RequestBound(above, above, leaving)
-            known[number] = bound
-            # Who leaves makes room where it was; elsewhere there is no more than there was.
-            if bound.change_head < 0 or bound.leaving != leaving:
-                moving = cards(record) if cards(record) >= LEAST_MOVING_CARDS else 0.0
-                search = Search(kind[1], moving, reach.key, bound.change_head)
-                searches.setdefault(search, []).append(number)
-        for search, numbers in searches.items():
-            self._raise(search, [asked[number] for number in numbers], [known[number] for number in numbers])
-        for number, bound in known.items():
-            # Another may have asked for less: who asks now is told of no bound below what is of interest to it.
-            found[number] = max(bound.below, asked[number][1])
-        return np.array(found)
+        found = np.full(len(asked), np.inf)
+        searches: dict[tuple[object, ...], list[int]] = {}
+        for number, (record, _, reach) in enumerate(asked):
+            if len(record.tasks) == 1:
+                searches.setdefault((record.job.priority, _moving(record), reach.key), []).append(number)
+        for numbers in searches.values():
+            found[numbers] = self._below([asked[number] for number in numbers])
+        return found
 
-    def _raise(self, search: Search, asked: Sequence[Asked], known: Sequence[RequestBound]) -> None:
-        """Bring bounds up to date, of all nodes or of those that have changed."""
+    def _below(self, asked: Sequence[Asked]) -> FloatArray:
+        """(asked,) the bounds of some for which the same work may leave or be moved."""
         arrays, roster, words = self._state.cluster.arrays, self._state.roster, self._state.cluster.words
-        below = np.array([bound.below for bound in known])
-        bounds = self._running.bounds(search.priority, search.moving)
-        _, _, reach = asked[0]
+        record, _, reach = asked[0]
+        bounds = self._running.bounds(record.job.priority, _moving(record))
         owners = _NOBODY if reach.owners is None else reach.owners
         mask = _NO_MASK if reach.kept is None else reach.kept.mask
-        nodes: Int64Array = np.arange(arrays.node_count) if search.since < 0 else arrays.changed_since(search.since)
-        highest, slot_owners = np.empty(len(nodes)), roster.slots[SLOT_OWNER]
-        self._highest_bounds(nodes, roster.rows, roster.node_head, bounds, slot_owners, owners, mask, highest)
+        below = np.array([above for _, above, _ in asked])
+        highest, slot_owners = np.empty(arrays.node_count), roster.slots[SLOT_OWNER]
+        self._highest_bounds(roster.rows, roster.node_head, bounds, slot_owners, owners, mask, highest)
         useful = np.flatnonzero(highest > below.min())
         if len(useful):
-            order = useful[np.argsort(-highest[useful])]
+            order: Int64Array = useful[np.argsort(-highest[useful])]
             shapes = self._selector.vectors(
                 [words.shapes_of(record.demand)[record.tasks[0].role_index] for record, _, _ in asked]
             )
             self._rooms_below(
-                arrays.node_table, arrays.device_table, nodes[order], highest[order], shapes, roster.rows,
+                arrays.node_table, arrays.device_table, order, highest[order], shapes, roster.rows,
                 roster.row_devices, roster.row_memory, roster.node_head, bounds, slot_owners, owners,
                 roster.slots[SLOT_SEQUENCE], below, self._order,
             )  # fmt: skip
-        leaving, head = len(self._running.leaving), arrays.change_head
-        for bound, raised in zip(known, below.tolist(), strict=True):
-            bound.below, bound.leaving, bound.change_head = raised, leaving, head
+        return below
+
+
+def _moving(record: JobRecord) -> float:
+    """For how many cards others may be moved aside for a job; 0: for none."""
+    return cards(record) if cards(record) >= LEAST_MOVING_CARDS else 0.0

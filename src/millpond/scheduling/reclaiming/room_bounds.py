@@ -21,7 +21,6 @@ def may_leave(slot: int, slot_owners: FloatArray, owners: BoolArray) -> bool:
 
 @lean_kernel
 def highest_bounds(
-    wanted: Int64Array,
     rows: Int64Array,
     node_head: Int64Array,
     bounds: FloatArray,
@@ -30,17 +29,15 @@ def highest_bounds(
     mask: NDArray[np.uint8],
     highest: FloatArray,
 ) -> None:
-    """Fill ``highest`` (wanted,) with the highest bound of the work on each node; -inf where there is none.
+    """Fill ``highest`` (nodes,) with the highest bound of the work on each node; -inf where there is none.
 
     Args:
-        wanted: the nodes to look at.
         bounds: (slots,) below which each leaves.
         slot_owners: (slots,); owners: whose work may leave, see ``may_leave``.
         mask: (nodes,), 0 where none may; or empty.
     """
-    for position in range(wanted.shape[0]):
-        node = wanted[position]
-        highest[position] = -np.inf
+    for node in range(highest.shape[0]):
+        highest[node] = -np.inf
         if node >= node_head.shape[0]:
             continue
         if mask.shape[0] > 0 and (node >= mask.shape[0] or mask[node] == 0):
@@ -48,8 +45,8 @@ def highest_bounds(
         row = node_head[node]
         while row >= 0:
             slot = rows[ROW_SLOT, row]
-            if bounds[slot] > highest[position] and may_leave(slot, slot_owners, owners):
-                highest[position] = bounds[slot]
+            if bounds[slot] > highest[node] and may_leave(slot, slot_owners, owners):
+                highest[node] = bounds[slot]
             row = rows[ROW_NEXT, row]
 
 
@@ -74,7 +71,7 @@ def rooms_below(
     """Raise ``below`` to the highest bound below which work leaves that makes room for one task on some node.
 
     Args:
-        wanted, highest: (wanted,), see ``highest_bounds``; the highest first.
+        wanted, highest: (wanted,), nodes and what ``highest_bounds`` says of them; the highest first.
         shapes: (tasks, fields), what each asks for; below: (tasks,).
         sequence: (slots,) breaks ties.
         order: (MOST_ROWS,) scratch.

@@ -25,7 +25,8 @@ class QueueNode:
 
     __slots__ = (
         "accounts", "card_mib", "children", "confined_to", "cpu_milli", "gpu_milli", "guarantee", "guarantors",
-        "is_confined", "limit", "memory_mib", "minimum_run_s", "models", "parent", "path", "queue", "weights",
+        "is_confined", "limit", "limited_by", "memory_mib", "minimum_run_s", "models", "parent", "path", "queue",
+        "weights",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
@@ -50,6 +51,8 @@ class QueueNode:
         """The names of these, without the root's: whose fair shares what it uses counts for."""
         self.guarantors: tuple[QueueNode, ...] = ()
         """The queues on whose guarantees it lives: those of its path that are guaranteed anything."""
+        self.limited_by: tuple[QueueNode, ...] = ()
+        """The queues of its path that have a limit."""
         self.confined_to: tuple[QueueNode, ...] = ()
         """The queues of its path that may not borrow beyond a guarantee of their own."""
         self.is_confined = False
@@ -157,8 +160,7 @@ class QueueNode:
     @property
     def room(self) -> tuple[float, float]:
         """How much more compute and CPU, in milli, this queue's own limit allows; infinite where it bounds nothing."""
-        limit = self.queue.limit
-        if limit is None:
+        if (limit := self.queue.limit) is None:
             return UNBOUNDED
         cpu = max(limit.cpu_milli - self.cpu_milli, 0) if limit.cpu_milli > 0 else math.inf
         return max(limit.gpu_milli - self.gpu_milli, 0), cpu
@@ -261,8 +263,7 @@ def _require_sound(queue: Queue) -> None:
     own_orderings_of(queue.ordering)
     own_placements_of(queue.placement)
     for each in (queue.guarantee, limit):
-        amounts = each.gpu_milli, each.cpu_milli, each.memory_mib, each.card_mib
-        if min(*amounts, *(milli for _, milli in each.models)) < 0:
+        if min(each.gpu_milli, each.cpu_milli, each.memory_mib, each.card_mib, *(most for _, most in each.models)) < 0:
             raise InvalidInputError(f"queue {queue.name!r} is given less than nothing ({each})", "use zero or more")
     if sum(milli for _, milli in queue.guarantee.models) > queue.guarantee.gpu_milli:
         raise InvalidInputError(
@@ -405,6 +406,7 @@ class QueueTree:
             seen.add(node)
             left += [self.by_name[child] for child in node.children]
             node.guarantors = tuple(each for each in node.path if each.queue.guarantee != Amount())
+            node.limited_by = tuple(each for each in node.path if each.queue.limit is not None)
             confined = [each for each in node.path if not each.queue.borrows]
             node.confined_to = tuple(each for each in confined if each.queue.guarantee != Amount())
             node.is_confined = len(confined) > len(node.confined_to)
@@ -518,26 +520,23 @@ class QueueTree:
 
     def shields(self, name: str, newcomer: str, *, with_cards: bool) -> bool:
         """Whether a guarantee on which another leaf does not live covers what a leaf holds, with cards or without."""
-        path = self.by_name[newcomer].path
-        guarantors = self.by_name[name].guarantors
+        path, guarantors = self.by_name[newcomer].path, self.by_name[name].guarantors
         return any(node.covers_all(with_cards=with_cards) and node not in path for node in guarantors)
 
     def covers_all(self, name: str) -> bool:
         """Whether a guarantee covers all cards that a leaf and those beside it on that guarantee hold."""
         return any(node.covers_all(with_cards=True) for node in self.by_name[name].guarantors)
 
-    def admits(self, name: str, amount: Amount) -> bool:
-        """Whether the leaf may hold ``amount`` more: by all limits on the way up, and by who may borrow."""
-        return self.limiting(name, amount) is None
-
     def room(self, name: str) -> tuple[float, float]:
-        """The most compute and CPU, in milli, that ``admits`` may allow a leaf."""
+        """The most compute and CPU, in milli, of which ``limiting`` may name no queue for a leaf."""
         node = self.by_name[name]
-        rooms = [*(each.room for each in node.path), *(each.confined_room for each in node.confined_to)]
+        rooms = [each.room for each in node.limited_by] + [each.confined_room for each in node.confined_to]
         if node.is_confined:
             covered = [each.confined_room for each in node.guarantors] or [(0.0, math.inf)]
             rooms.append((max(milli for milli, _ in covered), max(cpu for _, cpu in covered)))
-        milli, cpu = map(min, zip(*rooms, strict=True))
+        milli, cpu = rooms.pop() if rooms else UNBOUNDED
+        for own_milli, own_cpu in rooms:
+            milli, cpu = min(milli, own_milli), min(cpu, own_cpu)
         return milli, cpu
 
     def cards_limit(self, name: str, amount: Amount) -> tuple[str, Beyond] | None:
