@@ -119,6 +119,8 @@ class FakeNode:
         self._perhaps_killed()
         if self._strikes("cannot be halted"):
             self.now += timeout_s
+            for process in self.of(task):
+                process.halted = False
             return False
         for process in self.of(task):
             process.halted = True
@@ -153,6 +155,8 @@ class FakeNode:
             raise DriverError("CUDA_ERROR_INVALID_VALUE")
         if process.secret:
             raise DriverError("CUDA_ERROR_NOT_PERMITTED")
+        if process.device and not process.drawing and process.halted:
+            self._take(_HANG, timeout_s)
         return process.state if process.device and not process.drawing else None
 
     def lock(self, pid: int, timeout_s: float) -> None:

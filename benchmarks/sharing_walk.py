@@ -177,7 +177,8 @@ class Walk:
             for _ in range(self.random.randint(1, 2)):
                 room = _CARD_MIB - self.node.used_mib(card)
                 used = min(CONTEXT_MIB + self.random.randrange(share - CONTEXT_MIB), room)
-                self.node.begin(FakeProcess(task, card, used, self.random.choice([0.0, 0.1, 100.0]), **traits))
+                shown = traits | {"drawing": traits["drawing"] and used > 0}  # who draws has memory there
+                self.node.begin(FakeProcess(task, card, used, self.random.choice([0.0, 0.1, 100.0]), **shown))
 
     def freeze(self) -> None:
         """The core wants somebody halted."""

@@ -91,7 +91,7 @@ def test_a_program_leaves_its_card_and_returns_with_what_it_had(
     mover = mover_of(helper, tree)
     assert mover.swap_out(TASK, 20.0).ok
     assert fake_driver.used_bytes(card) == 0
-    assert mover.whereabouts(TASK, 60.0) is Whereabouts.SWAPPED
+    assert mover.whereabouts(TASK, False, 60.0) is Whereabouts.SWAPPED
     assert mover.swap_in(TASK, 20.0).ok
     assert program("sum", pointer, 1000) == [0, 7000]
     assert tree.held == [True, False]
@@ -123,7 +123,7 @@ def test_a_return_without_room_waits_on_the_host(
             MoveOutcome.TIMEOUT,
             "its device has no room for it; another task took it meanwhile",
         )
-    assert mover.whereabouts(TASK, 60.0) is Whereabouts.SWAPPED
+    assert mover.whereabouts(TASK, False, 60.0) is Whereabouts.SWAPPED
     assert mover.swap_in(TASK, 20.0).ok
 
 

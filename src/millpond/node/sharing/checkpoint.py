@@ -138,25 +138,31 @@ class CheckpointMover:
             return MoveResult(MoveOutcome.LOST, f"its memory cannot be brought back: {error}")
         return self._goes_on(task)
 
-    def whereabouts(self, task: TaskId, deadline_s: float) -> Whereabouts:
-        """Where a task is, by the driver and by its processes; one that is halted goes on while the driver is asked."""
+    def whereabouts(self, task: TaskId, wanted_away: bool, deadline_s: float) -> Whereabouts:
+        """Where a task is, by the driver and by its processes; what is halted goes on while the driver is asked.
+
+        Args:
+            wanted_away: it was to be swapped: halted, and without use of a device, it is away.
+        """
         deadline = self._clock() + deadline_s
         if not self._trees.pids(task):
             return Whereabouts.GONE
         halted = Whereabouts.FROZEN if self._trees.is_halted(task) else Whereabouts.RUNNING
-        if halted is Whereabouts.FROZEN:
-            self._trees.go_on(task)
+        self._trees.go_on(task)
+        states, uses_none = set[ProcessState](), False
         try:
             states = set(self._states(task, self._trees.pids(task), deadline).values())
+            uses_none = not states
         except (_GaveUpError, DriverMissingError):
-            states = set()  # it cannot have been swapped by a driver that is not there
-        if halted is Whereabouts.FROZEN and not self._trees.halt(task, _UNDOING_S):
-            halted = Whereabouts.RUNNING
+            pass  # it cannot have been swapped by a driver that is not there
+        # All of it on the host, it is away, even if halting it was the step to come, or the one just undone.
+        is_away = states == {ProcessState.CHECKPOINTED} or (uses_none and wanted_away and halted is Whereabouts.FROZEN)
+        if (is_away or halted is Whereabouts.FROZEN) and not self._trees.halt(task, _UNDOING_S):
+            return Whereabouts.HALFWAY if is_away else Whereabouts.RUNNING
+        if is_away:
+            return Whereabouts.SWAPPED
         if ProcessState.FAILED in states:
             return Whereabouts.LOST
-        if states == {ProcessState.CHECKPOINTED}:
-            # Not halted yet, or not any more: halting was the step to come, or the one just undone.
-            return Whereabouts.SWAPPED if halted is Whereabouts.FROZEN else Whereabouts.HALFWAY
         if states - {ProcessState.RUNNING}:
             return Whereabouts.HALFWAY
         return halted

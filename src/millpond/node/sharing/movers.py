@@ -73,10 +73,10 @@ class VendorMover:
         """Where a task really is.
 
         Args:
-            wanted_away: it was to be swapped; of a pretended device nothing else shows it.
+            wanted_away: it was to be swapped; of what a driver knows nothing of nothing else shows it.
         """
         if isinstance(self._way(task), CheckpointMover):
-            return self._checkpoints.whereabouts(task, deadline_s)
+            return self._checkpoints.whereabouts(task, wanted_away, deadline_s)
         if not self._trees.pids(task):
             return Whereabouts.GONE
         if not self._trees.is_halted(task):

@@ -20,6 +20,7 @@ from millpond.node.task.records import TaskId
 
 LOOK_S = 5.0
 """To find out where one task is, and to halt one."""
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ class Reconciler:
                 return self._is_swapped(entry, desired)
             case Whereabouts.RUNNING if desired is DesiredState.FROZEN:
                 self.trees.hold_launches(entry.task, True)
-                self.trees.halt(entry.task, LOOK_S)
+                if not any(self.trees.halt(entry.task, LOOK_S) for _ in range(_TRIES)) and self.trees.pids(entry.task):
+                    return "its processes cannot be halted again"
             case Whereabouts.FROZEN if desired is not DesiredState.FROZEN:
                 self.trees.hold_launches(entry.task, False)
                 self.trees.go_on(entry.task)

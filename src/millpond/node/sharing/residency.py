@@ -79,7 +79,7 @@ class ResidencyManager:
         self._desired_states.want(task, DesiredState.FROZEN)
         with self.arbiter.turn(task):
             self._trees.hold_launches(task, True)
-            if self._trees.halt(task, deadline_s):
+            if self._trees.is_halted(task) or self._trees.halt(task, deadline_s):
                 return DONE
             self._desired_states.want(task, DesiredState.RUNNING)
             self._trees.hold_launches(task, False)
