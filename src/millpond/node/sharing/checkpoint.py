@@ -155,9 +155,11 @@ class CheckpointMover:
             uses_none = not states
         except (_GaveUpError, DriverMissingError):
             pass  # it cannot have been swapped by a driver that is not there
-        # All of it on the host, it is away, even if halting it was the step to come, or the one just undone.
-        is_away = states == {ProcessState.CHECKPOINTED} or (uses_none and wanted_away and halted is Whereabouts.FROZEN)
-        if (is_away or halted is Whereabouts.FROZEN) and not self._trees.halt(task, _UNDOING_S):
+        is_halted = halted is Whereabouts.FROZEN
+        # One on the host that goes on was to be halted next, or is to return.
+        is_away = states == {ProcessState.CHECKPOINTED} and (is_halted or wanted_away)
+        is_away = is_away or (uses_none and is_halted and wanted_away)
+        if (is_away or is_halted) and not self._trees.halt(task, _UNDOING_S):
             return Whereabouts.HALFWAY if is_away else Whereabouts.RUNNING
         if is_away:
             return Whereabouts.SWAPPED
