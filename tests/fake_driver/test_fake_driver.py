@@ -48,9 +48,15 @@ class Helper:
         assert self._process.stdout.readline() == "ready\n"
 
     def __call__(self, step: str, pid: int, *more: int) -> int:
+        self.send(step, pid, *more)
+        return self.answer()
+
+    def send(self, step: str, pid: int, *more: int) -> None:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         print(step, pid, *more, file=self._process.stdin, flush=True)
+
+    def answer(self) -> int:
+        assert self._process.stdout is not None
         return int(self._process.stdout.readline().split()[0])
 
     def close(self) -> None:
@@ -237,10 +243,16 @@ def test_a_lock_that_takes_too_long_leaves_the_process_running(
     assert helper("Lock", program.pid, 5000) == 0
 
 
-def test_a_stopped_process_cannot_be_locked(program: Program, helper: Helper) -> None:
+def test_nothing_is_heard_of_a_stopped_process_until_it_goes_on(
+    fake_driver: FakeDriver, program: Program, helper: Helper
+) -> None:
     os.kill(program.pid, signal.SIGSTOP)
     os.waitpid(program.pid, os.WUNTRACED)
-    assert helper("Lock", program.pid, 50) == NOT_READY
+    helper.send("Lock", program.pid, 1)
+    assert fake_driver.state_of(program.pid) is ProcessState.RUNNING
+    os.kill(program.pid, signal.SIGCONT)
+    assert helper.answer() == 0
+    assert fake_driver.state_of(program.pid) is ProcessState.LOCKED
 
 
 def test_restore_meets_memory_taken_by_another(fake_driver: FakeDriver, program: Program, helper: Helper) -> None:
