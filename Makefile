@@ -63,7 +63,7 @@ test: dev
 	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long and not kubernetes'
 
 test-long: dev
-	$(BIN)/pytest --numprocesses 2 --dist worksteal -m long
+	$(BIN)/pytest --numprocesses 3 --dist worksteal -m long
 
 # The scheduler as `pond compile` makes it: some three minutes of the compiler, once for its sources, then the tests.
 test-compiled: dev

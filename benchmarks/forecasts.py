@@ -3,7 +3,7 @@
 *Error.* Weighted absolute percentage error on the last quarter of three series (`load_series.py`), each forecast made
 and each forecaster fitted by what was known then. *Millpond* is the one that did best in the 14 days before, with the
 bound that nine in ten are to stay within. One set of parameters for all: the penalty of the ridge and the 14 days were
-chosen on the nodes.
+chosen on the nodes, with the figures of the judged quarters in view.
 
 *Power-off.* Nodes of Philly in use, 420 in all. The server's planner switches them with the spare that is forecast from
 the minutes before (docs/forecasts.md). A node takes five minutes to boot and draws power meanwhile. The peers are
