@@ -73,7 +73,8 @@ class DisplacementBounds:
         if found is None:
             roster = self._state.roster
             found = self._highest[priority] = np.full(roster.owner_count, -np.inf)
-            np.maximum.at(found, roster.live[SLOT_OWNER].astype(np.int64), self._running.bounds(priority))
+            if len(found):  # slots that nobody has had yet are nobody's
+                np.maximum.at(found, roster.live[SLOT_OWNER].astype(np.int64), self._running.bounds(priority))
         return found
 
     def open_to(self, record: JobRecord) -> BoolArray:
