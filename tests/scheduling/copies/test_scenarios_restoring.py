@@ -18,12 +18,14 @@ from millpond.model.events import (
     Ended,
     Event,
     JobSubmitted,
+    NodeClosed,
     NodeJoined,
     NodeLost,
     ResumeRequested,
     StopRequested,
     SuspendRequested,
 )
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.model.workloads import Priority
@@ -104,6 +106,15 @@ def waiting_work_that_may_displace() -> World:
     return world
 
 
+def work_that_may_displace_where_nobody_runs_any_more() -> World:
+    world = World(machine("a", 2), machine("b", 2), settings=Settings(preempt=True, preemption_cost=FREE))
+    world.submit(single("x", 2), lasting=10)
+    world.go_to(20)
+    world.tell(NodeClosed(world.now, "b", Cordon(world.now, reason="repair")))
+    world.tell(JobSubmitted(world.now, gang("waits", 2, asks(2))))
+    return world
+
+
 def jobs_that_have_ended() -> World:
     """Nothing runs any more; what was learnt from the ends counts on."""
     world = World(machine("a", 4))
@@ -163,6 +174,7 @@ MOMENTS = [
         a_gang_that_is_growing,
         a_gang_that_is_getting_smaller,
         waiting_work_that_may_displace,
+        work_that_may_displace_where_nobody_runs_any_more,
         jobs_that_have_ended,
         two_jobs_resumed_in_the_other_order,
         a_time_limit_that_was_interrupted,
