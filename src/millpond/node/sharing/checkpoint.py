@@ -147,19 +147,17 @@ class CheckpointMover:
         deadline = self._clock() + deadline_s
         if not self._trees.pids(task):
             return Whereabouts.GONE
-        halted = Whereabouts.FROZEN if self._trees.is_halted(task) else Whereabouts.RUNNING
+        was_halted = self._trees.is_halted(task)
         self._trees.go_on(task)
-        states, uses_none = set[ProcessState](), False
         try:
             states = set(self._states(task, self._trees.pids(task), deadline).values())
-            uses_none = not states
         except (_GaveUpError, DriverMissingError):
-            pass  # it cannot have been swapped by a driver that is not there
-        is_halted = halted is Whereabouts.FROZEN
-        # One on the host that goes on was to be halted next, or is to return.
-        is_away = states == {ProcessState.CHECKPOINTED} and (is_halted or wanted_away)
-        is_away = is_away or (uses_none and is_halted and wanted_away)
-        if (is_away or is_halted) and not self._trees.halt(task, _UNDOING_S):
+            states = {ProcessState.RUNNING}  # it cannot have been swapped by a driver that is not there
+        if states == {ProcessState.CHECKPOINTED}:
+            is_away = was_halted or wanted_away  # else it is to return, and was let go on for that
+        else:
+            is_away = not states and was_halted and wanted_away
+        if (is_away or was_halted) and not self._trees.halt(task, _UNDOING_S):
             return Whereabouts.HALFWAY if is_away else Whereabouts.RUNNING
         if is_away:
             return Whereabouts.SWAPPED
@@ -167,7 +165,7 @@ class CheckpointMover:
             return Whereabouts.LOST
         if states - {ProcessState.RUNNING}:
             return Whereabouts.HALFWAY
-        return halted
+        return Whereabouts.FROZEN if was_halted else Whereabouts.RUNNING
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
