@@ -39,10 +39,10 @@ import numpy as np
 
 from load_series import HOUR_S, earth_cards, genai_replicas, hourly, instant, philly_nodes
 from millpond.forecasting.boosted_trees import boosted_trees
-from millpond.forecasting.forecasters import DAY, DAY_S, NAIVE, RIDGE, WEEK
+from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK
 from millpond.forecasting.outlook import roll
 from millpond.forecasting.scores import coverage, wape
-from millpond.forecasting.series import LoadSeries
+from millpond.forecasting.series import DAY_S, LoadSeries
 from millpond.model.hardware.node_power import PowerSavingRule
 from power_off_peers import ces, ces_forecast, time_out
 from powered_pool import PowerScore, play, score

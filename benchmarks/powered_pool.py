@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from millpond.forecasting.rises import DAY_S, SpareForecast, forecast_spare
-from millpond.forecasting.series import LoadSeries
+from millpond.forecasting.rises import SpareForecast, forecast_spare
+from millpond.forecasting.series import DAY_S, LoadSeries
 from millpond.model.hardware.node_power import NodePower, NodePowerState, PowerSavingRule
 from millpond.scheduling.nodes.power_planner import PowerCandidate, PowerPlanner
 

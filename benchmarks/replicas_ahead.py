@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 
 from load_series import genai_requests, instant
-from millpond.forecasting.forecasters import DAY, DAY_S, NAIVE, RIDGE, WEEK
+from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK
 from millpond.forecasting.outlook import LEAST_DAYS, TESTED_DAYS, roll
-from millpond.forecasting.series import LoadSeries
+from millpond.forecasting.series import DAY_S, LoadSeries
 
 COPIES, SEED = 3, 0
 READY_S, LOOK_S, STEP_S = 600.0, 5.0, 600.0

@@ -12,11 +12,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from millpond.forecasting.series import LoadSeries
+from millpond.forecasting.series import DAY_S, HOUR_S, WEEK_S, LoadSeries
 
-HOUR_S: Final = 3_600.0
-DAY_S: Final = 24 * HOUR_S
-WEEK_S: Final = 7 * DAY_S
 RIDGE_PENALTY: Final = 3_000.0
 """For features of unit variance; so much that a fit on two weeks leans on the present value."""
 FEWEST_FITTED: Final = 48

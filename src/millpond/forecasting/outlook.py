@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from millpond.forecasting.forecasters import DAY_S, NAIVE, WEEK_S, LoadForecaster
+from millpond.forecasting.forecasters import NAIVE, LoadForecaster
 from millpond.forecasting.scores import coverage, known_in, skill
-from millpond.forecasting.series import LoadSeries, NoForecast
+from millpond.forecasting.series import DAY_S, WEEK_S, LoadSeries, NoForecast
 
 COMPARED_DAYS: Final = 14
 """Before a day, over which forecasters are held against what came."""

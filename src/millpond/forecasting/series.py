@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+
+HOUR_S: Final = 3_600.0
+DAY_S: Final = 24 * HOUR_S
+WEEK_S: Final = 7 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)
