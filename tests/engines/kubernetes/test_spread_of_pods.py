@@ -12,8 +12,8 @@ from pod_bench import eventually, start
 from standin_cluster import NAMESPACE, StandinCluster
 from test_neighbours_of_pods import HOST, WEB, ZONE, allowed, bench, bound, ready, running
 
-from millpond.engines.kubernetes.adoption.spread_counts import SpreadCounts
-from millpond.engines.kubernetes.adoption.spread_terms import SpreadTerm
+from millpond.engines.kubernetes.adoption.affinities.spread_counts import SpreadCounts
+from millpond.engines.kubernetes.adoption.affinities.spread_terms import SpreadTerm
 from millpond.model.events import Refused
 
 __all__ = ["bench"]

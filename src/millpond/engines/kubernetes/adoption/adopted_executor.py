@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.engines.kubernetes.adoption.adopted_ends import verdict_on
+from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, aversions
+from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
 from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_book import GangBook
 from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.gated_pods import ReleasedPods
 from millpond.engines.kubernetes.adoption.grouping import gang_of
-from millpond.engines.kubernetes.adoption.neighbour_terms import PlacedPod, aversions
-from millpond.engines.kubernetes.adoption.neighbours import Neighbours
 from millpond.engines.kubernetes.adoption.output_notes import note_outputs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, matched

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
+from millpond.engines.kubernetes.adoption.affinities.gang_affinities import MutualTerm
 from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.evictions import Evictions
-from millpond.engines.kubernetes.adoption.gang_affinities import MutualTerm
 from millpond.engines.kubernetes.adoption.gang_book import FoundPodRules, GangBook
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.adoption.gated_pods import GATED_PODS, NO_QUEUE, UNLABELLED_PODS, is_gated

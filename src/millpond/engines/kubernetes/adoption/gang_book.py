@@ -11,18 +11,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claims_of, read_places
-from millpond.engines.kubernetes.adoption.gang_affinities import (
+from millpond.engines.kubernetes.adoption.affinities.gang_affinities import (
     TOPOLOGY_FIELD,
     MutualTerm,
     about_its_like,
     common_level,
     trouble_within,
 )
+from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
+from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claims_of, read_places
 from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
 from millpond.engines.kubernetes.adoption.grouping import gang_of, place_of, role_of
-from millpond.engines.kubernetes.adoption.neighbours import Neighbours
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
 from millpond.engines.kubernetes.adoption.pod_nodes import within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod

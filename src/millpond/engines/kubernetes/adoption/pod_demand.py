@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import trouble_with
+from millpond.engines.kubernetes.adoption.affinities.spread_terms import trouble_with_spreads
 from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, QUEUE_LABEL, GangTerms
 from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_ANNOTATION
-from millpond.engines.kubernetes.adoption.neighbour_terms import trouble_with
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
 from millpond.engines.kubernetes.adoption.pod_objects import NODE_ANNOTATION, ScheduledPod
-from millpond.engines.kubernetes.adoption.spread_terms import trouble_with_spreads
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS
 from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, quantity
 from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TASK_ANNOTATION

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
-from millpond.engines.kubernetes.adoption.neighbour_terms import PlacedPod, terms_in
-from millpond.engines.kubernetes.adoption.neighbours import Neighbours
+from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, terms_in
+from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm, PlacedPod, affinities, aversions
+from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import (
+    NeighbourTerm,
+    PlacedPod,
+    affinities,
+    aversions,
+)
+from millpond.engines.kubernetes.adoption.affinities.spread_terms import SpreadTerm, spreads
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.adoption.spread_terms import SpreadTerm, spreads
 from millpond.engines.kubernetes.cluster.cluster_nodes import RACK_LABEL, ZONE_LABELS
 
 MutualTerm: TypeAlias = "NeighbourTerm | SpreadTerm"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from millpond.engines.kubernetes.adoption.spread_terms import SpreadTerm
+from millpond.engines.kubernetes.adoption.affinities.spread_terms import SpreadTerm
 
 
 class SpreadCounts:

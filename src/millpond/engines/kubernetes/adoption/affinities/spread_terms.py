@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.engines.kubernetes.adoption.neighbour_terms import PlacedPod, label_requirements, shortened
+from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, label_requirements, shortened
 from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_nodes import REQUIRED_NODES, alternatives_in, within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod, SpreadConstraint

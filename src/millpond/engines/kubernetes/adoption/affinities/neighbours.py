@@ -14,10 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from millpond.engines.kubernetes.adoption.neighbour_terms import NeighbourTerm, PlacedPod, affinities, aversions
+from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import (
+    NeighbourTerm,
+    PlacedPod,
+    affinities,
+    aversions,
+)
+from millpond.engines.kubernetes.adoption.affinities.spread_counts import SpreadCounts
+from millpond.engines.kubernetes.adoption.affinities.spread_terms import SpreadTerm, spreads
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.adoption.spread_counts import SpreadCounts
-from millpond.engines.kubernetes.adoption.spread_terms import SpreadTerm, spreads
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 
 MOST_TERMS: Final = 500
