@@ -57,8 +57,8 @@ from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.tenancy.queue_node import QueueNode
 from millpond.scheduling.tenancy.queue_rank import QueueRank
-from millpond.scheduling.tenancy.queues import QueueNode
 
 TROUBLE = (Cause.DISK_FULL, Cause.NOT_ISOLATED)
 QUOTAS = (Cause.QUEUE_LIMIT, Cause.USER_LIMIT, Cause.GUARANTEE_OF_OTHERS, Cause.LENDING_OVER)

@@ -32,8 +32,8 @@ from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBound
 from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Reach
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.queue_node import UNBOUNDED
 from millpond.scheduling.tenancy.queue_rank import QueueRank
-from millpond.scheduling.tenancy.queues import UNBOUNDED
 
 
 @dataclass(frozen=True, slots=True)

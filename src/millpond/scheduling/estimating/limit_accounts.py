@@ -10,7 +10,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS, Bound
 from millpond.scheduling.tenancy.limits import AccountUsage
-from millpond.scheduling.tenancy.queues import QueueNode
+from millpond.scheduling.tenancy.queue_node import QueueNode
 
 EVERY_KIND = -1
 """A mask of all kinds of nodes."""

@@ -110,7 +110,7 @@ class CapacityGap:
     def _name_unselected(self, record: JobRecord, merged: dict[Filter, int]) -> None:
         """Of the nodes that a mask keeps off, those that the job itself does not want count as such."""
         cluster = self._state.cluster
-        selected = cluster.nodes_selected(record.job.only_on)
+        selected = cluster.hardware_index.nodes_selected(record.job.only_on)
         others = sum(
             node is not None and node.schedulable and node.pool == record.job.pool and not selected[index]
             for index, node in enumerate(cluster.nodes)

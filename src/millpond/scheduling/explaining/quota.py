@@ -19,7 +19,7 @@ from millpond.scheduling.tenancy.admission import is_held_for_good, limit_in_the
 from millpond.scheduling.tenancy.bounds import NO_BOUND, Beyond
 from millpond.scheduling.tenancy.card_models import on_models_alone
 from millpond.scheduling.tenancy.limits import AccountUsage
-from millpond.scheduling.tenancy.queues import QueueNode
+from millpond.scheduling.tenancy.queue_node import QueueNode
 from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
 
 

@@ -13,16 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.model.errors import InconsistentStateError
 from millpond.model.hardware.devices import Device
-from millpond.model.hardware.node_selection import NodeSelection, selects
 from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.hardware.topology import LINK_MAPS
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
 from millpond.scheduling.ledger.hardware import Hardware
+from millpond.scheduling.ledger.hardware_index import HardwareIndex
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPED, Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array
@@ -49,7 +48,6 @@ class Cluster:
         self.closed, self.closed_cards = hardware.closed, hardware.closed_cards
         """Changed by ``set_closed`` and ``set_card_closed``."""
         self.swapped = SwappedOff(self.arrays, hardware)
-        self._structure = 0
         self._capacity, self._capacity_at = 0, -1
         self._amount, self._amount_at = Amount(), -1
         self._capacity_by_pool: dict[str, int] = {}
@@ -60,12 +58,8 @@ class Cluster:
         """Devices of present nodes that may not be handed out now, and the numbers of their pools."""
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
-        self._by_models: dict[tuple[str, ...], NDArray[np.uint8]] = {}
-        self._by_selection: dict[NodeSelection, NDArray[np.uint8]] = {}
-        self._models_in: dict[str, tuple[str, ...]] = {}
-        self._card_mib: dict[tuple[str, str], int] = {}
-        self._models_at = -1
         self.words = NameIndex()
+        self.hardware_index = HardwareIndex(hardware)
         self.cells = CellBook(journal, hardware)
 
     def copy_from(self, other: Cluster) -> None:
@@ -78,7 +72,7 @@ class Cluster:
         self.lends_by_hours = other.lends_by_hours
         self.free_gpu_milli = other.free_gpu_milli
         self._free_milli_of = dict(other._free_milli_of)
-        self._structure, self._capacity, self._capacity_at = other._structure, other._capacity, other._capacity_at
+        self._capacity, self._capacity_at = other._capacity, other._capacity_at
         self.releases = other.releases
         self.cells.copy_from(other.cells)
 
@@ -88,20 +82,20 @@ class Cluster:
     def gpu_capacity_milli(self) -> int:
         """Compute of all devices that may be handed out."""
         arrays, count = self.arrays, self.arrays.device_count
-        if self._capacity_at != self._structure:
+        if self._capacity_at != self.hardware.version:
             self._capacity = int(arrays.device_usable[:count].sum()) * CARD_MILLI
-            self._capacity_at = self._structure
+            self._capacity_at = self.hardware.version
             self._capacity_by_pool.clear()
         return self._capacity
 
     @property
     def capacity(self) -> Amount:
         """All that may be handed out."""
-        if self._amount_at != self._structure:
+        if self._amount_at != self.hardware.version:
             nodes = [node for node in self.nodes if node is not None]
             cpu = sum(self.pools[node.pool].cpu_capacity_milli(node) for node in nodes)
             self._amount = Amount(self.gpu_capacity_milli, cpu, sum(node.memory_mib for node in nodes))
-            self._amount_at = self._structure
+            self._amount_at = self.hardware.version
         return self._amount
 
     def gpu_capacity_of(self, pool: str) -> int:
@@ -120,13 +114,13 @@ class Cluster:
     def idle_milli(self) -> dict[str, int]:
         """By pool: free compute of the devices that may be handed out now."""
         arrays, nodes, devices = self.arrays, self.arrays.node_count, self.arrays.device_count
-        if self._shut_at != self._structure:
+        if self._shut_at != self.hardware.version:
             owner = np.repeat(np.arange(nodes), arrays.device_total[:nodes])
             is_there = np.zeros(nodes, dtype=np.int64)
             is_there[list(self.node_index.values())] = 1
             is_open = arrays.node_usable[:nodes][owner] & arrays.device_usable[:devices]
             self._shut = np.flatnonzero(is_there[owner] & (is_open ^ 1))
-            self._pool_of_shut, self._shut_at = arrays.pool[owner[self._shut]], self._structure
+            self._pool_of_shut, self._shut_at = arrays.pool[owner[self._shut]], self.hardware.version
         idle = dict(self._free_milli_of)
         if len(self._shut):
             shut = np.bincount(self._pool_of_shut, weights=arrays.compute_free_milli[self._shut])
@@ -340,66 +334,13 @@ class Cluster:
         self._changed(index)
 
     def _changed(self, index: int) -> None:
-        self._structure += 1
+        self.hardware.version += 1
         self.arrays.touch(index)
         self.releases += 1
 
     def model_of(self, device: int) -> str:
         """The name of the model of a device by index, also after its node has gone."""
         return self.words.models.names[int(self.arrays.device_model[device])]
-
-    def models_in(self, pool: str) -> tuple[str, ...]:
-        """The models of the cards of a pool, in order of their names."""
-        self._forget_models()
-        found = self._models_in.get(pool)
-        if found is None:
-            nodes = [node for node in self.nodes if node is not None and node.pool == pool]
-            found = tuple(sorted({device.model for node in nodes for device in node.devices}))
-            self._models_in[pool] = found
-        return found
-
-    def largest_card_mib(self, pool: str, model: str) -> int:
-        """The most memory that a card of a model has in a pool."""
-        self._forget_models()
-        if not self._card_mib:
-            for node in (each for each in self.nodes if each is not None):
-                for device in node.devices:
-                    key = node.pool, device.model
-                    self._card_mib[key] = max(self._card_mib.get(key, 0), device.memory_mib)
-        return self._card_mib.get((pool, model), 0)
-
-    def nodes_without(self, models: tuple[str, ...]) -> NDArray[np.uint8]:
-        """(nodes,) 1 for those that have no card of these models; to be left as it is."""
-        self._forget_models()
-        found = self._by_models.get(models)
-        if found is None:
-            found = self._by_models[models] = np.array(
-                [
-                    node is None or all(device.model not in models for device in node.devices)
-                    for node in self.nodes[: self.arrays.node_count]
-                ],
-                dtype=np.uint8,
-            )
-        return found
-
-    def nodes_selected(self, selection: NodeSelection) -> NDArray[np.uint8]:
-        """(nodes,) 1 for those that a job may have which is to lie on these alone; to be left as it is."""
-        self._forget_models()
-        found = self._by_selection.get(selection)
-        if found is None:
-            found = self._by_selection[selection] = np.array(
-                [node is None or selects(selection, node.labels) for node in self.nodes[: self.arrays.node_count]],
-                dtype=np.uint8,
-            )
-        return found
-
-    def _forget_models(self) -> None:
-        if self._models_at != self._structure:
-            self._by_models.clear()
-            self._by_selection.clear()
-            self._models_in.clear()
-            self._card_mib.clear()
-            self._models_at = self._structure
 
     def node_of(self, device: int) -> int:
         """The node of a device, both by index."""

@@ -29,6 +29,8 @@ class Hardware:
         self.device_node: list[int] = []
         self.closed: set[str] = set()
         self.closed_cards: set[str] = set()
+        self.version = 0
+        """Rises with every change of what is there and may be handed out: what was read of it is then read anew."""
 
     def copy_from(self, other: Hardware) -> None:
         """Become like another, before anything is entered; the tables stay the same objects."""
@@ -40,6 +42,7 @@ class Hardware:
         self.device_node += other.device_node
         self.closed |= other.closed
         self.closed_cards |= other.closed_cards
+        self.version = other.version
 
     def is_usable(self, device: Device) -> bool:
         """Whether a device may be handed out, its node aside: it is well, and its card is open."""

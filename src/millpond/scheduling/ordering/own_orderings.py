@@ -12,7 +12,7 @@ from millpond.scheduling.ordering.base import Ordering
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.settings import Settings
-from millpond.scheduling.tenancy.queues import QueueNode
+from millpond.scheduling.tenancy.queue_node import QueueNode
 
 
 class Orderings:

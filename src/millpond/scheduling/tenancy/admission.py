@@ -13,7 +13,7 @@ from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.elastic.measured_speed import worth_at_start
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.queues import QueueNode
+from millpond.scheduling.tenancy.queue_node import QueueNode
 
 
 def is_admitted(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:

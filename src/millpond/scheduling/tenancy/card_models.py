@@ -40,7 +40,11 @@ def _of_model(cluster: Cluster, pool: str, amount: Amount, model: str) -> Amount
 
 def _memory_of(cluster: Cluster, pool: str, share_milli: int, *models: str) -> int:
     """The memory of so many milli of the largest cards of these models in a pool, in MiB."""
-    return share_milli * max((cluster.largest_card_mib(pool, model) for model in models), default=0) // CARD_MILLI
+    return (
+        share_milli
+        * max((cluster.hardware_index.largest_card_mib(pool, model) for model in models), default=0)
+        // CARD_MILLI
+    )
 
 
 def choices_of(cluster: Cluster, demand: RequestClass, amount: Amount) -> tuple[Amount, ...]:
@@ -49,7 +53,7 @@ def choices_of(cluster: Cluster, demand: RequestClass, amount: Amount) -> tuple[
     Where roles have none in common, there is one way: each role counts for every model that it takes.
     """
     asked = [role for role in demand.roles if role.request.devices]
-    present = cluster.models_in(demand.pool)
+    present = cluster.hardware_index.models_in(demand.pool)
     common = [model for model in present if all(_takes(role.request.models, model) for role in asked)]
     if common:
         return tuple(_of_model(cluster, demand.pool, amount, model) for model in common)
@@ -74,7 +78,7 @@ def on_models_alone(job: Job, models: Sequence[str]) -> Job:
 
 def choices_of_reserved(cluster: Cluster, wanted: AdvanceReservation) -> tuple[Amount, ...]:
     """The same for the cards of a reservation: one for each model of its pool that it takes."""
-    present = [model for model in cluster.models_in(wanted.pool) if _takes(wanted.models, model)]
+    present = [model for model in cluster.hardware_index.models_in(wanted.pool) if _takes(wanted.models, model)]
     amount = Amount(wanted.gpu_milli, card_share_milli=wanted.gpu_milli)
     return tuple(_of_model(cluster, wanted.pool, amount, model) for model in present)
 

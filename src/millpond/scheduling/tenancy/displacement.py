@@ -49,8 +49,8 @@ from millpond.model.resources import Amount
 from millpond.model.workloads import Priority
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.queue_node import QueueNode
 from millpond.scheduling.tenancy.queue_rank import QueueRank
-from millpond.scheduling.tenancy.queues import QueueNode
 
 
 class Entitlement(Enum):

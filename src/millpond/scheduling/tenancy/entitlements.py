@@ -19,7 +19,8 @@ from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.tenancy.card_models import choices_of
 from millpond.scheduling.tenancy.limits import AccountLimitUsage
-from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
+from millpond.scheduling.tenancy.queue_node import QueueNode
+from millpond.scheduling.tenancy.queues import QueueTree
 
 
 class Entitlements:
@@ -158,7 +159,7 @@ class Entitlements:
         models, selection = self.model_mask(record, tasks), record.job.only_on
         if not selection:
             return models
-        selected = self.cluster.nodes_selected(selection)
+        selected = self.cluster.hardware_index.nodes_selected(selection)
         return selected if models is None else selected & models
 
     def model_mask(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NDArray[np.uint8] | None:
@@ -172,4 +173,4 @@ class Entitlements:
         every, own = choices_of(self.cluster, record.demand, amount), self.choices(record, amount)
         left = (self.open_choices(record, amount) if len(own) > 1 else ()) or own
         closed = tuple(each.models[0][0] for each in every if each not in left)
-        return self.cluster.nodes_without(closed) if closed else None
+        return self.cluster.hardware_index.nodes_without(closed) if closed else None

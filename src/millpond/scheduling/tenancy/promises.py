@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from millpond.model.resources import Amount
 
 if TYPE_CHECKING:
-    from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
+    from millpond.scheduling.tenancy.queue_node import QueueNode
+    from millpond.scheduling.tenancy.queues import QueueTree
 
 
 def keeps_promises(

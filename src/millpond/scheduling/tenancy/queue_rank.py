@@ -33,7 +33,7 @@ from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State, user_account
 from millpond.scheduling.tenancy.card_models import choices_of
-from millpond.scheduling.tenancy.queues import QueueNode
+from millpond.scheduling.tenancy.queue_node import QueueNode
 
 LOOKAHEAD_S = 3600.0
 """What a queue holds counts as if it had held it for so much longer: so it is not given everything at once."""

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 from millpond.model.tenancy.tenants import ROOT_QUEUE
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS
-from millpond.scheduling.tenancy.queues import QueueNode, QueueTree
+from millpond.scheduling.tenancy.queue_node import QueueNode
+from millpond.scheduling.tenancy.queues import QueueTree
 
 
 @dataclass(frozen=True, slots=True)
