@@ -34,7 +34,6 @@ from kubernetes.binding_rows import (
     pond_on,
 )
 from kubernetes.faults import FaultWalk
-from kubernetes.row import Row
 from kubernetes.standing_rows import (
     FILLER_PODS,
     QUEUES,
@@ -48,7 +47,8 @@ from kubernetes.standing_rows import (
 )
 from millpond.model.errors import UnavailableError
 from millpond.server.runtime.kernel_compilation import WORTHWHILE_NODES
-from reporting import Table, command_line, emit, note, program, verdict
+from reporting import command_line, emit, note, program
+from row import Row, table_of
 from served import ServedPond
 
 NO_CLUSTER = os.EX_UNAVAILABLE
@@ -101,14 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(f"measuring: {name}")
         with tempfile.TemporaryDirectory(prefix="millpond-kubernetes-") as folder:
             rows += MEASUREMENTS[name](Path(folder), scale)
-    table = Table("what", "value", "unit", "target", "met", texts=1)
-    for row in rows:
-        bound = "" if row.target is None else f"{'>=' if row.least else '<='} {row.target:.4g}"
-        table.add(row.what, f"{row.value:.4g}", row.unit, bound, verdict(row.met))
     load = f"load of the machine {os.getloadavg()[0]:.1f}, calibration {calibration_rate() / 1e6:.0f} million a second"
-    emit(
-        {"scale": asdict(scale), "rows": [asdict(row) | {"met": row.met} for row in rows]}, options.json, [table, load]
-    )
+    emit({"scale": asdict(scale), "rows": [row.plain for row in rows]}, options.json, [table_of(rows), load])
     return 0
 
 
