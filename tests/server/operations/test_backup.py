@@ -14,7 +14,9 @@ import pytest
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.keys import KeySource
+from millpond.server.operations import backup
 from millpond.server.operations.backup import MANIFEST, Lock, back_up, needed_key_of, restore
+from nested_folders import nested
 
 
 @pytest.fixture
@@ -132,6 +134,51 @@ def test_another_archive_is_no_backup(tmp_path):
         other.addfile(tarfile.TarInfo("readme"), io.BytesIO())
     with pytest.raises(InvalidInputError, match="not a whole backup"):
         restore(tmp_path / "other.tar.gz", tmp_path / "fresh")
+
+
+def test_no_job_keeps_a_backup_from_being_made(state, database, tmp_path, monkeypatch):
+    folder = state / "jobs" / "train-abcde" / "attempt-1"
+    (folder / "shallow").mkdir()
+    cut = folder / "shallow" / "cut"
+    cut.write_bytes(b"0123456789")
+    described = tarfile.TarFile.gettarinfo
+
+    def described_and_cut(self, *args, **kwargs):
+        found = described(self, *args, **kwargs)
+        if found.name.endswith("cut"):
+            os.truncate(cut, 4)
+        return found
+
+    monkeypatch.setattr(tarfile.TarFile, "gettarinfo", described_and_cut)
+    with nested(folder / "deep", 2_500):
+        assert back_up(state, tmp_path / "b.tar.gz", 1000.0).left_out == 1
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    fresh = tmp_path / "fresh" / "jobs" / "train-abcde" / "attempt-1"
+    assert (fresh / "shallow" / "cut").read_bytes() == b"0123" + bytes(6)
+
+
+def test_a_pipe_or_a_link_that_takes_the_place_of_a_file_meanwhile_is_not_backed_up(
+    state, database, tmp_path, monkeypatch
+):
+    folder = state / "jobs" / "train-abcde" / "attempt-1"
+    for name in ("pipe", "link"):
+        (folder / name).write_text("output")
+    (tmp_path / "secret").write_text("secret")
+    listed = backup._files
+
+    def meddle(state_dir):
+        found = list(listed(state_dir))
+        for name in ("pipe", "link"):
+            (folder / name).unlink()
+        os.mkfifo(folder / "pipe")
+        (folder / "link").symlink_to(tmp_path / "secret")
+        return found
+
+    monkeypatch.setattr(backup, "_files", meddle)
+    assert back_up(state, tmp_path / "b.tar.gz", 1000.0).left_out == 2
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    fresh = tmp_path / "fresh" / "jobs" / "train-abcde" / "attempt-1"
+    assert [path.name for path in fresh.iterdir()] == ["task-0.log"]
 
 
 def test_a_file_with_two_names_comes_back_under_both(state, database, tmp_path):

@@ -15,11 +15,13 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.folders import LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, digest_of
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.task.workspace import OUTPUT, blob_path
+from millpond.server.storage.disk_use import size_of
 from millpond.server.storage.files.mounts import MountRules
 from millpond.specs.api.jobs.files import read_batch
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.job.job_spec import check_job
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot
+from nested_folders import nested
 
 BLOBS = "/api/v1/blobs"
 DATASETS = "/api/v1/datasets"
@@ -276,6 +278,21 @@ def test_nothing_but_regular_files_of_the_output_is_given_out(api: Api, path: st
     answer = api.client.get(f"{JOBS}/{job.id}/output/{path}")
     assert answer.status_code == 404, answer.text
     assert api.client.get(f"{JOBS}/{job.id}/output").json()["files"] == []
+
+
+def test_an_output_nested_beyond_all_bounds_is_listed_measured_and_deleted(api: Api) -> None:
+    job = api.submit()
+    with nested(output_of(api, job.id), 2_500) as folder:
+        (folder / "model.pt").write_bytes(b"weights")
+        listed = api.client.get(f"{JOBS}/{job.id}/output").json()
+        assert [file["path"] for file in listed["files"]] == ["model.pt"], "what no program can name is not listed"
+        curves = api.client.get("/api/v1/curves", params={"job": job.id})
+        assert curves.status_code == 200, curves.text
+        assert size_of(folder) > 5_000
+        api.client.post(f"{JOBS}/{job.id}/stop")
+        api.job(job.id)
+        assert api.client.delete(f"{JOBS}/{job.id}").status_code == 200
+        assert not folder.exists()
 
 
 def test_output_on_a_folder_of_the_machine_is_told_not_fetched(api: Api, tmp_path: Path) -> None:

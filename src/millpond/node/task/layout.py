@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 READABLE = 0o555
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def laid_out(listed: Mapping[str, Any], folder: Path) -> Iterator[tuple[Mapping[str, Any], Path]]:
@@ -58,18 +59,20 @@ def open_regular(folder: Path, path: str) -> BinaryIO | None:
     From folder to folder, as a task may put a link to something else where a file was, while we look.
     """
     *above, name = path.split("/")
-    handles: list[int] = []
     try:
-        handles.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
-        for part in above:
-            handles.append(os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handles[-1]))
-        # Not blocking: opening a pipe would wait for its other end.
-        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handles[-1])
-    except OSError:
-        return None
-    finally:
-        for handle in handles:
+        handle = os.open(folder, _FOLDER)
+        try:
+            for part in above:
+                # One open at a time: a task can nest folders deeper than the server may open files.
+                inner = os.open(part, _FOLDER, dir_fd=handle)
+                os.close(handle)
+                handle = inner
+            # Not blocking: opening a pipe would wait for its other end.
+            opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
+        finally:
             os.close(handle)
+    except (OSError, ValueError):
+        return None
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
         return None
@@ -86,12 +89,3 @@ def protect(folder: Path) -> None:
     for above, _, _ in os.walk(folder, topdown=False):
         if Path(above) != folder:  # which has yet to be renamed
             Path(above).chmod(READABLE)
-
-
-def unprotect(folder: Path) -> None:
-    """Give the rights to its folders back, so that it can be removed."""
-    folder.chmod(0o700)
-    for above, names, _ in os.walk(folder):  # which lists a folder only after this has gone over it
-        for name in names:
-            if not Path(above, name).is_symlink():
-                Path(above, name).chmod(0o700)

@@ -19,13 +19,13 @@ import errno
 import fcntl
 import hashlib
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.node.host.folder_trees import remove_tree
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.task.identity import Identity, acting_as
-from millpond.node.task.layout import READABLE, laid_out, mode_of, open_new, protect, unprotect
+from millpond.node.task.layout import READABLE, laid_out, mode_of, open_new, protect
 from millpond.node.task.records import FILES
 
 WORK, PAYLOAD, DATA, OUTPUT = (f"{FILES}/{name}" for name in ("work", "payload", "data", "output"))
@@ -174,8 +174,7 @@ def lay_out(blobs: Path, snapshot: str, folder: Path) -> None:
         OSError: the disk is full, or a content is not there or damaged.
     """
     if folder.exists():
-        unprotect(folder)
-        shutil.rmtree(folder)
+        remove_tree(folder)
     folder.mkdir(mode=0o700)
     listed = json.loads(_verified(blobs, snapshot))
     for entry, place in laid_out(listed, folder):

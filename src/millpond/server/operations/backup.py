@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import sqlite3
+import stat
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ from typing import IO, Any, Final, cast
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.node.host.files import write_json
+from millpond.node.host.folder_trees import entries_below
+from millpond.node.task.layout import open_regular
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.envelope import MAGIC, OpeningReader, SealingWriter, is_sealed, needed_key
 from millpond.server.auth.vault.keys import KeySource
@@ -43,6 +46,9 @@ _PASSING: Final = frozenset({LOCK_FILE, SERVER_FILE, IDENTITY_FILE, "server.log"
 """Files of the state directory that mean nothing elsewhere."""
 _BESIDE_DATABASE: Final = (f"{DATABASE_FILE}-", f"{DATABASE_FILE}.")
 """What SQLite keeps beside the database, which is copied by itself, and what an upgrade left there."""
+_DEEPEST: Final = 200
+_LONGEST: Final = 2_000
+"""Bytes of a path: there is to be room for that of the folder that is restored into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +57,13 @@ class BackupSummary:
 
     Attributes:
         size_bytes: of the archive.
+        left_out: number of files of jobs that could not be read, or lie too deep to be restored.
     """
 
     files: int
     size_bytes: int
     version: str
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +98,12 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock
     copy = partial.with_suffix(".db")
     try:
         _copy_database(database, copy)
-        members = {DATABASE_FILE: copy} | {
-            str(path.relative_to(state_dir)): path for path in _files(state_dir) if jobs or path.parent == state_dir
-        }
+        members = sorted(path for path in _files(state_dir) if jobs or (path and "/" not in path))
         with _private(partial) as raw, contextlib.ExitStack() as opened:
             out = raw if lock is None else opened.enter_context(SealingWriter(raw, lock.key, lock.cipher))
             # Files with several names are whole under each of them: dereference is about those links, too.
             with tarfile.open(fileobj=cast(IO[bytes], out), mode="w:gz", compresslevel=1, dereference=True) as archive:
-                count = _write(archive, members, at)
+                count, left_out = _write(archive, copy, state_dir, members, at)
         partial.rename(target)
     except (OSError, sqlite3.Error) as error:
         cause = getattr(error, "strerror", None) or error
@@ -106,7 +112,7 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock
     finally:
         copy.unlink(missing_ok=True)
         partial.unlink(missing_ok=True)
-    return BackupSummary(count, target.stat().st_size, VERSION)
+    return BackupSummary(count, target.stat().st_size, VERSION, left_out)
 
 
 def needed_key_of(archive: Path) -> str:
@@ -173,23 +179,32 @@ def _copy_database(source: Path, target: Path) -> None:
         origin.close()
 
 
-def _files(state_dir: Path) -> Iterator[Path]:
-    for path in sorted(state_dir.rglob("*")):
-        of_database = path.name == DATABASE_FILE or path.name.startswith(_BESIDE_DATABASE)
-        passing = path.parent == state_dir and (path.name in _PASSING or of_database)
-        passing = passing or path.parent == state_dir / BLOBS_FOLDER / PARTIALS_FOLDER
-        if path.is_file() and not path.is_symlink() and not passing and path.suffix != ".tmp":
-            yield path
+def _files(state_dir: Path) -> Iterator[str]:
+    """The regular files of a state directory that count, by their paths there; empty: it lies too deep."""
+    for entry in entries_below(state_dir):
+        if not stat.S_ISREG(entry.status.st_mode):
+            continue
+        path = entry.path or ""
+        above, _, name = path.rpartition("/")
+        of_database = name == DATABASE_FILE or name.startswith(_BESIDE_DATABASE)
+        passing = not above and (name in _PASSING or of_database)
+        passing = passing or above == f"{BLOBS_FOLDER}/{PARTIALS_FOLDER}"
+        if not passing and not name.endswith(".tmp"):
+            yield path if path.count("/") <= _DEEPEST and len(os.fsencode(path)) <= _LONGEST else ""
 
 
-def _write(archive: tarfile.TarFile, members: dict[str, Path], at: float) -> int:
-    """Add all members, each as long as it is when it is opened, then the manifest. Returns how many there are."""
+def _write(archive: tarfile.TarFile, database: Path, state_dir: Path, members: list[str], at: float) -> tuple[int, int]:
+    """Add the database and all members, then the manifest; returns how many there are, and how many were left out.
+
+    Jobs may be at work in these files: each is as long as it was when it was opened, with zeros where it was cut since.
+    """
     digests: dict[str, str] = {}
-    for name, path in members.items():
-        try:
-            body = path.open("rb")
-        except FileNotFoundError:
-            continue  # cleaned away meanwhile
+    left_out = 0
+    for name in (DATABASE_FILE, *members):
+        body = database.open("rb") if name == DATABASE_FILE else open_regular(state_dir, name) if name else None
+        if body is None:
+            left_out += not name or (state_dir / name).exists()  # else it was cleaned away meanwhile
+            continue
         with body:
             info = archive.gettarinfo(arcname=name, fileobj=body)
             reader = _Digesting(body)
@@ -199,18 +214,18 @@ def _write(archive: tarfile.TarFile, members: dict[str, Path], at: float) -> int
     last = tarfile.TarInfo(MANIFEST)
     last.size, last.mode, last.mtime = len(manifest), 0o600, int(at)
     archive.addfile(last, io.BytesIO(manifest))
-    return len(digests)
+    return len(digests), left_out
 
 
 class _Digesting(io.RawIOBase):
-    """Reads through to a file and keeps the SHA-256 of what was read."""
+    """Reads through to a file, with zeros behind its end, and keeps the SHA-256 of what was read."""
 
     def __init__(self, body: IO[bytes]) -> None:
         self._body = body
         self.digest = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
-        piece = self._body.read(size)
+        piece = self._body.read(size).ljust(size, b"\0")
         self.digest.update(piece)
         return piece
 

@@ -8,7 +8,6 @@ scheduler's thread, which writes too, never waits long; and only what no restart
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.node.host.folder_trees import remove_tree
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
-from millpond.node.task.layout import unprotect
 from millpond.node.task.records import job_dir, note_of_removal
 from millpond.server.storage.disk_use import size_of
 from millpond.server.store.store import Store
@@ -136,8 +135,7 @@ def remove_folder(state_dir: Path, job: str) -> None:
     """
     folder = job_dir(state_dir, job)
     if folder.is_dir():  # else it never started
-        unprotect(folder)
-        shutil.rmtree(folder)
+        remove_tree(folder)
 
 
 def _folders(state_dir: Path) -> Iterator[Path]:

@@ -10,7 +10,6 @@ While nearly nothing is free no work is accepted: what is left, and what the sto
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import ConflictError, UnavailableError
+from millpond.node.host.folder_trees import entries_below
 from millpond.node.task.records import job_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.storage.files.datasets import Datasets
@@ -137,12 +137,5 @@ class DiskBooks:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes that a folder takes on disk."""
-    total = 0
-    for base, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += Path(base, name).lstat().st_blocks * 512
-            except FileNotFoundError:
-                continue  # the job is at work in it
-    return total
+    """Bytes that all in a folder takes on disk."""
+    return sum(entry.status.st_blocks * 512 for entry in entries_below(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,7 @@ STARTED: Final = "started"
 GAVE_UP: Final = "gave up"
 WAITING: Final = "waiting"
 UNKNOWN: Final = "unknown"
+_SIZE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 _Known = tuple[str, float]
 """How a wait ended, and how long it was in seconds."""
@@ -170,10 +172,10 @@ def _milli_of(cards: str) -> tuple[int, int]:
     """The least and the most that jobs of a size ask for; of a word that is none, what none asks for."""
     if cards == "part":
         return 1, CARD_MILLI - 1
-    first, _, last = cards.partition("-")
-    if not (first.isdecimal() and (last or first).isdecimal()):
+    found = _SIZE.fullmatch(cards)
+    if found is None:
         return 1, 0
-    least, most = int(first), int(last or first)
+    least, most = int(found[1]), int(found[2] or found[1])
     return (least - 1) * CARD_MILLI + 1 if least > 1 else least * CARD_MILLI, most * CARD_MILLI
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
-import os
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from millpond.model.errors import ConflictError
+from millpond.node.host.folder_trees import entries_below
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.server.jobs.curves.curve import Curve
 from millpond.server.jobs.curves.event_files import EventFile
 from millpond.server.jobs.curves.growing_files import GrowingFile
 from millpond.server.jobs.curves.reports import fresh_reports
 from millpond.server.jobs.sweeps.readings import TrialReading
-from millpond.server.storage.files.outputs import own_output
+from millpond.server.storage.files.outputs import own_output, regular_files
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.sweeps import SweepMetric
 
@@ -167,23 +167,7 @@ class _AttemptFiles:
         except ConflictError as error:
             self.hidden = f"event files there are not read: {error.cause}"
             return
-        found = (path for path in itertools.islice(_files_in(folder), MOST_ENTRIES) if "tfevents" in path)
-        for path in itertools.islice(found, MOST_EVENT_FILES):
+        files = regular_files(itertools.islice(entries_below(folder), MOST_ENTRIES))
+        for path in heapq.nsmallest(MOST_EVENT_FILES, (path for path, _ in files if "tfevents" in path)):
             if path not in self._events and len(self._events) < MOST_EVENT_FILES:
                 self._events[path] = EventFile(folder, path)
-
-
-def _files_in(folder: Path) -> Iterator[str]:
-    """Regular files, in order of their names; links are not followed."""
-    if not folder.is_dir():
-        return
-    for above, below, names, handle in os.fwalk(folder):
-        below.sort()
-        for name in sorted(names):
-            try:
-                mode = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode
-            except OSError:
-                continue
-            relative = str(Path(above, name).relative_to(folder))
-            if stat.S_ISREG(mode) and relative.isprintable():
-                yield relative

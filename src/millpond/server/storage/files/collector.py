@@ -5,7 +5,6 @@ and the copies that ended jobs ran in. At start, and then every hour.
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,8 @@ from subprocess import SubprocessError
 from typing import Final
 
 from millpond.model.errors import MillpondError
+from millpond.node.host.folder_trees import remove_tree
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
-from millpond.node.task.layout import unprotect
 from millpond.node.task.records import attempt_dir
 from millpond.node.task.workspace import PAYLOAD, WORK
 from millpond.server.storage.files.admission import DATASETS_FOLDER
@@ -93,8 +92,7 @@ class Collector(Periodic):
         """Datasets that were removed are laid out no longer; none that a living job reads can have been removed."""
         for folder in self._laid_out.glob("*"):
             if is_digest(folder.name) and folder.name not in used:
-                unprotect(folder)
-                shutil.rmtree(folder)
+                remove_tree(folder)
 
     def _drop_copies(self, now: float) -> None:
         """What ended jobs were sent; their logs, outputs, metrics and results stay."""
@@ -102,5 +100,4 @@ class Collector(Periodic):
             for folder in attempt_dir(self._state_dir, job, 1).parent.glob("attempt-*"):
                 (folder / PAYLOAD).unlink(missing_ok=True)
                 if (folder / WORK).is_dir() and not (folder / WORK).is_symlink():
-                    unprotect(folder / WORK)
-                    shutil.rmtree(folder / WORK)
+                    remove_tree(folder / WORK)

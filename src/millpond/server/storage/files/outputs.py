@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from millpond.model.errors import ConflictError, NotFoundError
 from millpond.model.folders import is_inside
+from millpond.node.host.folder_trees import Entry, entries_below
 from millpond.node.task.layout import open_regular
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.node.task.workspace import OUTPUT
@@ -44,10 +46,13 @@ def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
     Raises:
         ConflictError: the job writes to a folder of the machine, not to one of its own.
     """
-    folder = own_output(attempt_dir)
-    files = list(_walk(folder)) if folder.is_dir() else []
-    files.sort(key=lambda file: file.path)
-    return OutputList(job=job, attempt=attempt, files=files[:MOST_LISTED], truncated=len(files) > MOST_LISTED)
+    found = regular_files(entries_below(own_output(attempt_dir)))
+    first = heapq.nsmallest(MOST_LISTED + 1, found)  # of millions of files, that many are in memory
+    files = [
+        OutputFile(path=path, size=status.st_size, modified_at=status.st_mtime, version=_version(status))
+        for path, status in first[:MOST_LISTED]
+    ]
+    return OutputList(job=job, attempt=attempt, files=files, truncated=len(first) > MOST_LISTED)
 
 
 def open_output(attempt_dir: Path, path: str) -> OpenedFile:
@@ -92,17 +97,11 @@ def own_output(attempt_dir: Path) -> Path:
     return folder
 
 
-def _walk(folder: Path) -> Iterator[OutputFile]:
-    """A folder without links, pipes and the like; what vanishes while we look is left out."""
-    for above, _, names, handle in os.fwalk(folder):  # which never follows a link, not even one put there just now
-        for name in names:
-            try:
-                found = os.stat(name, dir_fd=handle, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            relative = str(Path(above, name).relative_to(folder))
-            if stat.S_ISREG(found.st_mode) and relative.isprintable():
-                yield OutputFile(path=relative, size=found.st_size, modified_at=found.st_mtime, version=_version(found))
+def regular_files(entries: Iterable[Entry]) -> Iterator[tuple[str, os.stat_result]]:
+    """Those of a folder's entries that are regular files with a path that can be printed, by that path."""
+    for entry in entries:
+        if entry.path is not None and stat.S_ISREG(entry.status.st_mode) and entry.path.isprintable():
+            yield entry.path, entry.status
 
 
 def read_metrics(state_dir: Path, info: JobInfo, attempt: int, task: int | None, last: int) -> MetricsInfo:

@@ -17,7 +17,7 @@ from typing import Final
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.host.files import read_json, write_json
-from millpond.node.task.layout import unprotect
+from millpond.node.host.folder_trees import remove_tree
 from millpond.server.storage.provisioning import copying
 from millpond.specs.config.provisioning import DataSource
 
@@ -186,5 +186,4 @@ class DataCache:
             raise UnavailableError(f"no room on the disk of {folder} for {size} bytes", "make room there")
 
     def _drop(self, folder: Path) -> None:
-        unprotect(folder)
-        shutil.rmtree(folder)
+        remove_tree(folder)

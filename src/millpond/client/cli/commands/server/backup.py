@@ -54,6 +54,9 @@ def backup(
     summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database, lock=lock)
     how = f", encrypted with {cipher}" if encrypt else ""
     click.echo(f"{formats.count(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
+    if summary.left_out:
+        left_out = formats.count(summary.left_out, "file")
+        click.echo(f"{left_out} of jobs left out, which cannot be read or lie too deep in folders", err=True)
 
 
 @click.command("restore")
