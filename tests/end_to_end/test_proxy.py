@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 
+import httpx2
 import pytest
 from real_pond import PATIENCE_S, Pond, until
 from serving_site import PROGRAM, Site, connect, get
@@ -109,6 +110,35 @@ def test_an_open_websocket_is_closed_when_what_opened_it_is_void(site: Site) -> 
             talk.recv(timeout=PATIENCE_S)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1008
+
+
+def test_a_command_beside_a_task_hears_no_more_of_who_may_no_longer_be_there(site: Site) -> None:
+    secret = site.pond("token", "create", "brief").stdout.strip()
+    where = f"{site.url.replace('http', 'ws', 1)}/api/v1/jobs/{site.job}/exec"
+    with connect(where, additional_headers={"Authorization": f"Bearer {secret}"}) as command:
+        command.send(json.dumps({"argv": ["cat"]}))
+        command.send(b"\x00hello")
+        assert command.recv(timeout=PATIENCE_S) == b"\x01hello"
+        site.pond("token", "revoke", secret.split("_")[1])
+        command.send(b"\x00still there?")
+        assert "has ended" in json.loads(command.recv(timeout=PATIENCE_S))["error"]
+        with pytest.raises(ConnectionClosed):
+            command.recv(timeout=PATIENCE_S)
+
+
+def test_output_is_followed_no_longer_by_who_may_no_longer_read_it(site: Site) -> None:
+    talking = site.submit("command: 'while :; do echo word; sleep 0.1; done'", kind="train")
+    until(lambda: site.pond("logs", talking).stdout)
+    secret = site.pond("token", "create", "brief").stdout.strip()
+    bearer = {"Authorization": f"Bearer {secret}"}
+    address = f"{site.url}/api/v1/jobs/{talking}/logs?follow=true"
+    with httpx2.stream("GET", address, headers=bearer, timeout=PATIENCE_S) as answer:
+        lines = answer.iter_lines()
+        assert "word" in json.loads(next(lines))["data"]
+        site.pond("token", "revoke", secret.split("_")[1])
+        assert not any(json.loads(line)["job_over"] for line in lines)
+    assert site.pond.job(talking)["state"] == "running"
+    site.pond("stop", talking)
 
 
 def test_a_program_that_breaks_off_or_takes_no_websocket_is_a_bad_gateway(site: Site) -> None:

@@ -113,6 +113,26 @@ def test_a_removed_key_and_a_disabled_user_open_nothing_any_more(gate: Gate) -> 
     assert gate.ask("know", key=public_key("sam")) == {"known": False}
 
 
+def test_a_session_is_cut_off_when_its_user_may_no_longer_be_inside(gate: Gate) -> None:
+    job, others = gate.world.submit("max", kind="dev"), gate.world.submit("sam", kind="dev")
+    gate.world.settled()
+    for name, user in ((job, "max"), (others, "sam")):
+        assert gate.ask("session", job=name, key=public_key(user))["connection"]
+    for end in gate.ends:
+        end.setblocking(False)
+    gate.keeper.cut_off()
+    for end in gate.ends:
+        with pytest.raises(BlockingIOError):
+            end.recv(1)
+    gate.world.client("olga").patch(f"{API}/users/max", json={"disabled": True})
+    gate.keeper.cut_off()
+    assert gate.ends[0].recv(1) == b""
+    with pytest.raises(BlockingIOError):
+        gate.ends[1].recv(1)
+    gate.keeper.close()
+    assert gate.ends[1].recv(1) == b"", "what the gateway has left is not kept open"
+
+
 def test_a_key_is_one_users_and_a_confined_token_registers_none(gate: Gate) -> None:
     answer = gate.world.client("sam").post(f"{API}/ssh-keys", json={"key": public_key("max")})
     assert (answer.status_code, error_of(answer).cause) == (409, "this key stands for another user")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from auth_world import API, AuthWorld, error_of
+from auth_world import API, OWNER_TOKEN, AuthWorld, error_of
 from fastapi.testclient import TestClient
 from one_loop import client_of
 
 from millpond.server.auth.records import TokenKind
+from millpond.server.auth.roles import AccessTarget, Verb
 
 
 def make(world: AuthWorld, by: str = "max", **fields: Any) -> dict[str, Any]:
@@ -49,6 +50,32 @@ def test_a_confined_token_makes_no_wider_one(world: AuthWorld) -> None:
     for verbs in ([], ["submit-jobs"], ["read-jobs", "change-jobs"]):
         assert client.post(f"{API}/tokens", json={"name": "t", "verbs": verbs}).status_code == 422
     assert client.post(f"{API}/tokens", json={"name": "t", "verbs": ["read-jobs"]}).status_code == 201
+
+
+def test_who_was_let_in_may_go_on_as_long_as_their_rights_last(world: AuthWorld) -> None:
+    accounts, group = world.accounts, AccessTarget("job", "chat", "max", frozenset({"vision"}))
+    token, secret = accounts.tokens.issue("vic", TokenKind.PERSONAL, None)
+    caller = accounts.caller(secret)
+    owner = accounts.caller(OWNER_TOKEN)
+    assert caller is not None
+    assert owner is not None
+
+    def may_go_on() -> bool:
+        assert accounts.still_may(owner, Verb.READ_JOBS, group)
+        return accounts.still_may(caller, Verb.READ_JOBS, group)
+
+    assert may_go_on()
+    assert accounts.still_may(caller, Verb.READ_CLUSTER, None)
+    assert not accounts.still_may(caller, Verb.CHANGE_JOBS, group)
+    world.client("olga").delete(f"{API}/groups/vision/members/vic")
+    assert not may_go_on()
+    world.client("olga").put(f"{API}/groups/vision/members/vic", json={"role": "viewer"})
+    assert may_go_on()
+    for disabled in (True, False):
+        world.client("olga").patch(f"{API}/users/vic", json={"disabled": disabled})
+        assert may_go_on() is not disabled
+    accounts.tokens.revoke(token)
+    assert not may_go_on()
 
 
 def test_a_token_expires_and_a_revoked_one_is_dead_at_once(world: AuthWorld) -> None:

@@ -32,7 +32,7 @@ class Listening:
 
 
 async def passed_on(
-    headers: list[tuple[bytes, bytes]], body: tuple[bytes, ...], ends_with: bytes
+    headers: list[tuple[bytes, bytes]], body: tuple[bytes, ...], ends_with: bytes, *, holds: bool = True
 ) -> tuple[bytes, list[Message]]:
     """What a program is sent, and what the client gets of its answer."""
     seen = b""
@@ -61,7 +61,7 @@ async def passed_on(
     access = Listening()
     target = ProxiedRequest(TaskRoute(TaskId("j", 1, 0), port, access), b"/a%2Fb?x", kept, "/proxy/j", False)
     async with listener:
-        await RequestRelay(TaskNetwork(access)).relay(scope, receive, send, target)
+        await RequestRelay(TaskNetwork(access)).relay(scope, receive, send, target, lambda: holds)
     return seen, got
 
 
@@ -90,6 +90,11 @@ def test_a_body_arrives_whole_whether_or_not_its_length_was_known(
     assert got[0]["status"] == 201
     assert (b"x-own", b"yes") in got[0]["headers"]
     assert b"".join(message.get("body", b"") for message in got) == b"ok"
+
+
+def test_an_answer_is_broken_off_when_its_reader_may_no_longer_read_it() -> None:
+    _, got = asyncio.run(passed_on([(b"content-length", b"1")], (b"x",), b"x", holds=False))
+    assert [message["type"] for message in got] == ["http.response.start"]
 
 
 def test_a_request_whose_host_is_taken_away_gets_one() -> None:

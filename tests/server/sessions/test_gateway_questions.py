@@ -21,11 +21,15 @@ class SlowProgram:
 
     def __init__(self) -> None:
         self.lets_in = threading.Event()
+        self.looked = threading.Event()
 
     def answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
         if question["ask"] == "forward":
             self.lets_in.wait(WITHIN_S)
         return {"said": question["ask"]}, None
+
+    def cut_off(self) -> None:
+        self.looked.set()
 
     def close(self) -> None:
         """Nobody is there."""
@@ -53,4 +57,5 @@ def test_whoever_logs_in_does_not_wait_for_a_program_that_others_connect_to(monk
         keeper.lets_in.set()
         answers.append(receive(queries))
         gateway.close()
+    assert keeper.looked.is_set(), "sessions of who may no longer be there are looked for"
     assert answers == [({"said": "know", "id": 2}, []), ({"said": "forward", "id": 1}, [])]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, WebSocketException
@@ -22,6 +23,7 @@ from starlette.status import WS_1008_POLICY_VIOLATION
 
 from millpond.model.errors import InconsistentStateError, MillpondError, NotFoundError, NotLoggedInError
 from millpond.server.api.service import Service
+from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand, job_target
@@ -58,6 +60,10 @@ class Access:
         """
         self.act.target = target
         demand(self.caller, self.verb, target)
+
+    def lasting(self, accounts: Accounts) -> Callable[[], bool]:
+        """Returns whether the caller still may what they were let in for; asked again and again in a stream."""
+        return partial(accounts.still_may, self.caller, self.verb, self.target)
 
     def note(self, after: str, before: str = "", target: AccessTarget | None = None) -> None:
         """Note what changed, for the audit log."""

@@ -16,7 +16,7 @@ from millpond.model.errors import ConflictError, InvalidInputError, NotFoundErro
 from millpond.server.auth import run_tokens, secrets
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import Group, GroupMember, OidcIdentity, Token, TokenKind, User
-from millpond.server.auth.roles import AccessTarget, Caller, UserRole, Verb, absent, allows
+from millpond.server.auth.roles import AccessTarget, Caller, Scope, UserRole, Verb, absent, allows, widest
 from millpond.server.auth.run_tokens import RunTokens
 from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.auth.user_numbers import UserNumbers
@@ -91,6 +91,19 @@ class Accounts:
         """The owner of an account who is known otherwise, such as by a signed cookie; None when it is disabled."""
         user = self._users.get(name)
         return None if user is None or user.disabled else self._known(name, "pass")
+
+    def still_may(self, caller: Caller, verb: Verb, target: AccessTarget | None) -> bool:
+        """Whether a caller who was let in may go on: what they showed is valid, and their rights of now are enough.
+
+        Args:
+            target: what the verb is applied to; None: to no one object.
+        """
+        if caller.how == OWNER:
+            return True
+        known = self.caller_with_pass(caller.user, self.pass_epoch(caller.user), caller.token)
+        if known is None or (known.verbs is not None and verb not in known.verbs):
+            return False
+        return widest(known, verb) is not Scope.NONE if target is None else allows(known, verb, target)
 
     def pass_epoch(self, name: str) -> int:
         """The present one of an account; -1 where there is none of this name."""

@@ -17,7 +17,7 @@ from typing import Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from millpond.engines.task_access import ForeignListenerError, TaskAccess
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError, NotFoundError, UnavailableError
 from millpond.model.states import JobState, TaskState
 from millpond.node.sessions.session import LARGEST_MESSAGE
 from millpond.node.task.records import TaskId
@@ -54,8 +54,17 @@ def running_task(job: JobInfo, number: int) -> TaskId:
     return TaskId(job.id, job.attempt, number)
 
 
-async def relay_command(client: WebSocket, connection: socket.socket, on_input: Callable[[], None]) -> None:
-    """Pass messages on between a client and its command, until either is done."""
+async def relay_command(
+    client: WebSocket, connection: socket.socket, on_input: Callable[[], None], still_may: Callable[[], bool]
+) -> None:
+    """Pass messages on between a client and its command, until either is done.
+
+    Args:
+        still_may: asked before each message is passed on.
+
+    Raises:
+        NotAllowedError: the client no longer may; its command is ended like that of a client that leaves.
+    """
     loop = asyncio.get_running_loop()
 
     async def to_command() -> None:
@@ -67,11 +76,13 @@ async def relay_command(client: WebSocket, connection: socket.socket, on_input: 
             data = message["text"].encode() if data is None else data
             if not 0 < len(data) <= LARGEST_MESSAGE:
                 raise InvalidInputError(f"a message of {len(data)} bytes", f"send 1 to {LARGEST_MESSAGE}")
+            _require(still_may)
             on_input()
             await loop.sock_sendall(connection, data)
 
     async def to_client() -> None:
         while data := await loop.sock_recv(connection, LARGEST_MESSAGE):
+            _require(still_may)
             if data[:1] == b"{":
                 await client.send_text(data.decode())
             else:
@@ -100,11 +111,17 @@ def way_to_port(access: TaskAccess, task: TaskId, port: int) -> TaskRoute:
     return TaskRoute(task, wanted, access)
 
 
-async def relay_port(client: WebSocket, way: TaskRoute, on_input: Callable[[], None]) -> None:
+async def relay_port(
+    client: WebSocket, way: TaskRoute, on_input: Callable[[], None], still_may: Callable[[], bool]
+) -> None:
     """Pass bytes on between a client and a program, until both directions are done, or one broke off.
+
+    Args:
+        still_may: as for ``relay_command``.
 
     Raises:
         UnavailableError: the task does not listen there.
+        NotAllowedError: as for ``relay_command``.
     """
     try:
         reader, writer = await asyncio.open_connection(sock=await way.connect(_TAKEN_WITHIN_S))
@@ -121,6 +138,7 @@ async def relay_port(client: WebSocket, way: TaskRoute, on_input: Callable[[], N
             message = await client.receive()
             if message["type"] == "websocket.disconnect":
                 return
+            _require(still_may)
             on_input()
             if message.get("bytes"):
                 writer.write(message["bytes"])
@@ -130,10 +148,16 @@ async def relay_port(client: WebSocket, way: TaskRoute, on_input: Callable[[], N
 
     async def to_client() -> None:
         while data := await reader.read(_BLOCK):
+            _require(still_may)
             await client.send_bytes(data)
 
     with closing(writer), suppress(*_BROKEN_OFF):
         await until_one_ends(to_port(), to_client())
+
+
+def _require(still_may: Callable[[], bool]) -> None:
+    if not still_may():
+        raise NotAllowedError("your login or your right to be inside this job has ended", "log in with `pond login`")
 
 
 def as_message(cause: str, remedy: str) -> str:

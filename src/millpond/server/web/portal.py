@@ -54,10 +54,5 @@ async def stream(request: Request, service: ServiceOf, access: ClusterReader, se
     if not hasattr(state, "change_feed"):
         state.change_feed = ChangeFeed(lambda: service.version(), service.closing.is_set)
     feed: ChangeFeed = state.change_feed
-    token = access.caller.token
-
-    def still_may() -> bool:
-        return not token or security.accounts.tokens.valid_verbs(token) is not None
-
-    events: AsyncIterator[bytes] = feed.events(still_may)
+    events: AsyncIterator[bytes] = feed.events(access.lasting(security.accounts))
     return StreamingResponse(events, media_type="text/event-stream")

@@ -35,7 +35,7 @@ router = api_router(prefix="/jobs", tags=["interactive"])
 services = api_router(prefix="/jobs", tags=["services"])
 
 Changer = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
-_INSIDE = [may(Verb.USE_JOBS, job_in_path)]
+Insider = Annotated[Access, may(Verb.USE_JOBS, job_in_path)]
 Seer = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
 TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
 
@@ -78,7 +78,7 @@ async def send_input(
     job: str,
     request: Request,
     service: ServiceOf,
-    access: Annotated[Access, may(Verb.USE_JOBS, job_in_path)],
+    access: Insider,
     attempt: Annotated[int, Query(ge=1, le=10**9)],
     offset: Annotated[int, Query(ge=0, lt=2**62)],
     end: bool = False,
@@ -94,22 +94,27 @@ async def send_input(
     return await service.inputs.receive(info, InputPiece(attempt, offset, await request.body(), end))
 
 
-@router.websocket("/{job}/exec", dependencies=_INSIDE)
-async def run_command(client: WebSocket, job: str, service: ServiceOf, task: TaskNumber = 0) -> None:
+@router.websocket("/{job}/exec")
+async def run_command(
+    client: WebSocket, job: str, service: ServiceOf, security: SecurityOf, access: Insider, task: TaskNumber = 0
+) -> None:
     """Run a command beside a task; see ``server.sessions.websockets`` for the messages."""
 
     async def relay() -> None:
         found = running_task(await service.lookup.soon(job), task)
-        await relay_command(client, await service.access.open_session(found), lambda: service.activity.used(job))
+        connection = await service.access.open_session(found)
+        await relay_command(client, connection, lambda: service.activity.used(job), access.lasting(security.accounts))
 
     await _serve(client, service.activity, job, relay)
 
 
-@router.websocket("/{job}/forward", dependencies=_INSIDE)
+@router.websocket("/{job}/forward")
 async def forward(
     client: WebSocket,
     job: str,
     service: ServiceOf,
+    security: SecurityOf,
+    access: Insider,
     task: TaskNumber = 0,
     port: Annotated[int, Query(ge=0, le=65_535)] = 0,
 ) -> None:
@@ -117,7 +122,8 @@ async def forward(
 
     async def relay() -> None:
         found = running_task(await service.lookup.soon(job), task)
-        await relay_port(client, way_to_port(service.access, found, port), lambda: service.activity.used(job))
+        way = way_to_port(service.access, found, port)
+        await relay_port(client, way, lambda: service.activity.used(job), access.lasting(security.accounts))
 
     await _serve(client, service.activity, job, relay)
 

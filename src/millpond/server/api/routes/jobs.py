@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request, Response
@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID, Priority
 from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
-from millpond.server.api.permits import Access, ServiceOf, Word, job_in_path, job_named, may
+from millpond.server.api.permits import Access, SecurityOf, ServiceOf, Word, job_in_path, job_named, may
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.jobs.bulk_changes import act_on_each
 from millpond.server.jobs.listing import ListRequest
@@ -246,6 +246,7 @@ def trials(job: str, service: ServiceOf, limit: Annotated[int, Query(ge=1, le=10
 async def logs(
     job: str,
     service: ServiceOf,
+    security: SecurityOf,
     access: Reader,
     task: Annotated[int | None, Query(ge=0)] = None,
     attempt: Annotated[int | None, Query(ge=1)] = None,
@@ -264,7 +265,7 @@ async def logs(
     """
     query = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps)
     chunks = await service.logs.read(job, query)
-    return StreamingResponse(_lines(chunks), media_type="application/x-ndjson")
+    return StreamingResponse(_lines(chunks, access.lasting(security.accounts)), media_type="application/x-ndjson")
 
 
 def _priority(name: str | None) -> Priority:
@@ -277,9 +278,12 @@ def _noted(access: Access, info: JobInfo) -> JobInfo:
     return info
 
 
-async def _lines(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[bytes]:
+async def _lines(chunks: AsyncIterator[LogChunk], still_may: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Each chunk as a line, while its reader may read it; who follows learns why not when they ask again."""
     write = adapter_of(LogChunk).dump_json
     async for chunk in chunks:
+        if not still_may():
+            return
         yield write(chunk) + b"\n"
 
 

@@ -16,6 +16,7 @@ from millpond.model.errors import ConflictError, MillpondError, NotAllowedError,
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import Act
 from millpond.server.auth.roles import Caller as AccountCaller
+from millpond.server.auth.roles import program_permission
 from millpond.server.http.origins import job_addressed
 from millpond.server.serving.proxy import pages
 from millpond.server.serving.proxy.access_tokens import COOKIE_GOOD_FOR_S, AccessToken, AccessTokens
@@ -31,6 +32,7 @@ from millpond.server.serving.proxy.requests import (
     SilentError,
     TooLargeError,
 )
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import OPEN_PATH, ORIGIN_OPEN_PATH, PROXY_PREFIX, base_path
 
@@ -138,7 +140,8 @@ class Proxy:
                 return pages.trouble(401, cause, f"open it with pond dev open {address.job}", html)
             if granted is not None and job != address.job:
                 return self._led_on(scope, replace(granted, job=job), address.below)
-            await self._relay(scope, receive, send, replace(address, job=job, holds=self._holding(scope, granted)))
+            holds = self._holding(scope, granted, await self._lookup.soon(self._front.routes.present(job)))
+            await self._relay(scope, receive, send, replace(address, job=job, holds=holds))
         except MillpondError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
             again = isinstance(error, NotRunningError)
@@ -179,15 +182,16 @@ class Proxy:
         self._let_in(answer, scope, granted, path)
         return answer
 
-    def _holding(self, scope: Scope, granted: AccessToken | None) -> Callable[[], bool]:
-        """Returns whether what opened a job still does: the cookie, or the token."""
-        if granted is not None:
-            return lambda: self._caller_of(granted) is not None
-        bearer = scope["state"]["act"].caller
-        return lambda: (
-            self._accounts.caller_with_pass(bearer.user, self._accounts.pass_epoch(bearer.user), bearer.token)
-            is not None
-        )
+    def _holding(self, scope: Scope, granted: AccessToken | None, info: JobInfo) -> Callable[[], bool]:
+        """Returns whether what opened a job still does, the cookie or the token, and whoever has it still may."""
+        if granted is None:
+            return partial(self._accounts.still_may, scope["state"]["act"].caller, *program_permission(info))
+
+        def holds() -> bool:
+            caller = self._caller_of(granted)
+            return caller is not None and self._accounts.still_may(caller, *program_permission(info))
+
+        return holds
 
     def _caller_of(self, granted: AccessToken) -> AccountCaller | None:
         return self._accounts.caller_with_pass(granted.user, granted.epoch, granted.token)

@@ -136,7 +136,7 @@ class Dispatcher:
                             scope, client.receive, answer, target, self._listener(job, target), address.holds
                         )
                     else:
-                        await self._requests.relay(scope, client.receive, answer, target)
+                        await self._requests.relay(scope, client.receive, answer, target, address.holds)
             except ForeignListenerError as error:
                 hint = f"start it once more with pond clone {job}: it gets another port"
                 obstacle = NotRunningError(f"{job} runs, but {error}", hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -75,8 +75,13 @@ class RequestRelay:
             network_backend=network,
         )
 
-    async def relay(self, scope: Scope, receive: Receive, send: Send, target: ProxiedRequest) -> None:
+    async def relay(
+        self, scope: Scope, receive: Receive, send: Send, target: ProxiedRequest, holds: Callable[[], bool]
+    ) -> None:
         """Pass one request on, and its answer back; ends early when the client goes away.
+
+        Args:
+            holds: asked before each part of the answer is passed on; when it says no, that is broken off.
 
         Raises:
             ConnectionError: no program listens there, or not the task (``ForeignListenerError``). Nothing was sent, the
@@ -93,9 +98,11 @@ class RequestRelay:
             extensions={"timeout": _TIMEOUTS},
         )
         with suppress(_ClientLeftError):
-            await until_one_ends(self._exchange(request, send, target), upload.client_gone(has_body))
+            await until_one_ends(self._exchange(request, send, target, holds), upload.client_gone(has_body))
 
-    async def _exchange(self, request: httpcore2.Request, send: Send, target: ProxiedRequest) -> None:
+    async def _exchange(
+        self, request: httpcore2.Request, send: Send, target: ProxiedRequest, holds: Callable[[], bool]
+    ) -> None:
         try:
             response = await self._pool.handle_async_request(request)
         except ForeignListenerError:
@@ -112,6 +119,9 @@ class RequestRelay:
             headers = to_client(response.headers, target.prefix, target.whole_path)
             await send({"type": "http.response.start", "status": response.status, "headers": headers})
             async for part in response.aiter_stream():
+                if not holds():
+                    log.info("the answer of %s is broken off: its reader may no longer read it", target.way.url)
+                    return
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         except UNREACHED as error:

@@ -11,8 +11,8 @@ import itertools
 import logging
 import re
 import socket
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -38,6 +38,23 @@ _ENTERED, _TURNED_AWAY = 200, 401
 """What the audit log shows, in the words of HTTP as everywhere there."""
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenSession:
+    """A session or a forwarded port that has begun.
+
+    Attributes:
+        question: by which it was asked for.
+        target: its job.
+        connection: into the task; the gateway has it too.
+        stay: is closed at its end.
+    """
+
+    question: dict[str, Any]
+    target: AccessTarget
+    connection: socket.socket
+    stay: ExitStack
+
+
 class SshAuthorizer:
     """Judges for one gateway process.
 
@@ -57,7 +74,7 @@ class SshAuthorizer:
         self._lookup = lookup
         self._activity = activity
         self._security = security
-        self._sessions: dict[int, tuple[str, ExitStack]] = {}
+        self._sessions: dict[int, _OpenSession] = {}
         self._numbers = itertools.count(1)
 
     def answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
@@ -72,9 +89,17 @@ class SshAuthorizer:
 
     def close(self) -> None:
         """The gateway is gone, and all sessions through it."""
-        for _, stay in self._sessions.values():
-            stay.close()
+        for session in self._sessions.values():
+            session.stay.close()
         self._sessions.clear()
+
+    def cut_off(self) -> None:
+        """End the sessions whose user may no longer be inside their job: their connections are shut down."""
+        for session in list(self._sessions.values()):
+            bearer = self._bearer(session.question)
+            if bearer is None or not allows(bearer[0], Verb.USE_JOBS, session.target):
+                with suppress(OSError):
+                    session.connection.shutdown(socket.SHUT_RDWR)
 
     def _judge(self, ask: GatewayRequest, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
         match ask:
@@ -90,18 +115,19 @@ class SshAuthorizer:
             case GatewayRequest.SESSION:
                 info, number = self._let_in(question)
                 connection = asyncio.run(self._access.open_session(running_task(info, number)))
-                return {"session": self._begin(info.id)}, connection
+                return {"session": self._begin(question, info, connection)}, connection
             case GatewayRequest.FORWARD:
                 info, number = self._let_in(question)
                 way = way_to_port(self._access, running_task(info, number), question["port"])
                 through = _through(way)
-                return {"session": self._begin(info.id)}, through
+                return {"session": self._begin(question, info, through)}, through
             case GatewayRequest.USED:
                 if question["session"] in self._sessions:
-                    self._activity.used(self._sessions[question["session"]][0])
+                    self._activity.used(self._sessions[question["session"]].target.name)
             case GatewayRequest.LEFT:
-                _, stay = self._sessions.pop(question["session"], ("", ExitStack()))
-                stay.close()
+                session = self._sessions.pop(question["session"], None)
+                if session is not None:
+                    session.stay.close()
         return {}, None
 
     def _bearer(self, question: dict[str, Any]) -> tuple[Caller, str] | None:
@@ -159,11 +185,12 @@ class SshAuthorizer:
             raise ConflictError(f"{len(begun)} jobs begin with {name!r} ({some})", "write more of the id")
         return begun[0] if begun else None
 
-    def _begin(self, job: str) -> int:
+    def _begin(self, question: dict[str, Any], info: JobInfo, connection: socket.socket) -> int:
         stay = ExitStack()
-        stay.enter_context(self._activity.use(job))
+        stay.enter_context(self._activity.use(info.id))
+        own = stay.enter_context(connection.dup())  # the gateway gets the connection itself
         number = next(self._numbers)
-        self._sessions[number] = (job, stay)
+        self._sessions[number] = _OpenSession(question, job_target(info), own, stay)
         return number
 
     def _write_down(self, question: dict[str, Any], caller: Caller | None, after: str, status: int) -> None:

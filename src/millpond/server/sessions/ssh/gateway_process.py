@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Final
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 _HEARS_WITHIN_S: Final = 10
+_CUT_OFF_WITHIN_S: Final = 5
+"""Sessions of users who no longer may be inside a job go on for so long at most."""
 _ENDS_WITHIN_S: Final = 5.0
 _MOST_FORWARDS: Final = 64
 """So many programs are connected to at once; logins do not wait for them."""
@@ -104,10 +107,20 @@ class Gateway:
         """Answer until the gateway is gone; whether it asked anything at all."""
         # What it does not take for so long, it never will.
         own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack(_TIMEVAL, _HEARS_WITHIN_S, 0))
-        asked = False
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack(_TIMEVAL, _CUT_OFF_WITHIN_S, 0))
+        asked, cut_off_at = False, time.monotonic()
         forwards = ThreadPoolExecutor(_MOST_FORWARDS, "ssh-forward")
         try:
-            while (received := receive(own)) is not None:
+            while True:
+                if time.monotonic() >= cut_off_at:
+                    self._authorizer.cut_off()
+                    cut_off_at = time.monotonic() + _CUT_OFF_WITHIN_S
+                try:
+                    received = receive(own)
+                except BlockingIOError:
+                    continue
+                if received is None:
+                    break
                 question, _ = received
                 asked = True
                 if question.get("ask") == GatewayRequest.FORWARD:  # a program may take its time to accept
