@@ -26,9 +26,11 @@ from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.reasons import Cause, Remedy
 from millpond.model.states import JobState, Outcome, TaskState
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.windows import is_open
@@ -281,6 +283,15 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(number=PICK, priority=st.sampled_from(Priority))
     def change_priority(self, number: int, priority: Priority) -> None:
         self.tell(events.PriorityChanged(self.now, pick(self.submitted, number), priority))
+
+    @precondition(lambda self: self.submitted)
+    @rule(number=PICK, nodes=st.sampled_from((0, 1, 2)), apart=st.booleans())
+    def choose_nodes(self, number: int, nodes: int, apart: bool) -> None:
+        """Those with one of some labels, which none has, or any; its tasks lie apart by it, or not."""
+        label = f"l{nodes}"
+        only_on = ((NodeRequirement(label, NodeOperator.DOES_NOT_EXIST),),) if nodes else ()
+        rule = SpacingRule(SpacingKind.APART, label, ("worker",), ("worker",))
+        self.tell(events.NodeChoiceChanged(self.now, pick(self.submitted, number), only_on, (rule,) if apart else ()))
 
     def _halted(self) -> list[str]:
         """Jobs that are suspended, and those that lost their run while people kept them so."""
@@ -746,6 +757,7 @@ _MAY_BE_REFUSED = (
     events.ResumeRequested,
     events.RequeueRequested,
     events.PriorityChanged,
+    events.NodeChoiceChanged,
     events.MigrateRequested,
     events.DesiredCountChanged,
     events.NodeClosed,

@@ -22,6 +22,7 @@ from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import DEFAULT_POOL, Cordon, Node, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.windows import Window
 from millpond.model.workloads import GangRule, Job, Kind, Priority, Suspendable
 from millpond.scheduling.records import JobRecord
@@ -422,6 +423,7 @@ def happenings(bench: Bench) -> list[events.Event]:
         events.ResumeRequested(now, "j"),
         events.RequeueRequested(now, "j"),
         *(events.PriorityChanged(now, "j", priority) for priority in (Priority.LOW, Priority.CRITICAL)),
+        events.NodeChoiceChanged(now, "j", (), (SpacingRule(SpacingKind.APART, "host", ("worker",), ("worker",)),)),
         events.MigrateRequested(now, "j", restart=True),
         *(events.DesiredCountChanged(now, "j", "worker", desired) for desired in (0, 1, 2, 3)),
         events.Ended(now, "j", job.attempt - 1, Outcome.USER_ERROR),

@@ -20,6 +20,7 @@ from millpond.model import (
     events,
     reasons,
     resources,
+    task_spacing,
     windows,
     workloads,
 )
@@ -39,6 +40,7 @@ _MODULES = (
     nodes,
     reasons,
     resources,
+    task_spacing,
     tenants,
     windows,
     workloads,

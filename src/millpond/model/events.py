@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from millpond.model.confinement import Confinement
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
+from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.hardware.nodes import Cordon, Node, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
+from millpond.model.task_spacing import SpacingRule
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority
@@ -365,6 +367,19 @@ class PriorityChanged(Event):
     job: str
     priority: Priority
     by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChoiceChanged(Event):
+    """A job that waits asks for other nodes than before, as other work lies elsewhere by now.
+
+    Attributes:
+        only_on, spacing: as of ``Job``.
+    """
+
+    job: str
+    only_on: NodeSelection
+    spacing: tuple[SpacingRule, ...]
 
 
 @dataclass(frozen=True, slots=True)

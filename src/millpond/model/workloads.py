@@ -13,6 +13,7 @@ from millpond.model.hardware.topology import Level
 from millpond.model.resources import TaskRequest
 from millpond.model.sharing import ShareClass
 from millpond.model.states import Outcome
+from millpond.model.task_spacing import SpacingRule
 from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE
 from millpond.model.windows import Window
 
@@ -187,6 +188,7 @@ class Job:
         reservation: name of the advance reservation on whose cards alone it starts, while that is to come or holds.
         only_on: which nodes it may have; empty: any of its pool.
         keep_s: the place of a task with which it fails for good is kept this long for a look inside; 0: it is not.
+        spacing: how its tasks must lie towards each other.
     """
 
     id: str
@@ -217,6 +219,7 @@ class Job:
     rest_preemptible: bool = False
     reservation: str = ""
     only_on: NodeSelection = ()
+    spacing: tuple[SpacingRule, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > LONGEST_JOB_ID:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign_pods import AdoptingBench, condition, foreign_pod
+from foreign_pods import JOB, AdoptingBench, condition, foreign_pod
 from pod_bench import eventually, start
 from standin_cluster import NAMESPACE, StandinCluster
 
 from millpond.engines.kubernetes.adoption.gangs import FoundGang
 from millpond.model.events import Confirmed, Refused
 from millpond.model.hardware.node_selection import selects
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -188,34 +189,84 @@ def test_pods_of_other_namespaces_count_where_a_term_names_them(cluster: Standin
 GANG = {"millpond.io/gang": "pair", "millpond.io/gang-size": "2"}
 
 
-@pytest.mark.parametrize(("key", "level"), [(HOST, "node"), ("millpond.io/rack", "rack"), (ZONE, "zone")])
+def pods(cluster: StandinCluster, affinity: dict[str, Any], *names: str, **more: Any) -> None:
+    for name in names:
+        foreign_pod(cluster, name, labels=more.get("labels", WEB), annotations=GANG, affinity=affinity)
+
+
+@pytest.mark.parametrize("key", [HOST, ZONE, "example.org/row"])
 def test_a_gang_whose_pods_must_all_lie_together_is_placed_within_one_such_place(
-    cluster: StandinCluster, bench: AdoptingBench, key: str, level: str
+    cluster: StandinCluster, bench: AdoptingBench, key: str
 ) -> None:
-    for name in ("pair-1", "pair-2"):
-        foreign_pod(cluster, name, labels=WEB, annotations=GANG, affinity=beside(term(WEB, key)))
-    assert dict(bench.gang().terms.fields) == {"topology": f"{{require: {level}}}"}
+    pods(cluster, beside(term(WEB, key)), "pair-1", "pair-2")
+    assert bench.gang().terms.spacing == (SpacingRule(SpacingKind.TOGETHER, key, ("worker",)),)
 
 
-def test_a_gang_that_is_to_lie_together_in_two_ways_or_by_an_unknown_key_is_told(
+def test_where_their_like_lies_already_each_pod_of_a_gang_lies_beside_it(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:
-    for name in ("pair-1", "pair-2"):
-        notes = {**GANG, "millpond.io/topology": "same-rack"}
-        foreign_pod(cluster, name, labels=WEB, annotations=notes, affinity=beside(term(WEB)))
-        odd = {"millpond.io/gang": "odd", "millpond.io/gang-size": "2"}
-        foreign_pod(cluster, f"odd-{name}", labels=DB, annotations=odd, affinity=beside(term(DB, "example.org/row")))
-    eventually(lambda: "leave one out" in condition(cluster, "pair-1"))
-    eventually(lambda: "example.org/row" in condition(cluster, "odd-pair-1"))
+    running(cluster, "theirs", "n3", WEB)
+    pods(cluster, beside(term(WEB, ZONE)), "pair-1", "pair-2")
+    gang = bench.gang()
+    assert gang.terms.spacing == ()
+    assert allowed(bench, gang) == {"n3"}
 
 
-def test_a_gang_whose_pods_must_lie_apart_from_each_other_is_told_that_this_cannot_be(
+def test_a_gang_whose_pods_must_lie_apart_is_bound_so_as_a_whole_or_not_at_all(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:
-    for name in ("pair-1", "pair-2"):
-        foreign_pod(cluster, name, labels=WEB, annotations=GANG, affinity=apart(term(WEB)))
-    told = eventually(lambda: "apart" in (text := condition(cluster, "pair-1")) and text)
-    assert "start together" in told
+    pods(cluster, apart(term(WEB, ZONE)), "pair-1", "pair-2")
+    gang = bench.gang()
+    assert gang.terms.spacing == (SpacingRule(SpacingKind.APART, ZONE, ("worker",), ("worker",)),)
+    bench.stand_for(gang.key)
+    bench.engine.apply([start(1, JOB, ("n1", "n2"))])
+    assert "another of its gang would" in bench.next(Refused).reason
+    assert not any(request.endswith("/binding") for request in cluster.requests)
+    bench.engine.apply([start(2, JOB, ("n2", "n3"))])
+    assert [bench.bound(name)["spec"]["nodeName"] for name in ("pair-1", "pair-2")] == ["n2", "n3"]
+
+
+def test_a_gang_that_would_not_lie_together_is_not_bound(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    pods(cluster, beside(term(WEB, ZONE)), "pair-1", "pair-2")
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start(1, JOB, ("n1", "n3"))])
+    assert "must lie beside pods" in bench.next(Refused).reason
+    bench.engine.apply([start(2, JOB, ("n1", "n2"))])
+    assert bench.bound("pair-2")
+
+
+def test_pods_of_one_role_keep_off_those_of_another(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    role = "training.kubeflow.org/replica-type"
+    for name, labels, affinity in (
+        ("pair-1", {role: "master"}, apart(term({role: "worker"}))),
+        ("pair-2", {role: "worker"}, beside(term({role: "master"}, ZONE))),
+    ):
+        foreign_pod(cluster, name, labels=labels, annotations=GANG, affinity=affinity)
+    gang = bench.gang()
+    first, second = (role.name for role in gang.roles)
+    assert gang.terms.spacing == (
+        SpacingRule(SpacingKind.APART, HOST, (first,), (second,)),
+        SpacingRule(SpacingKind.TOGETHER, ZONE, (first, second)),
+    )
+
+
+def test_pods_of_a_role_that_ask_for_different_things_are_told(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    pods(cluster, apart(term(WEB)), "pair-1")
+    pods(cluster, {}, "pair-2")
+    assert "let all pods of a role ask for the same" in eventually(lambda: condition(cluster, "pair-1"))
+
+
+def test_a_job_that_waits_is_told_of_other_nodes_when_the_first_of_its_like_lies_somewhere(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    foreign_pod(cluster, "web", labels=WEB, affinity=beside(term(WEB, ZONE)))
+    bench.stand_for(bench.gang().key)
+    assert allowed(bench, bench.gang()) == {"n1", "n2", "n3"}
+    woken: list[int] = []
+    bench.engine.when_found(lambda: woken.append(1))
+    running(cluster, "theirs", "n3", WEB)
+    eventually(lambda: woken)
+    assert allowed(bench, bench.gang()) == {"n3"}
 
 
 @pytest.mark.parametrize(

@@ -392,10 +392,6 @@ def asking(**requests: str) -> list[dict[str, Any]]:
         ({"annotations": {"millpond.io/gpu-milli": "250"}}, "millpond.io/gpu-milli is no annotation"),
         ({"containers": asking(millpond_io__x="1")}, "it asks for millpond.io/x, which Millpond does not count"),
         ({"resourceClaims": [{"name": "gpu"}]}, "it has resource claims (DRA)"),
-        (
-            {"topologySpreadConstraints": [{"topologyKey": "zone", "nodeTaintsPolicy": "Honor"}]},
-            "its spread over zone has nodeTaintsPolicy Honor, which Millpond does not keep",
-        ),
     ],
 )
 def test_what_cannot_be_done_for_a_pod_is_told(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from foreign_pods import AdoptingBench, condition, foreign_pod
+from foreign_pods import JOB, AdoptingBench, condition, foreign_pod
 from hypothesis import given
 from hypothesis import strategies as st
 from pod_bench import eventually, start
@@ -15,6 +15,7 @@ from test_neighbours_of_pods import HOST, WEB, ZONE, allowed, bench, bound, read
 from millpond.engines.kubernetes.adoption.affinities.spread_counts import SpreadCounts
 from millpond.engines.kubernetes.adoption.affinities.spread_terms import SpreadTerm
 from millpond.model.events import Refused
+from millpond.model.task_spacing import SpacingKind
 
 __all__ = ["bench"]
 LEAVING = {"deletionTimestamp": "2026-11-24T10:00:00Z"}
@@ -105,17 +106,69 @@ def test_a_revision_counts_by_itself_where_its_label_is_named(cluster: StandinCl
     assert allowed(bench, bench.gang()) == {"n1", "n2", "n3"}
 
 
-def test_what_cannot_be_kept_is_told(cluster: StandinCluster, bench: AdoptingBench) -> None:
-    notes = {"millpond.io/gang": "pair", "millpond.io/gang-size": "2"}
-    for name in ("pair-1", "pair-2"):
-        spread(cluster, name, *even(), annotations=notes)
-    foreign_pod(cluster, "taints", labels={"app": "t"}, topologySpreadConstraints=even(nodeTaintsPolicy="Honor"))
-    foreign_pod(
-        cluster, "soft", labels={"app": "s"}, topologySpreadConstraints=even(whenUnsatisfiable="ScheduleAnyway")
-    )
-    assert "start together" in eventually(lambda: condition(cluster, "pair-1"))
-    assert "nodeTaintsPolicy" in eventually(lambda: condition(cluster, "taints"))
-    assert set(ready(bench)) == {"soft"}
+def test_places_of_nodes_with_taints_count_where_they_are_tolerated(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    running(cluster, "theirs", "n1", WEB)
+    plain = cluster.get("nodes", "n3", "")
+    assert plain is not None
+    taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+    cluster.put("nodes", "n3", {**plain, "spec": {**plain.get("spec", {}), "taints": [taint]}})
+    spread(cluster, "honor", *even(nodeTaintsPolicy="Honor"))
+    spread(cluster, "ignore", *even())
+    wrong = [{**taint, "operator": "Equal", "effect": "NoExecute"}]
+    spread(cluster, "wrong", *even(nodeTaintsPolicy="Honor"), tolerations=wrong)
+    spread(cluster, "tolerant", *even(nodeTaintsPolicy="Honor"), tolerations=[{"operator": "Exists"}])
+    gangs = eventually(lambda: found if len(found := ready(bench)) == 4 else None)
+    expected = {"honor": {"n1", "n2"}, "ignore": set(), "wrong": {"n1", "n2"}, "tolerant": {"n3"}}
+    eventually(lambda: {name: allowed(bench, gang) for name, gang in gangs.items()} == expected)
+
+
+def pair(cluster: StandinCluster, *constraints: dict[str, Any], size: int = 2) -> None:
+    notes = {"millpond.io/gang": "pair", "millpond.io/gang-size": str(size)}
+    for number in range(size):
+        spread(cluster, f"pair-{number}", *constraints, annotations=notes)
+
+
+def test_a_gang_that_must_be_spread_is_told_to_the_core_with_what_counts_already(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    running(cluster, "theirs", "n1", WEB)
+    pair(cluster, *even())
+    gang = bench.gang()
+    (rule,) = gang.terms.spacing
+    assert (rule.kind, rule.label, rule.roles, rule.others) == (SpacingKind.EVEN, ZONE, ("worker",), ("worker",))
+    assert (rule.counted, rule.empty, rule.most) == ((("zone-0", 1),), 1, 1)
+    assert allowed(bench, gang) == {"n1", "n2", "n3"}, "in a full zone there is room when the others have caught up"
+    woken: list[int] = []
+    bench.engine.when_found(lambda: woken.append(1))
+    running(cluster, "more", "n3", WEB)
+    eventually(lambda: woken)
+    assert bench.gang().terms.spacing[0].counted == (("zone-0", 1), ("zone-1", 1))
+
+
+def test_a_spread_gang_is_bound_where_it_is_even_in_the_end_and_not_elsewhere(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    pair(cluster, *even(), size=3)
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start(1, JOB, ("n1", "n2", "n1"))])
+    refused = bench.next(Refused)
+    assert "must be spread" in refused.reason
+    assert not any(request.endswith("/binding") for request in cluster.requests)
+    bench.engine.apply([start(2, JOB, ("n1", "n2", "n3"))])
+    for number, node in enumerate(("n1", "n2", "n3")):
+        assert bench.bound(f"pair-{number}")["spec"]["nodeName"] == node
+
+
+def test_two_gangs_of_one_spread_are_placed_one_after_the_other(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    for gang in ("one", "two"):
+        notes = {"millpond.io/gang": gang, "millpond.io/gang-size": "2"}
+        for number in range(2):
+            spread(cluster, f"{gang}-{number}", *even(), annotations=notes)
+    (first,) = eventually(lambda: ready(bench))
+    (other,) = {"one", "two"} - {first}
+    assert "placed one after another" in eventually(lambda: condition(cluster, f"{other}-0"))
 
 
 NODES = {"a": "x", "b": "x", "c": "y", "d": "z"}
@@ -130,7 +183,7 @@ CHANGES = st.one_of(
 def test_the_full_places_are_those_that_a_count_of_everything_finds(
     changes: list[tuple[str, str]], most: int, least_places: int, counts_itself: bool
 ) -> None:
-    counts = SpreadCounts(SpreadTerm("key", ("key",), "team", (), (), most, least_places, counts_itself))
+    counts = SpreadCounts(SpreadTerm("key", ("key",), "team", (), (), None, most, least_places, counts_itself))
     pods: Counter[str] = Counter()
     labels: dict[str, dict[str, str]] = {name: {} for name in NODES}
     told: set[str] = set()

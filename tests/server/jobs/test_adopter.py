@@ -13,6 +13,7 @@ from millpond.model.events import NodeJoined, QueueChanged
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.resources import SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.adoption.adopter import Adopter
@@ -214,6 +215,37 @@ def test_the_nodes_that_a_gang_selects_are_those_of_its_job(api: Api) -> None:
     adopter.look()
     assert api.job(only_job(cluster)).state == "running"
     assert api.components.job_files.file_of(only_job(cluster)).adopted.selection == ssd
+
+
+def test_how_the_pods_of_a_gang_must_lie_is_kept_of_its_job(api: Api) -> None:
+    rules = (
+        SpacingRule(SpacingKind.APART, "host", ("worker",), ("worker",)),
+        SpacingRule(SpacingKind.EVEN, "zone", ("worker",), ("worker",), 2, (("a", 3),), 4, 2),
+    )
+    cluster = Cluster(replace(TRIO, terms=GangTerms(spacing=rules)))
+    spec = spec_of(cluster.waiting[0], GangPlace("team-a:trainer", "default"), RULES)
+    assert spec.job.spacing == rules
+
+
+def test_a_job_that_waits_follows_its_pods_to_other_nodes(api: Api) -> None:
+    api.submit(gpus=4)
+    chosen = [((NodeRequirement("disk", NodeOperator.NOT_IN, (disk,)),),) for disk in ("ssd", "tape")]
+    cluster = Cluster(replace(TRIO, terms=GangTerms(selection=chosen[0])))
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    job = only_job(cluster)
+
+    def asked() -> object:
+        return api.loop.query(lambda core: core.scheduler.jobs[job].job.only_on).result(60)
+
+    cluster.waiting = [replace(TRIO, terms=GangTerms(selection=chosen[1]))]
+    adopter.look()
+    assert asked() == chosen[1]
+    before = api.loop.seq
+    adopter.look()
+    assert asked() == chosen[1]
+    assert api.loop.seq == before, "nothing is said twice"
+    assert "other nodes than before" in api.client.get(f"/api/v1/jobs/{job}/events").text
 
 
 def test_a_priority_class_is_a_class_of_jobs(api: Api) -> None:

@@ -61,9 +61,14 @@ def place_in_cells(
 
 
 def uses_cells(state: State, record: JobRecord) -> bool:
-    """Whether a job is of a queue that is owed cells, or of one below it, and takes whole cards alone."""
-    return bool(state.cluster.cells.clusters_of(record.queue)) and all(
-        shape.whole_cards for shape in state.cluster.words.shapes_of(record.demand)
+    """Whether a job is of a queue that is owed cells, or of one below it, and takes whole cards alone.
+
+    Tasks that must keep something between them are placed one after another, and cells as a whole.
+    """
+    return (
+        bool(state.cluster.cells.clusters_of(record.queue))
+        and not record.job.spacing
+        and all(shape.whole_cards for shape in state.cluster.words.shapes_of(record.demand))
     )
 
 

@@ -28,6 +28,8 @@ from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.mix import LearntMix, TypicalMix
 from millpond.scheduling.placement.selector import Choice, Selector
 from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placement.spaced_gangs import SpacedMembers
+from millpond.scheduling.placement.spacing import Spacing
 from millpond.scheduling.placement.tables import Scorer, ScoreTables, Weights, build_tables
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.settings import Settings
@@ -233,14 +235,29 @@ class Placer:
     def place_some(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed:
         """Take holdings for as many of these tasks of a job as fit, first to last."""
         job, mask = record.job, self.within_allowed(record, tasks, mask)
+        spacing = self.spacing_of(job, record.tasks)
         placed: Placed = []
         for task in tasks:
             shape = self.cluster.words.shape_of(job.roles[task.role_index].request, job.pool)
-            choice = self._selector_of(job).place(shape, mask)
+            allowed = mask if spacing is None else spacing.within(task.role_index, mask)
+            choice = self._selector_of(job).place(shape, allowed)
             if choice is None:
                 break
             placed.append((task, self.take(shape, choice)))
+            if spacing is not None:
+                spacing.take(task.role_index, choice.node)
         return placed
+
+    def spacing_of(self, job: Job, tasks: Sequence[TaskRecord] = ()) -> Spacing | None:
+        """What tasks of a job must keep between them; None: nothing.
+
+        Args:
+            tasks: those that hold something of these count as lying where they are.
+        """
+        if not job.spacing:
+            return None
+        lying = [(task.role_index, task.holding.node) for task in tasks if task.holding is not None]
+        return Spacing(job.spacing, [role.name for role in job.roles], self.cluster.hardware_index.places_by, lying)
 
     def place_all(self, job: Job, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed | None:
         """Take holdings for all of these tasks, as near to each other as the job asks; None, and nothing taken, if not.
@@ -251,7 +268,7 @@ class Placer:
         members = [shapes[task.role_index] for task in tasks]
         if not members or sum(shape.total_compute_milli for shape in members) > self.cluster.free_gpu_milli:
             return None
-        transaction = _Taking(self)
+        transaction, spacing = _Taking(self), self.spacing_of(job)
         found = place_gang(
             self._selector_of(job),
             members,
@@ -259,6 +276,7 @@ class Placer:
             level=self._level_of(job, members),
             required=job.together_required,
             node_mask=mask,
+            spaced=None if spacing is None else SpacedMembers(tuple(task.role_index for task in tasks), spacing),
         )
         transaction.close(keep=found is not None)
         if found is None:

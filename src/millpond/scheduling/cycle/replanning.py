@@ -104,7 +104,8 @@ class Replanner:
         failed: set[object] = set()
         for record in ranked:
             job = record.job
-            kind = (job.roles, job.pool, job.queue, job.together, job.together_required, len(self._tasks(record)))
+            together = (job.together, job.together_required, job.spacing)
+            kind = (job.roles, job.pool, job.queue, together, len(self._tasks(record)))
             placed = [] if kind in failed else self._place_anew(record)
             if not placed:
                 failed.add(kind)
@@ -164,15 +165,22 @@ class Replanner:
         if allowed is not None:
             mask = mask & allowed if len(mask) else allowed
         placed: Placed = []
+        spacing = self._placer.spacing_of(record.job)
         for task in tasks:
             shape = self._shape(record, task)
             vector = self._placer.selector.vector(shape)
-            node = self._first_fitting(arrays.node_table, arrays.device_table, arrays.node_count, vector, mask)
+            allowed = mask if spacing is None else spacing.within(task.role_index, mask if len(mask) else None)
+            node = self._first_fitting(
+                arrays.node_table, arrays.device_table, arrays.node_count, vector,
+                _ANYWHERE if allowed is None else allowed,
+            )  # fmt: skip
             holding = None if node < 0 else self._placer.take_on(int(node), shape)
             if holding is None:
                 journal.rollback(mark)
                 return []
             placed.append((task, holding))
+            if spacing is not None:
+                spacing.take(task.role_index, int(node))
         if not is_admitted(self._state, record, tasks) or not self._settles(record, placed):
             journal.rollback(mark)
             return []

@@ -24,6 +24,7 @@ from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.nodes.topology_groups import required_groups
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
+from millpond.scheduling.placement.spacing import Spacing
 from millpond.scheduling.reclaiming.roster import SLOT_PRIORITY, SLOT_SEQUENCE, FloatArray
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
@@ -154,17 +155,24 @@ class Reserver:
             times = [(wanted, np.where(chosen[:, None], by_node, np.inf)) for wanted, by_node in times]
         nodes: list[int] = []
         at = self.state.now
-        for wanted, by_node in times:
-            flat = by_node.ravel()
-            if wanted > flat.size:
+        spacing = self.placer.spacing_of(record.job)
+        for index, (wanted, by_node) in zip(self._waiting_roles(record), times, strict=True):
+            if wanted > by_node.size:
                 return None
-            order = np.argsort(flat, kind="stable")[:wanted]
-            latest = float(flat[order[-1]])
+            if spacing is None:
+                order = np.argsort(by_node, axis=None, kind="stable")[:wanted].tolist()
+            else:
+                order = _soonest_apart(wanted, by_node, index, spacing)
+            latest = max(float(by_node.flat[place]) for place in order)
             if latest == np.inf:
                 return None
             at = max(at, latest)
-            nodes.extend(int(place) // by_node.shape[1] for place in order)
+            nodes.extend(place // by_node.shape[1] for place in order)
         return Reservation(record.id, tuple(dict.fromkeys(nodes)), at)
+
+    def _waiting_roles(self, record: JobRecord) -> list[int]:
+        """By index, the roles of which tasks have to start."""
+        return sorted({task.role_index for task in least_tasks(record.job, record.queued())})
 
     def _times(
         self, record: JobRecord, only: Sequence[int] = (), kept: Sequence[int] = (), gone: Sequence[int] = ()
@@ -196,10 +204,8 @@ class Reserver:
         is_single = len(tasks) == 1 and not (kept or job.together_required or state.cordons.has_spans)
         allowed = state.entitlements.allowed_nodes(record, tasks)
         found = []
-        for index in range(len(job.roles)):
+        for index in self._waiting_roles(record):
             wanted = sum(1 for task in tasks if task.role_index == index)
-            if wanted == 0:
-                continue
             shape = state.cluster.words.shapes_of(record.demand)[index]
             times = np.empty((count, min(wanted, most_copies)))
             mask = (arrays.pool[:count] == shape.pool).astype(np.uint8)
@@ -245,6 +251,18 @@ class Reserver:
             index = state.cluster.node_index.get(name)
             for by_node in times if index is not None else ():
                 by_node[index] = [cordons.earliest(name, float(instant), length) for instant in by_node[index]]
+
+
+def _soonest_apart(wanted: int, by_node: FloatArray, role: int, spacing: Spacing) -> list[int]:
+    """Places of a (nodes, copies) table that are ready first, one after another as the rules of a gang leave it."""
+    left, chosen = by_node.copy(), []
+    for _ in range(wanted):
+        mask = spacing.within(role, None)
+        place = int(np.argmin(left if mask is None else np.where(mask[:, None] != 0, left, np.inf)))
+        chosen.append(place)
+        spacing.take(role, place // by_node.shape[1])
+        left.flat[place] = np.inf
+    return chosen
 
 
 def _ready(wanted: int, by_node: FloatArray, groups: Int64Array) -> FloatArray:

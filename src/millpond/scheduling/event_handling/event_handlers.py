@@ -18,7 +18,7 @@ from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.elastic.resizing import resize, rest
 from millpond.scheduling.event_handling.clock_jumps import skip
 from millpond.scheduling.event_handling.engine_events import EngineEvents
-from millpond.scheduling.event_handling.requeueing import change_priority, requeue
+from millpond.scheduling.event_handling.requeueing import change_node_choice, change_priority, requeue
 from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
@@ -276,6 +276,9 @@ class EventHandlers:
     def _priority_changed(self, event: events.PriorityChanged) -> None:
         change_priority(self.state, self._claims, self._living(event.job), event.priority)
 
+    def _node_choice_changed(self, event: events.NodeChoiceChanged) -> None:
+        change_node_choice(self.state, self._living(event.job), event)
+
     def _living(self, job: str) -> JobRecord:
         record = self.state.jobs.get(job)
         if record is None or record.state.ended:
@@ -310,6 +313,7 @@ _OWN: dict[type, Callable[[EventHandlers, Any], None]] = {
     events.TimeLimitChanged: EventHandlers._time_limit_changed,
     events.RequeueRequested: EventHandlers._requeue_requested,
     events.PriorityChanged: EventHandlers._priority_changed,
+    events.NodeChoiceChanged: EventHandlers._node_choice_changed,
     events.Noted: EventHandlers._noted,
     events.DeviceReported: EventHandlers._noted,
     events.WaitExplained: EventHandlers._noted,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.model.events import NodeChoiceChanged
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import GangRule, Job, Priority
@@ -84,6 +85,23 @@ def change_priority(state: State, claims: Claims, record: JobRecord, priority: P
         state.enroll(record)
     _change_in_cells(state, claims, record)
     state.cluster.releases += 1  # those who were passed over for it may go first now
+
+
+def change_node_choice(state: State, record: JobRecord, event: NodeChoiceChanged) -> None:
+    """Line a job that waits up again with another choice of nodes; what holds something keeps its own."""
+    if not record.line:
+        if record.id not in state.running:
+            _choose_nodes(state, record, event)
+        return
+    state.waiting.remove(record)
+    record.line = ()
+    _choose_nodes(state, record, event)
+    state.enqueue(record)
+
+
+def _choose_nodes(state: State, record: JobRecord, event: NodeChoiceChanged) -> None:
+    record.job = replace(record.job, only_on=event.only_on, spacing=event.spacing)
+    record.demand = state.demands.of(record.job)
 
 
 def _change_in_cells(state: State, claims: Claims, record: JobRecord) -> None:

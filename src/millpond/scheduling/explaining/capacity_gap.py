@@ -11,6 +11,7 @@ from millpond.model.hardware.devices import Device
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.model.resources import CARD_MILLI
+from millpond.model.task_spacing import spacing_text
 from millpond.model.workloads import Role
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
@@ -150,6 +151,8 @@ class CapacityGap:
         elif job.together_required and job.together < Level.ZONE:
             where = "rack" if job.together is Level.RACK else "node"
             missing = f"there may be room for them apart, but on no one {where}"
+        elif job.spacing:
+            missing = f"there may be room for them, but not so that they {spacing_text(job.spacing)}"
         elif len(job.roles) > 1:
             missing = "each of its roles would have room by itself, not all of them together"
         else:

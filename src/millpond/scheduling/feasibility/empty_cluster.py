@@ -9,6 +9,7 @@ from millpond.model.amounts import memory_text
 from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
 from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
+from millpond.model.task_spacing import spacing_text
 from millpond.model.workloads import Job, Suspendable
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.infeasibility import Infeasibility
@@ -94,6 +95,7 @@ class EmptyCluster:
         counts = tuple(role.minimum for role in job.roles)
         if sum(counts) == 1:
             return None
+        job = replace(job, spacing=tuple(rule.of_its_own for rule in job.spacing))
         empty = self._pools.get((pool.name, job.only_on))
         if empty is None or not empty.is_of(pool, nodes):
             state = self._state
@@ -115,7 +117,14 @@ class EmptyCluster:
                     "any",
                     (("asked", asked),),
                 )
-        return _too_many(job, counts, empty)
+        if job.spacing and empty.takes(replace(job, spacing=()), counts):
+            return Infeasibility(
+                f"the gang asks for {asked} tasks that must {spacing_text(job.spacing)}; this pool has no room for "
+                "them so, even when empty",
+                "ask for fewer tasks, or add nodes",
+                numbers=(("asked", asked),),
+            )
+        return _too_many(replace(job, spacing=()), counts, empty)
 
 
 def _no_such_queue(state: State, queue: str) -> Infeasibility:

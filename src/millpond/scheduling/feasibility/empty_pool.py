@@ -50,14 +50,16 @@ class EmptyPool:
 
     def takes(self, job: Job, counts: Sequence[int]) -> bool:
         """Whether so many tasks of each role can be placed, as near to each other as the job requires."""
-        if len(counts) == 1:
+        if len(counts) == 1 and not job.spacing:
             return counts[0] <= self.most(job)
-        key = (tuple(role.request for role in job.roles), tuple(counts), job.together, job.together_required)
+        requests = tuple(role.request for role in job.roles)
+        key = (requests, tuple(counts), job.together, job.together_required, job.spacing)
         verdict = self._verdicts.get(key)
         if verdict is None:
             if len(self._verdicts) >= MOST_VERDICTS:
                 self._verdicts.clear()
-            roles = tuple(Role.rigid(role.request, count) for role, count in zip(job.roles, counts, strict=True))
+            paired = zip(job.roles, counts, strict=True)
+            roles = tuple(Role.rigid(role.request, count, role.name) for role, count in paired)
             verdict = self._verdicts[key] = self._place(replace(job, roles=roles))
         return verdict
 

@@ -46,7 +46,7 @@ class RequestClasses:
 
     def of(self, job: Job) -> RequestClass:
         """The demand of a job; jobs whose tasks ask for the same, of the same nodes and together alike, share it."""
-        alike = (job.roles, job.pool, job.together, job.together_required, job.only_on)
+        alike = (job.roles, job.pool, job.together, job.together_required, job.only_on, job.spacing)
         demand = self._known.get(alike)
         if demand is None:
             demand = self._known[alike] = RequestClass(job)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from millpond.model.hardware.node_selection import NodeSelection, selects
 from millpond.model.hardware.nodes import Node
 from millpond.scheduling.ledger.hardware import Hardware
+from millpond.scheduling.placement.spacing import PlaceTable
 
 
 class HardwareIndex:
@@ -23,6 +24,7 @@ class HardwareIndex:
         self._version = -1
         self._without: dict[tuple[str, ...], NDArray[np.uint8]] = {}
         self._selected: dict[NodeSelection, NDArray[np.uint8]] = {}
+        self._places: dict[str, PlaceTable] = {}
         self._models_in: dict[str, tuple[str, ...]] = {}
         self._card_mib: dict[tuple[str, str], int] = {}
 
@@ -60,6 +62,18 @@ class HardwareIndex:
             self._selected[selection] = self._mask(lambda node: selects(selection, node.labels))
         return self._selected[selection]
 
+    def places_by(self, label: str) -> PlaceTable:
+        """The places that nodes make by a label; to be left as it is."""
+        self._read_anew()
+        if label not in self._places:
+            labels = ({} if node is None else dict(node.labels) for node in self._hardware.nodes)
+            values = [each.get(label) for each in labels]
+            there = dict.fromkeys(value for value in values if value is not None)
+            names = {name: number for number, name in enumerate(there)}
+            numbers = [len(names) if value is None else names[value] for value in values]
+            self._places[label] = PlaceTable(names, np.array(numbers, dtype=np.int64))
+        return self._places[label]
+
     def _mask(self, holds: Callable[[Node], bool]) -> NDArray[np.uint8]:
         """(nodes,) 1 for those of which something holds, and for those that are gone."""
         return np.array([node is None or holds(node) for node in self._hardware.nodes], dtype=np.uint8)
@@ -68,6 +82,7 @@ class HardwareIndex:
         if self._version != self._hardware.version:
             self._without.clear()
             self._selected.clear()
+            self._places.clear()
             self._models_in.clear()
             self._card_mib.clear()
             self._version = self._hardware.version

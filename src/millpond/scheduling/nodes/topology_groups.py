@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from millpond.model.hardware.topology import Level
+from millpond.model.task_spacing import SpacingKind
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.job_placement import Placed
 from millpond.scheduling.ledger.cluster import Cluster
@@ -12,14 +13,22 @@ from millpond.scheduling.placement.arrays import Int64Array, NodeMask
 
 
 def required_groups(cluster: Cluster, job: Job) -> Int64Array | None:
-    """(nodes,) the number of the rack, or of the node, that each node is in, when one has to take all tasks of the job.
+    """(nodes,) the number of the rack, the node, or the place that each node is in, when one has to take all tasks.
 
     None when they may lie anywhere.
     """
     if not job.together_required or job.together > Level.RACK:
-        return None
+        label = _common_label(job)
+        return cluster.hardware_index.places_by(label).of if label else None
     count = cluster.arrays.node_count
     return cluster.arrays.rack[:count] if job.together is Level.RACK else np.arange(count, dtype=np.int64)
+
+
+def _common_label(job: Job) -> str:
+    """By which label the nodes of all tasks of a job must be one place; empty: they need not."""
+    roles = {role.name for role in job.roles}
+    together = (rule for rule in job.spacing if rule.kind is SpacingKind.TOGETHER)
+    return next((rule.label for rule in together if roles.issubset(rule.roles)), "")
 
 
 def preferred_groups(cluster: Cluster, job: Job) -> list[Int64Array]:

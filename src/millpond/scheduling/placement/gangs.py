@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, permutations
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from millpond.scheduling.placement.arrays import CPU_FREE, FIRST_EXTRA, MEMORY_F
 from millpond.scheduling.placement.layouts import MOST_MEMBERS, Layout, LayoutSearch, NodeKinds, SearchBudget
 from millpond.scheduling.placement.selector import Choice, Selector
 from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placement.spaced_gangs import SpacedMembers, Transaction, place_spaced
 
 # Sets of nodes tried per level before the level is given up; counts work, not time.
 TRIES_PER_LEVEL = 256
@@ -31,16 +31,6 @@ TRIES_PER_LEVEL = 256
 # Orders of the shapes tried on one set of nodes, and on all of them beyond the first each.
 MOST_ORDERS = 6
 MORE_ORDERS = 60
-
-
-class Transaction(Protocol):
-    """The part of the cluster's transaction that a gang needs; ``apply`` must log the node as changed."""
-
-    def apply(self, node: int, shape: Shape, devices: tuple[int, ...]) -> None:
-        """Hold the shape on the devices (by index on the node)."""
-
-    def rollback(self) -> None:
-        """Undo every ``apply`` since the transaction began or was last rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +48,14 @@ class _Request:
     Attributes:
         counts: members of each shape, largest shape first.
         room: how many of each shape every node could hold by itself, (nodes,).
+        spaced: what the members must keep between them; None: nothing.
     """
 
     members: tuple[Shape, ...]
     base: NodeMask
     counts: dict[Shape, int]
     room: dict[Shape, Int64Array]
+    spaced: SpacedMembers | None = None
     more_orders: int = MORE_ORDERS
     steps: SearchBudget = field(default_factory=SearchBudget)
     kinds: NodeKinds | None = None
@@ -92,10 +84,12 @@ def place_gang(
     level: Level = Level.ZONE,
     required: bool = False,
     node_mask: NodeMask | None = None,
+    spaced: SpacedMembers | None = None,
 ) -> GangPlacement | None:
     """Place all ``members`` through ``transaction``, or none: then it is rolled back and None is returned.
 
-    ``level`` is a preference, or with ``required`` a condition. ``node_mask`` is as in ``Selector.place``.
+    ``level`` is a preference, or with ``required`` a condition. ``node_mask`` is as in ``Selector.place``. ``spaced``
+    says what the members must keep between them.
 
     Members of one shape are placed whenever they fit. Members of several shapes are where one of the orders does it or
     the search's steps last.
@@ -106,7 +100,7 @@ def place_gang(
     largest_first = tuple(members[index] for index in order)
     counts = dict(Counter(largest_first))
     room = {shape: selector.member_room(shape, base) for shape in counts}
-    request = _Request(largest_first, base, counts, room)
+    request = _Request(largest_first, base, counts, room, None if spaced is None else spaced.in_order(order))
     if not request.may_fit(base != 0):
         return None
     preferred = [Level.NODE, Level.RACK, Level.ZONE]
@@ -131,6 +125,8 @@ def _place_somehow(
     selector: Selector, request: _Request, transaction: Transaction, mask: NodeMask
 ) -> list[Choice] | None:
     """Choices for all members, largest first, by the first way that works; None, and nothing taken, if none does."""
+    if request.spaced is not None:
+        return place_spaced(selector, request.members, request.spaced, transaction, mask)
     choices = _place_all(selector, request, transaction, mask, request.members)
     if choices is not None or request.alike:
         return choices

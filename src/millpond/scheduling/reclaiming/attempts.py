@@ -91,6 +91,11 @@ class Attempt:
         self.able = state.roster.nodes_with(may_leave)
         self._room_costs: dict[Shape, RoomCosts] = {}
 
+    def narrow(self, mask: NodeMask | None) -> None:
+        """Look at these nodes alone from now on; what was known of the costs of others may hold no more."""
+        self.mask = mask
+        self._room_costs.clear()
+
     def room_costs(self, shape: Shape) -> RoomCosts:
         """What is known of the costs of room for a task of a shape."""
         known = self._room_costs.get(shape)

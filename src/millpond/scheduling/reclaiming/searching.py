@@ -17,6 +17,7 @@ from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks, least_tasks, tasks_of_next_run
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.nodes.topology_groups import lie_together, near, preferred_groups, required_groups
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
@@ -252,18 +253,26 @@ class VictimSearch:
         cluster = self._state.cluster
         shapes = cluster.words.shapes_of(record.demand)
         placed: Placed = []
+        spacing, mask = self._placer.spacing_of(record.job, record.tasks), attempt.mask
         for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
-            shape = shapes[task.role_index]
-            choice = self._placer.choose(record.job, shape, attempt.mask)
-            if choice is not None:
-                placed.append((task, self._placer.take(shape, choice)))
-                continue
-            node = self._make_room(shape, attempt)
-            taken = None if node == NO_NODE else self._placer.take_on(node, shape)
+            if spacing is not None:
+                attempt.narrow(spacing.within(task.role_index, mask))
+            taken = self._take_one(record, shapes[task.role_index], attempt)
             if taken is None:
                 return []
             placed.append((task, taken))
+            if spacing is not None:
+                spacing.take(task.role_index, taken.node)
+        attempt.mask = mask
         return placed
+
+    def _take_one(self, record: JobRecord, shape: Shape, attempt: Attempt) -> Holding | None:
+        """Room for one task, free or made; None if there is none."""
+        choice = self._placer.choose(record.job, shape, attempt.mask)
+        if choice is not None:
+            return self._placer.take(shape, choice)
+        node = self._make_room(shape, attempt)
+        return None if node == NO_NODE else self._placer.take_on(node, shape)
 
     def _make_room(self, shape: Shape, attempt: Attempt) -> int:
         """Release the cheapest victims on the trial ledger; returns the node with the room, or ``NO_NODE``."""

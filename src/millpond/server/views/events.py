@@ -133,6 +133,8 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"role {role} should have {counted(desired, 'task')}" + (f": {why}" if why else "")
         case events.TimeLimitChanged(time_limit_s=limit, by=by):
             return f"may run for {limit:.0f} s in all" + (f", says {by}" if by else "")
+        case events.NodeChoiceChanged():
+            return "may have other nodes than before, as other pods lie elsewhere now"
         case events.WaitExplained(summary=summary):
             return f"waits: {summary}"
         case events.Noted(text=text):

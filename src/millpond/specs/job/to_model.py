@@ -59,6 +59,7 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         keep_s=file.keep or 0.0,
         reservation=file.reservation or "",
         only_on=file.adopted.selection if file.adopted is not None else (),
+        spacing=tuple(each.rule for each in file.adopted.spacing) if file.adopted is not None else (),
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.engines.kubernetes.adoption.adopted_ends import verdict_on
+from millpond.engines.kubernetes.adoption.affinities.gang_conflicts import conflicts
 from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, aversions
 from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
 from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
@@ -234,7 +235,8 @@ class AdoptedExecutor:
             return
         if chosen is None:
             pending.failed |= {placed.task: "its pod is gone" for placed in open_}
-        apart = {placed.task: text for pod, placed in chosen or () if (text := self._conflict(pod, placed))}
+        found = conflicts(self.neighbours, [(pod, placed.node) for pod, placed in chosen or ()])
+        apart = {placed.task: text for (_, placed), text in zip(chosen or (), found, strict=True) if text}
         if apart and not bound:
             self._refuse(pending, Refusal(next(iter(apart.values())), True))
             return
@@ -283,10 +285,6 @@ class AdoptedExecutor:
             if not comes and not (comes := await self._evictions.resume(key, pending.decision.job)):
                 return None
             await asyncio.sleep(LOOK_EVERY_S)
-
-    def _conflict(self, pod: ScheduledPod, placed: Placement) -> str:
-        """Why a pod must not be bound where the core has placed it; empty: it may."""
-        return self.neighbours.conflict(pod, placed.node)
 
     def _taken_for(self, decision: Start, pod: ScheduledPod, placed: Placement) -> TakenPod:
         devices = tuple(grant.device for grant in placed.grants)

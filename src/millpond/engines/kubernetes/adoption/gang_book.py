@@ -11,13 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millpond.engines.kubernetes.adoption.affinities.gang_affinities import (
-    TOPOLOGY_FIELD,
-    MutualTerm,
-    about_its_like,
-    common_level,
-    trouble_within,
-)
+from millpond.engines.kubernetes.adoption.affinities.gang_affinities import MutualTerm, about_its_like, spacing_of
 from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
 from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claims_of, read_places
 from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
@@ -29,6 +23,7 @@ from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
+from millpond.model.task_spacing import SpacingKind
 
 LOOK_AGAIN_S: Final = 3.0
 """How often the owners of gangs are asked again that cannot start as they are."""
@@ -61,7 +56,7 @@ class GangBook:
         said: called with gangs that are in trouble, and with those that no longer are.
 
     Attributes:
-        alike: of gangs of one pod what these ask of where pods like itself lie.
+        alike: what the pods of a gang ask of where pods like themselves lie.
     """
 
     def __init__(
@@ -79,7 +74,9 @@ class GangBook:
         self._places: dict[GangKey, ClaimPlaces] = {}
         self._found: dict[GangKey, FoundGang] = {}
         self.alike: dict[GangKey, tuple[MutualTerm, ...]] = {}
-        self._described_at = 0
+        self._counting: set[GangKey] = set()
+        """Those of which is known how many other pods count where."""
+        self._described_at = self._tallied_at = 0
         self._stale: set[GangKey] = set()
         self._asking: set[GangKey] = set()
         self._work: set[asyncio.Task[None]] = set()
@@ -131,6 +128,9 @@ class GangBook:
         if self._neighbours.version != self._described_at:
             self._described_at = self._neighbours.version
             self._stale |= self._found.keys()
+        if self._neighbours.tallied != self._tallied_at:
+            self._tallied_at = self._neighbours.tallied
+            self._stale |= self._counting
         stale, self._stale = self._stale, set()
         for key in stale:
             self._refresh(key)
@@ -140,6 +140,7 @@ class GangBook:
         if not waiting:
             self._found.pop(key, None)
             self.alike.pop(key, None)
+            self._counting.discard(key)
             if not self.pods_of(key):
                 self._pods.pop(key, None)
                 self._sizes.pop(key, None)
@@ -151,9 +152,11 @@ class GangBook:
             return
         before, gang = self._found.get(key), self._describe(key, waiting, size)
         self._found[key] = gang
-        if len(waiting) == 1 and (alike := about_its_like(waiting[0])):
+        if alike := tuple(dict.fromkeys(term for pod in waiting if pod.asks_of_others for term in about_its_like(pod))):
             self.alike[key] = alike
-        if before is None or gang.trouble != before.trouble:
+        if any(rule.kind is SpacingKind.EVEN for rule in gang.terms.spacing):
+            self._counting.add(key)
+        if before is None or (gang.trouble, gang.terms) != (before.trouble, before.terms):
             self._said(gang)
 
     async def look_again(self) -> None:
@@ -184,20 +187,20 @@ class GangBook:
     def _describe(self, key: GangKey, waiting: Sequence[ScheduledPod], size: GangSize) -> FoundGang:
         marks = self._marks()
         terms, places = terms_of(waiting[0], marks), self._places.get(key, ClaimPlaces())
-        selection = within_both(within_both(terms.selection, places.selection), self._selected_by_neighbours(waiting))
-        fields = terms.fields
-        if level := common_level(waiting):
-            fields = (*fields, (TOPOLOGY_FIELD, f"{{require: {level}}}"))
-        gang = FoundGang(key, replace(terms, fields=fields, selection=selection))
-        pods = self.pods_of(key)
         demands = [demand_of(pod) for pod in waiting]
+        grouped = _roles(waiting, demands)
+        spacing = spacing_of({name: pods for (name, _), pods in grouped}, self._neighbours)
+        asked = self._asked_by_neighbours(waiting, spacing.within)
+        selection = within_both(within_both(terms.selection, places.selection), asked)
+        gang = FoundGang(key, replace(terms, selection=selection, spacing=spacing.rules))
+        pods = self.pods_of(key)
         others = sum(1 for pod in pods if self._is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
         trouble = (
             size.trouble
             or places.trouble
             or next((demand.trouble for demand in demands if demand.trouble), "")
             or (_disagreement(waiting, marks) if len(waiting) > 1 else "")
-            or trouble_within(waiting, dict(terms.fields).get(TOPOLOGY_FIELD, ""))
+            or spacing.trouble
         )
         if not trouble and others + len(waiting) < size.count:
             gated = sum(1 for pod in pods if pod.spec.scheduling_gates and not pod.waits)
@@ -206,7 +209,6 @@ class GangBook:
             trouble += "; they start together, when all are"
         if trouble:
             return replace(gang, trouble=trouble)
-        grouped = _roles(waiting, demands)
         least = max(1, size.count - others)
         return replace(
             gang,
@@ -216,8 +218,8 @@ class GangBook:
             ),
         )
 
-    def _selected_by_neighbours(self, waiting: Sequence[ScheduledPod]) -> NodeSelection:
-        asked = tuple(dict.fromkeys(each for pod in waiting for each in self._neighbours.requirements(pod)))
+    def _asked_by_neighbours(self, waiting: Sequence[ScheduledPod], within: frozenset[MutualTerm]) -> NodeSelection:
+        asked = tuple(dict.fromkeys(each for pod in waiting for each in self._neighbours.requirements(pod, within)))
         return (asked,) if asked else ()
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
+from millpond.model.task_spacing import SpacingRule
 
 ANNOTATION_PREFIX = "millpond.io/"
 QUEUE_LABEL = "millpond.io/queue"
@@ -64,6 +65,7 @@ class GangTerms:
         fields: of the job file, by their names, as annotations have them: YAML.
         selection: the nodes that they may have; empty: any.
         grace_s: seconds between notice and the end by force.
+        spacing: how the pods must lie towards each other.
     """
 
     account: str = "default"
@@ -73,6 +75,7 @@ class GangTerms:
     fields: tuple[tuple[str, str], ...] = ()
     selection: NodeSelection = ()
     grace_s: float = 30.0
+    spacing: tuple[SpacingRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import trouble_with
-from millpond.engines.kubernetes.adoption.affinities.spread_terms import trouble_with_spreads
 from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, QUEUE_LABEL, GangTerms
 from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_ANNOTATION
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
@@ -155,6 +154,4 @@ def _of_places(pod: ScheduledPod) -> Iterator[str]:
     if asks_for_too_much(pod):
         yield "its node affinity has more alternatives than Millpond looks at (50)"
     if trouble := trouble_with(pod):
-        yield trouble
-    if trouble := trouble_with_spreads(pod):
         yield trouble

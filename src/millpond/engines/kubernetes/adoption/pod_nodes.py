@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.owner_table import value_at
-from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod, Toleration
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
     MILLI,
     NAME_FIELD,
     POOL_LABEL,
     VENDORS,
     offered,
-    taint_label,
+    taint_in,
 )
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 
@@ -83,12 +83,7 @@ def _of_marks(pod: ScheduledPod, marks: Collection[str]) -> Iterator[NodeRequire
         if asks and kinds - {resource}:
             yield NodeRequirement(offered(resource), NodeOperator.EXISTS)
     for mark in sorted(marks):
-        if mark.startswith(taint_label("")):
-            key = mark.removeprefix(taint_label(""))
-            tolerations = [each for each in pod.spec.tolerations if _is_of(each, key)]
+        if (taint := taint_in(mark)) is not None:
+            tolerations = [each for each in pod.spec.tolerations if each.is_about(*taint)]
             if not any(each.operator == "Exists" for each in tolerations):
                 yield NodeRequirement(mark, NodeOperator.ABSENT_OR_IN, tuple(each.value for each in tolerations))
-
-
-def _is_of(toleration: Toleration, key: str) -> bool:
-    return toleration.key == key or (not toleration.key and toleration.operator == "Exists")

@@ -35,13 +35,18 @@ class PodMeta(ObjectMeta, rename="camel"):
     owner_references: list[OwnerReference] = field(default_factory=list)
 
 
-class Toleration(Struct):
+class Toleration(Struct, frozen=True):
     """A taint that keeps the pod off no node."""
 
     key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+
+    def is_about(self, key: str, effect: str) -> bool:
+        """Whether it speaks of taints of a key and an effect, perhaps with another value."""
+        is_any = not self.key and self.operator == "Exists"
+        return (self.key == key or is_any) and self.effect in ("", effect)
 
 
 class VariableName(Struct):
@@ -144,6 +149,11 @@ class ScheduledPod(Struct):
         is_leaving = self.metadata.deletion_timestamp is not None
         is_due = {gate.name for gate in self.spec.scheduling_gates} == wanted
         return is_due and not (self.node or self.is_over or is_leaving)
+
+    @property
+    def asks_of_others(self) -> bool:
+        """Whether it asks anything of where other pods lie."""
+        return bool(self.spec.affinity or self.spec.topology_spread_constraints)
 
     @property
     def controller(self) -> OwnerReference | None:

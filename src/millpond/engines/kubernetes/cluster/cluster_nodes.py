@@ -33,6 +33,8 @@ MILLI = "millpond.io/gpu-milli"
 """The extended resource of the agent: thousandths of NVIDIA cards that it hands out by UUID."""
 TOLERATED = (POOL_LABEL, *VENDORS)
 """Keys of taints that Millpond's pods tolerate: its own, and those that keep nodes with cards for work with cards."""
+TAINT = "taint:"
+"""What the pseudo-labels of taints begin with, see ``with_taints``."""
 NAME_FIELD = "metadata.name"
 """A pseudo-label of every node: its name."""
 _REPELLING = ("NoSchedule", "NoExecute")
@@ -98,9 +100,16 @@ def driver_away(report: AgentReport) -> str:
     return f"the driver does not say how the cards are: {report.driver_away}" if report.driver_away else ""
 
 
-def taint_label(key: str) -> str:
-    """The pseudo-label of nodes that have a taint of this key."""
-    return f"taint:{key}"
+def with_taints(node: NodeObject) -> Mapping[str, str]:
+    """The labels of a node, and ``taint:KEY:EFFECT`` with its value for each of its taints that keep pods off."""
+    taints = {f"{TAINT}{each.key}:{each.effect}": each.value for each in node.spec.taints if each.effect in _REPELLING}
+    return {**node.metadata.labels, **taints} if taints else node.metadata.labels
+
+
+def taint_in(label: str) -> tuple[str, str] | None:
+    """The key and the effect of a taint that a label stands for; None: it is another label."""
+    key, _, effect = label.removeprefix(TAINT).rpartition(":")
+    return (key, effect) if label.startswith(TAINT) else None
 
 
 def offered(resource: str) -> str:
@@ -110,8 +119,7 @@ def offered(resource: str) -> str:
 
 def labels_of(node: NodeObject) -> Labels:
     """By what jobs may select a node: its labels, its name, its taints, and the kinds of cards that it offers."""
-    found = {**node.metadata.labels, NAME_FIELD: node.metadata.name}
-    found |= {taint_label(each.key): each.value for each in node.spec.taints if each.effect in _REPELLING}
+    found = {**with_taints(node), NAME_FIELD: node.metadata.name}
     there = [name for name in (MILLI, *VENDORS) if node.status.allocatable.get(name, "0") != "0"]
     if MILLI in there:  # the vendor's plugin would give out the same cards
         there = [name for name in there if VENDORS.get(name) != NVIDIA]

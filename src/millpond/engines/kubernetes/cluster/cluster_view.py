@@ -17,6 +17,7 @@ from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
     POOL_LABEL,
+    TAINT,
     AgentCards,
     NodeRules,
     describe_node,
@@ -24,7 +25,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
     labels_of,
     offered,
     resource_of,
-    taint_label,
+    with_taints,
 )
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import NodeObject, PodObject
@@ -170,7 +171,7 @@ class ClusterView:
         """The pseudo-labels of nodes: their taints, and the kinds of cards that they offer."""
         if self._marks is None:
             labels = {key for node in self._reported.values() for key, _ in node.labels}
-            self._marks = frozenset(key for key in labels if key.startswith((taint_label(""), offered(""))))
+            self._marks = frozenset(key for key in labels if key.startswith((TAINT, offered(""))))
         return self._marks
 
     def has_node(self, name: str) -> bool:
@@ -259,7 +260,7 @@ class ClusterView:
 
     def _node_changed(self, node: NodeObject) -> None:
         if self.ours.neighbours is not None:
-            self.ours.neighbours.node_known(node.metadata.name, node.metadata.labels)
+            self.ours.neighbours.node_known(node.metadata.name, with_taints(node))
         self.recount(node.metadata.name)
 
     def _node_deleted(self, node: NodeObject) -> None:

@@ -8,20 +8,24 @@ submitted the engine knows which gang it stands for, so that it can never come t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from millpond.engines.kubernetes.adoption.gangs import Adoption, FoundGang, GangKey
 from millpond.model.errors import MillpondError
+from millpond.model.events import NodeChoiceChanged
+from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.states import JobState, TaskState
+from millpond.model.task_spacing import SpacingRule
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
+from millpond.scheduling.records import JobRecord
 from millpond.server.jobs.adoption.gang_documents import place_of, spec_of
 from millpond.server.jobs.submission import new_id
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.inbox import Submission
+from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.server_components import ServerComponents
 from millpond.server.store.jobs import Owners
@@ -41,6 +45,8 @@ _COVERING: Final = frozenset({JobState.QUEUED, JobState.STARTING, JobState.STOPP
 """States of a job that has, or will have, the pods of its gang that wait."""
 
 
+NodeChoice: TypeAlias = "tuple[NodeSelection, tuple[SpacingRule, ...]]"
+"""The nodes that a job may have, and how its tasks must lie towards each other."""
 _MADE_ANEW: Final = "delete these pods, or their owner, and make them anew to line them up again"
 _GROWS: Final = "the least of its gang runs; this pod joins when there is room for it"
 
@@ -74,6 +80,8 @@ class Adopter(Periodic):
         self._rules = rules
         self._gangs = dict(known)
         self._refused: dict[GangKey, _Refused] = {}
+        self._chosen: dict[str, NodeChoice] = {}
+        """By job, the nodes that it asks for as far as was looked."""
         self._stopped: dict[GangKey, str] = {}
         """By gang, the job that was stopped while its pods waited: they are not lined up again by themselves."""
         self._asked: dict[str, str] = {}
@@ -93,7 +101,9 @@ class Adopter(Periodic):
         ready = [gang for gang in found.values() if not (gang.trouble or gang.key in covering | self._stopped)]
         due = [gang for gang in ready if self._is_due(gang)]
         self._submit(due)
-        self._answer({job: key for key, job in covering.items() if key in found})
+        standing = {job: key for key, job in covering.items() if key in found}
+        self._choose_anew({job: found[key] for job, key in standing.items()})
+        self._answer(standing)
         return SOON_S if due else None
 
     def _standing(self) -> dict[GangKey, str]:
@@ -146,6 +156,17 @@ class Adopter(Periodic):
         job = replace(job, group=group.name if group is not None else "")
         return Submission(job, spec.document, forecast=self._components.forecaster.predict_at_once(job))
 
+    def _choose_anew(self, standing: Mapping[str, FoundGang]) -> None:
+        """Have jobs that wait ask for the nodes that their pods may have now, as other pods lie elsewhere by then."""
+        chosen = {job: (gang.terms.selection, gang.terms.spacing) for job, gang in standing.items() if not gang.trouble}
+        news = {job: choice for job, choice in chosen.items() if self._chosen.get(job) != choice}
+        waiting = self._loop.query(partial(_waiting, jobs=tuple(news))).result(ANSWER_WITHIN_S) if news else {}
+        for job, asked in waiting.items():
+            if asked != news[job]:
+                self._loop.change_job(ChangeJob(job, partial(_changed, choice=news[job])))
+        # One that is being started may come back, so it is looked at again.
+        self._chosen = {job: choice for job, choice in chosen.items() if job not in news or job in waiting}
+
     def _refuse(self, gang: FoundGang, error: MillpondError) -> None:
         self._refused[gang.key] = _Refused(gang, time.monotonic())
         self._adoption.answer(gang.key, _sentence(error.cause, error.remedy))
@@ -171,6 +192,16 @@ class Adopter(Periodic):
         reader = Reader(Owners(user, frozenset({group} - {""})))
         shown = reader.reason(reason, self._components.lookup.find)
         return _sentence(shown.summary, shown.remedy.change if shown.remedy is not None else "")
+
+
+def _waiting(core: Core, jobs: Sequence[str]) -> dict[str, NodeChoice]:
+    """Those of these jobs that wait, and the nodes that each asks for."""
+    records = filter(None, map(core.scheduler.jobs.get, jobs))
+    return {each.id: (each.job.only_on, each.job.spacing) for each in records if each.state is JobState.QUEUED}
+
+
+def _changed(record: JobRecord, now: float, *, choice: NodeChoice) -> NodeChoiceChanged:
+    return NodeChoiceChanged(now, record.id, *choice)
 
 
 def _may_grow(info: JobInfo) -> bool:

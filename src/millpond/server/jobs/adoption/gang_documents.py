@@ -116,7 +116,24 @@ def adopted_by(gang: FoundGang) -> dict[str, Any]:
         [{"key": each.key, "operator": each.operator.value, "values": list(each.values)} for each in term]
         for term in gang.terms.selection
     ]
-    return {**asdict(gang.key), **({"nodes": nodes} if nodes else {})}
+    spacing = [
+        {
+            "kind": rule.kind.value,
+            "label": rule.label,
+            "roles": list(rule.roles),
+            "others": list(rule.others),
+            "most": rule.most,
+            "counted": dict(rule.counted),
+            "empty": rule.empty,
+            "least_places": rule.least_places,
+        }
+        for rule in gang.terms.spacing
+    ]
+    return {
+        **asdict(gang.key),
+        **({"nodes": nodes} if nodes else {}),
+        **({"spacing": spacing} if spacing else {}),
+    }
 
 
 def key_in(document: Mapping[str, Any]) -> GangKey:

@@ -10,7 +10,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -77,16 +77,18 @@ class Neighbours:
 
     Attributes:
         version: rises when the same pod may ask for other nodes than before (``requirements``).
+        tallied: rises when something that was counted for gangs has changed (``tally``).
     """
 
     def __init__(self, changed: Callable[[str], None]) -> None:
-        self.version = 0
+        self.version = self.tallied = 0
         self._changed = changed
         self._labels: dict[str, Mapping[str, str]] = {}
         self._pods: dict[str, PlacedPod] = {}
         self._beside: dict[NeighbourTerm, _Places] = {}
         self._averse: dict[NeighbourTerm, _Places] = {}
         self._spreads: dict[SpreadTerm, SpreadCounts] = {}
+        self._tallies: dict[SpreadTerm, SpreadCounts] = {}
 
     def node_known(self, name: str, labels: Mapping[str, str]) -> None:
         """A node is there, or has other labels."""
@@ -97,6 +99,9 @@ class Neighbours:
         watched: list[_Places | SpreadCounts] = [*self._beside.values(), *self._averse.values()]
         for places in (*watched, *self._spreads.values()):
             self._tell(places.key, places.relabel(name, before, labels))
+        for counts in self._tallies.values():
+            counts.relabel(name, before, labels)
+            self.tallied += 1
 
     def node_gone(self, name: str) -> None:
         """A node is no longer there."""
@@ -129,38 +134,53 @@ class Neighbours:
         found |= {term.label: "" for term, counts in self._spreads.items() if counts.has(labels)}
         return found | {term.averse_label: "" for term, places in self._averse.items() if places.has(labels)}
 
-    def requirements(self, pod: ScheduledPod) -> Iterator[NodeRequirement]:
-        """What its affinities and its spread, and the affinities of the pods that are there, ask of its node."""
+    def requirements(
+        self, pod: ScheduledPod, within: Container[NeighbourTerm | SpreadTerm] = ()
+    ) -> Iterator[NodeRequirement]:
+        """What its affinities and its spread, and the affinities of the pods that are there, ask of its node.
+
+        Args:
+            within: what is kept by the way in which the pods of its gang lie towards each other.
+        """
         meta = pod.metadata
         own = aversions(pod)
         for term in own:
             self._watch(term)
             yield NodeRequirement(term.beside_label, NodeOperator.DOES_NOT_EXIST)
         for term in affinities(pod):
-            if self._watch(term).by_node or not term.matches(meta.namespace, meta.labels):
+            if self._watch(term).by_node or not (term in within or term.matches(meta.namespace, meta.labels)):
                 yield NodeRequirement(term.beside_label, NodeOperator.EXISTS)
             else:  # the first of those that lie together
                 yield NodeRequirement(term.topology_key, NodeOperator.EXISTS)
         for spread in spreads(pod):
-            self._watch_spread(spread)
             yield NodeRequirement(spread.topology_key, NodeOperator.EXISTS)
-            yield NodeRequirement(spread.label, NodeOperator.DOES_NOT_EXIST)
+            if spread not in within:
+                self._watch_spread(spread)
+                yield NodeRequirement(spread.label, NodeOperator.DOES_NOT_EXIST)
         for term in self._averse:
             if term not in own and term.matches(meta.namespace, meta.labels):
                 yield NodeRequirement(term.averse_label, NodeOperator.DOES_NOT_EXIST)
 
-    def conflict(self, pod: ScheduledPod, node: str) -> str:
-        """Why a pod must not be bound to a node, as things are at this moment; empty: it may."""
+    def conflict(self, pod: ScheduledPod, node: str, within: Container[NeighbourTerm | SpreadTerm] = ()) -> str:
+        """Why a pod must not be bound to a node, as things are at this moment; empty: it may.
+
+        Args:
+            within: what is not looked at, as it depends on where the other pods of its gang go.
+        """
         meta, labels = pod.metadata, self._labels.get(node, {})
         for term in aversions(pod):
             if self._watch(term).has(labels):
                 return f"pod {meta.name} must not lie beside pods {term.text}, and one came to node {node} meanwhile"
         for term in affinities(pod):
+            if term in within:
+                continue
             places = self._watch(term)
             is_first = not places.by_node and term.matches(meta.namespace, meta.labels) and term.topology_key in labels
             if not is_first and not places.has(labels):
                 return f"pod {meta.name} must lie beside pods {term.text}, and none is at node {node} now"
         for spread in spreads(pod):
+            if spread in within:
+                continue
             if spread.place_of(node, labels) is None or self._watch_spread(spread).has(labels):
                 return (
                     f"pod {meta.name} must be spread ({spread.text}), and at node {node} it would be one too many now"
@@ -169,6 +189,32 @@ class Neighbours:
             if term.matches(meta.namespace, meta.labels) and places.has(labels):
                 return f"a pod at node {node} keeps off pods {term.text}, such as {meta.name}"
         return ""
+
+    def place_of(self, node: str, label: str) -> str | None:
+        """The value of a label of a node."""
+        return self._labels.get(node, {}).get(label)
+
+    def spread_place_of(self, node: str, term: SpreadTerm) -> str | None:
+        """The place that a node belongs to, by a spread constraint; None: it does not count."""
+        return term.place_of(node, self._labels.get(node, {}))
+
+    def lie_anywhere(self, term: NeighbourTerm) -> bool:
+        """Whether any of the pods that a term means lies on a node."""
+        return bool(self._watch(term).by_node)
+
+    def lie_beside(self, term: NeighbourTerm, node: str) -> bool:
+        """Whether one of them lies on a node or beside it."""
+        return self._watch(term).has(self._labels.get(node, {}))
+
+    def tally(self, term: SpreadTerm) -> SpreadCounts:
+        """How many pods of a constraint lie where, kept up to date until too many others were asked for."""
+        counts = self._tallies.pop(term, None)
+        if counts is None:
+            if len(self._tallies) >= MOST_SPREADS:
+                self._tallies.pop(next(iter(self._tallies)))
+            counts = self._counts_of(term)
+        self._tallies[term] = counts
+        return counts
 
     def _watch(self, term: NeighbourTerm) -> _Places:
         """Where the pods of a term lie, kept up to date until too many others were asked for."""
@@ -187,7 +233,7 @@ class Neighbours:
         return places
 
     def _watch_spread(self, term: SpreadTerm) -> SpreadCounts:
-        """How many pods of a constraint lie where, kept up to date until too many others were asked for."""
+        """The same for a constraint that nodes have a pseudo-label of."""
         counts = self._spreads.pop(term, None)
         if counts is not None:
             self._spreads[term] = counts
@@ -195,14 +241,17 @@ class Neighbours:
         while len(self._spreads) >= MOST_SPREADS:
             left = self._spreads.pop(next(iter(self._spreads)))
             self._tell(left.key, left.full)
+        counts = self._spreads[term] = self._counts_of(term)
+        self._tell(term.topology_key, counts.full)
+        return counts
+
+    def _counts_of(self, term: SpreadTerm) -> SpreadCounts:
         counts = SpreadCounts(term)
         for name, labels in self._labels.items():
             counts.relabel(name, {}, labels)
         for pod in self._pods.values():
             if term.matches(pod):
                 counts.add(pod.node, self._labels.get(pod.node, {}), 1)
-        self._spreads[term] = counts
-        self._tell(term.topology_key, counts.full)
         return counts
 
     def _count(self, pod: PlacedPod, count: int) -> None:
@@ -210,6 +259,10 @@ class Neighbours:
         for spread, counts in self._spreads.items():
             if spread.matches(pod):
                 self._tell(counts.key, counts.add(pod.node, labels, count))
+        for spread, counts in self._tallies.items():
+            if spread.matches(pod):
+                counts.add(pod.node, labels, count)
+                self.tallied += 1
         for term, places in self._beside.items():
             if term.matches(pod.namespace, pod.labels):
                 self._count_at(places, pod.node, labels, count)

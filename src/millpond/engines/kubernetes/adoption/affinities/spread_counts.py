@@ -51,6 +51,18 @@ class SpreadCounts:
         return place in self._nodes and self._is_full(self._pods[place], self._least())
 
     @property
+    def by_place(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """How many each place has, of places with any; and how many places have none."""
+        there = tuple(sorted((place, count) for place, count in self._pods.items() if count))
+        return there, len(self._nodes) - len(there)
+
+    def overfull_with(self, more: Counter[str]) -> set[str]:
+        """The places that have too many once so many more pods, by place, lie there too."""
+        counts = {place: self._pods[place] + more[place] for place in self._nodes}
+        least = min(counts.values(), default=0) if len(counts) >= self._term.least_places else 0
+        return {place for place, count in counts.items() if count - least > self._term.most}
+
+    @property
     def full(self) -> list[str]:
         """All places that are."""
         least = self._least()

@@ -13,8 +13,8 @@ from typing import Final
 from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, label_requirements, shortened
 from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_nodes import REQUIRED_NODES, alternatives_in, within_both
-from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod, SpreadConstraint
-from millpond.engines.kubernetes.cluster.cluster_nodes import NAME_FIELD
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod, SpreadConstraint, Toleration
+from millpond.engines.kubernetes.cluster.cluster_nodes import NAME_FIELD, taint_in
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection, selects
 
 _HARD: Final = "DoNotSchedule"
@@ -31,6 +31,7 @@ class SpreadTerm:
         namespace: of the pods.
         selector: what their labels must be; None: no pod is meant.
         nodes: those that count; empty: all.
+        tolerations: nodes with taints that none of these speaks of do not count; None: they do.
         most: so many more.
         least_places: with fewer places than this, the fewest is none.
         counts_itself: the pod that asks is one of them.
@@ -41,6 +42,7 @@ class SpreadTerm:
     namespace: str
     selector: tuple[NodeRequirement, ...] | None
     nodes: NodeSelection
+    tolerations: tuple[Toleration, ...] | None
     most: int
     least_places: int
     counts_itself: bool
@@ -55,11 +57,27 @@ class SpreadTerm:
         )
 
     def place_of(self, node: str, labels: Mapping[str, str]) -> str | None:
-        """The place that a node belongs to; None: it does not count."""
-        if any(key not in labels for key in self.keys):
+        """The place that a node belongs to; None: it does not count.
+
+        Args:
+            labels: of the node, and its taints, see ``cluster_nodes.with_taints``.
+        """
+        if any(key not in labels for key in self.keys) or not self._tolerates(labels):
             return None
         is_meant = not self.nodes or selects(self.nodes, (*labels.items(), (NAME_FIELD, node)))
         return labels[self.topology_key] if is_meant else None
+
+    def _tolerates(self, labels: Mapping[str, str]) -> bool:
+        if self.tolerations is None:
+            return True
+        taints = ((taint, value) for label, value in labels.items() if (taint := taint_in(label)) is not None)
+        return all(
+            any(
+                each.is_about(*taint) and (each.operator == "Exists" or each.value == value)
+                for each in self.tolerations
+            )
+            for taint, value in taints
+        )
 
     @property
     def text(self) -> str:
@@ -70,8 +88,9 @@ class SpreadTerm:
     @property
     def label(self) -> str:
         """The pseudo-label of nodes whose place may have no more of them."""
-        told = (self.text, self.keys, self.selector is None, self.nodes, self.least_places, self.counts_itself)
-        return f"surplus({shortened(self.text, repr(told))})"
+        told = (self.text, self.keys, self.selector is None, self.nodes, self.tolerations)
+        more = (self.least_places, self.counts_itself)
+        return f"surplus({shortened(self.text, repr((*told, *more)))})"
 
 
 def spreads(pod: ScheduledPod) -> tuple[SpreadTerm, ...]:
@@ -79,17 +98,6 @@ def spreads(pod: ScheduledPod) -> tuple[SpreadTerm, ...]:
     hard = _hard(pod)
     keys = tuple(sorted({each.topology_key for each in hard}))
     return tuple(dict.fromkeys(_term(pod, each, keys) for each in hard))
-
-
-def trouble_with_spreads(pod: ScheduledPod) -> str:
-    """Why its constraints cannot be kept; empty when they can."""
-    for each in _hard(pod):
-        if each.node_taints_policy == _HONOR:
-            return (
-                f"its spread over {each.topology_key} has nodeTaintsPolicy Honor, which Millpond does not keep: "
-                "leave that out"
-            )
-    return ""
 
 
 def _hard(pod: ScheduledPod) -> list[SpreadConstraint]:
@@ -105,6 +113,7 @@ def _term(pod: ScheduledPod, constraint: SpreadConstraint, keys: tuple[str, ...]
         meta.namespace,
         selector,
         _nodes_of(pod) if constraint.node_affinity_policy == _HONOR else (),
+        tuple(pod.spec.tolerations) if constraint.node_taints_policy == _HONOR else None,
         constraint.max_skew,
         constraint.min_domains,
         selector is not None and all(requirement.holds(meta.labels) for requirement in selector),
