@@ -51,12 +51,14 @@ class TakenPod:
 
     Attributes:
         stop_grace_s: what it has from its notice on; None when no decision ends it.
+        is_gone: the cluster has nothing of it any more.
     """
 
     mark: TaskMark
     pod: ScheduledPod
     node: str
     stop_grace_s: float | None = None
+    is_gone: bool = False
 
     @property
     def has_begun(self) -> bool:
@@ -245,7 +247,7 @@ class AdoptedExecutor:
         taken = [(self._taken_for(decision, *each), each[1]) for each in chosen or () if each[1].task not in apart]
         await all_of(self._bind(pending, *each) for each in taken)
         pending.is_binding = False
-        if not self._taken.of_run(decision.job, decision.attempt):
+        if pending.failed and not self._taken.of_run(decision.job, decision.attempt):
             why = next(iter(pending.failed.values()))
             if all(text.endswith(DELETED) for text in pending.failed.values()):
                 self._outbox.ask_to_stop(decision.job, why)  # its end, and no failure
@@ -351,16 +353,16 @@ class AdoptedExecutor:
         taken.pod = pod
         if pod.metadata.deletion_timestamp is None:
             pod.metadata.deletion_timestamp = "now"
+        taken.is_gone = True
         pending = self._pending.get(taken.mark.job)
         if pending is not None and pending.is_binding:
-            return  # the answer to its binding says so too
+            return  # what became of its binding is looked at first
         if pending is not None:
             pending.failed[taken.mark.task] = "its pod was deleted before it ran"
             self._drop(pod.key)
             self._look_at(pending)
             return
-        self._ask_for_end(taken)
-        self._finish(taken)
+        self._look_for_end(taken)
 
     def node_lost(self, node: str) -> None:
         """The core counts what ran there as ended; Kubernetes clears the pods away."""
@@ -380,10 +382,11 @@ class AdoptedExecutor:
             self._look_for_end(taken)
 
     def _look_for_end(self, taken: TakenPod) -> None:
-        if taken.pod.is_over:
-            self._finish(taken)
-        elif taken.pod.metadata.deletion_timestamp is not None:
+        is_over = taken.pod.is_over and not taken.is_gone
+        if not is_over and taken.pod.metadata.deletion_timestamp is not None:
             self._ask_for_end(taken)
+        if is_over or taken.is_gone:
+            self._finish(taken)
 
     def _ask_for_end(self, taken: TakenPod) -> None:
         """Where somebody deletes all pods of a job, that is its end, and no failure."""

@@ -31,6 +31,8 @@ LEAST_EVENT_S: Final = 60.0
 LONGEST_EVENT: Final = 1_000
 _COMPONENT: Final = "millpond"
 _FORBIDDEN: Final = 403
+_ENDING: Final = "because it is being terminated"
+"""What the API server says of a namespace that is being deleted."""
 _MOST_KEPT: Final = 20_000
 
 
@@ -196,7 +198,7 @@ class PodAnswers:
             await self._api.ask(method, path, body, patch=patch, turn=turn)
         except StatusError as error:
             what = path.rpartition("/")[2]
-            if error.code == _FORBIDDEN and what not in self._forbidden:
+            if error.code == _FORBIDDEN and what not in self._forbidden and _ENDING not in str(error):
                 self._forbidden.add(what)
                 log.warning("pods of others are not told why they wait (deploy/kubernetes/adopt-roles.yaml): %s", error)
 

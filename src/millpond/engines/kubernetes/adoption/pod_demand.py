@@ -33,6 +33,8 @@ _OURS: Final = frozenset(
 )
 GPU_MEMORY: Final = f"{ANNOTATION_PREFIX}gpu-memory-mib"
 """Device memory of a part of a card: an annotation, or a resource that no node has, which kubelets pass over."""
+_LONGEST_NAME: Final = 253
+"""Of an object of Kubernetes."""
 _PERCENT_MILLI: Final = CARD_MILLI // 100
 _COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", MILLI, GPU_MEMORY, *VENDORS})
 
@@ -109,6 +111,9 @@ def _of_annotations(pod: ScheduledPod) -> Iterator[str]:
         elif name.startswith(ANNOTATION_PREFIX) and name not in _OURS and name not in (*FIELDS, GPU_MEMORY):
             known = ", ".join(sorted({*FIELDS, GANG_ANNOTATION, SIZE_ANNOTATION, GPU_MEMORY}))
             yield f"there is no annotation {name}; there are {known}, and the label {QUEUE_LABEL}"
+    gang = meta.annotations.get(GANG_ANNOTATION, "")
+    if len(gang) > _LONGEST_NAME or not gang.isprintable():
+        yield f"{GANG_ANNOTATION}: write at most {_LONGEST_NAME} printable characters"
 
 
 def _of_resources(pod: ScheduledPod) -> Iterator[str]:
