@@ -12,6 +12,7 @@ from millpond.model.states import Outcome
 SIGNAL_BASE: Final = 128
 """Exit codes above it name a signal, as in shells."""
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_SIGNAL_NAMES: Final = {each.value: each.name for each in signal.Signals}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,6 @@ def exit_text(code: int | None) -> str:
     if code == _NOT_EXECUTABLE:
         return "exit code 126: a command could not be executed"
     number = code - SIGNAL_BASE
-    if number in signal.valid_signals():
-        return f"exit code {code}: ended by {signal.Signals(number).name}"
+    if number in signal.valid_signals():  # not all of them have names: those between the real-time ones have none
+        return f"exit code {code}: ended by {_SIGNAL_NAMES.get(number, f'signal {number}')}"
     return f"exit code {code}"
