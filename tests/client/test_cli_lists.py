@@ -9,9 +9,11 @@ import pytest
 import yaml
 
 from millpond.client.cli import main
+from millpond.client.cli.commands.control.rollout import lines_of
 from millpond.client.cli.commands.inspection.why import start_text
 from millpond.client.cli.printing.tables import Column, show
 from millpond.specs.api.jobs.reasons import StartInfo
+from millpond.specs.api.services import ScalingInfo, ServiceInfo
 
 CARD = {
     "uuid": "FAKE-a-0",
@@ -480,3 +482,21 @@ def test_what_is_done_to_a_revision_is_answered_with_its_new_state(server, run_p
     server.will(200, asdict(make_job("web-abcde", kind="service")))
     server.will(202, SERVICE | {"revisions": [SERVICE["revisions"][1] | {"phase": "rolling", "percent": 0.0}]})
     assert run_pond("rollout", "promote", "web-abcde")[1] == "web-abcde: revision 2 is rolling\n"
+
+
+@pytest.mark.parametrize(
+    ("forecast", "line"),
+    [
+        (
+            {"ahead_s": 600.0, "forecast": 4, "by": "ridge", "coverage": 0.984, "skill": 0.87, "tested_days": 7},
+            "4 needed in 10m00s (ridge; met 98% in 7 days, skill 0.87)",
+        ),
+        ({"ahead_s": 600.0, "no_forecast": "it is being made"}, "none: it is being made"),
+        ({}, None),
+    ],
+)
+def test_what_the_rule_of_a_service_asks_for_is_told_with_its_forecast(forecast, line):
+    scaling = ScalingInfo(at=0.0, wanted=3, why="5 open requests", fewest=1, most=4, **forecast)
+    told = dict(lines_of(ServiceInfo(service="web", path="/proxy/web/", replicas=2, ready=1, scaling=scaling)))
+    assert told["replicas"] == "1 of 2 replicas ready, 3 wanted of 1 to 4: 5 open requests"
+    assert told.get("forecast") == line

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
 from millpond.engines.local.task_access import LocalTaskAccess
+from millpond.forecasting.series import NoForecast
 from millpond.node.task.records import TaskId
 from millpond.server.monitoring.time_series.load_history import REPLICA_DEMAND, LoadHistory
 from millpond.server.serving.autoscaler import Autoscaler, Load, ReplicaTarget, desired, wanted_replicas
@@ -18,7 +19,7 @@ from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.serving.proxy.load_balancer import Balancer
 from millpond.server.serving.proxy.request_meter import ProxyMeter
 from millpond.server.serving.replica_counts import Sizing
-from millpond.server.serving.replica_forecasts import ReplicaForecasts
+from millpond.server.serving.replica_forecasts import ReplicaForecast, ReplicaForecasts
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_spec import check_job
@@ -162,11 +163,41 @@ def test_a_forecast_says_by_whom_it_is_and_what_it_was_worth(tmp_path: Path) -> 
     lived_through(service, 10)
     forecasts = ReplicaForecasts(service.server.store.time_series)
     now = service.clock.now + 901.0
-    assert forecasts.ahead(now, "web", 1, 600.0) == (
+    found = forecasts.ahead(now, "web", 1, 600.0)
+    assert isinstance(found, ReplicaForecast)
+    assert (found.replicas, found.why) == (
         3,
         "so many are forecast to be needed in 10 minutes (as a day before; met 100% in 7 days, skill 0.86)",
     )
-    assert forecasts.ahead(now, "other", 1, 600.0) is None
+    assert forecasts.ahead(now, "other", 1, 600.0) == NoForecast("it is being made")
+    assert forecasts.ahead(now + 5.0, "other", 1, 600.0) == NoForecast("the history is too short: 0.0 of 8 days")
+
+
+def test_what_the_rule_of_a_service_asks_for_is_told_with_the_forecast_and_its_worth(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 2}, AHEAD)
+    service.clock.now += 12 * 86_400.0
+    lived_through(service, 10)
+    service.running_after(901.0)
+    told = service.scaler.latest["web"]
+    assert (told.wanted, told.fewest, told.most) == (2, 1, 2)
+    assert (told.ahead_s, told.forecast, told.by) == (600.0, 3, "as a day before")
+    assert (told.coverage, told.skill) == (pytest.approx(1.0, abs=0.005), pytest.approx(0.86, abs=0.005))
+
+
+def test_it_is_told_why_nothing_is_forecast(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 2}, AHEAD)
+    service.clock.now += 12 * 86_400.0
+    lived_through(service, 7)
+    service.running_after(901.0)
+    told = service.scaler.latest["web"]
+    assert (told.forecast, told.no_forecast) == (None, "the history is too short: 7.0 of 8 days")
+
+
+def test_nothing_is_told_of_a_forecast_that_no_rule_asks_for(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 2}, {"open_requests": 2})
+    service.running_after(1.0)
+    told = service.scaler.latest["web"]
+    assert (told.wanted, told.ahead_s, told.no_forecast) == (1, None, "")
 
 
 def test_a_service_under_load_grows_and_shrinks_again_after_a_while(tmp_path: Path) -> None:

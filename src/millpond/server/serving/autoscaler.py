@@ -17,6 +17,7 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.forecasting.series import NoForecast
 from millpond.model.amounts import decimal_text, seconds_text
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
@@ -24,9 +25,10 @@ from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorke
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.proxy.request_meter import Load, ProxyMeter
 from millpond.server.serving.replica_counts import Goal, Sizing
-from millpond.server.serving.replica_forecasts import ReplicaForecasts
+from millpond.server.serving.replica_forecasts import ReplicaForecast, ReplicaForecasts
 from millpond.server.wording import lasting
 from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.services import ScalingInfo
 from millpond.specs.job.fields import Tasks
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.serving import Scale, Serve
@@ -89,6 +91,32 @@ def is_idle(scale: Scale, now: float, running_since: float, used_at: float | Non
     return now >= max(running_since, used_at or 0.0) + scale.idle_after
 
 
+def scaling_info(
+    now: float, goal: Goal, bounds: tuple[int, int], scale: Scale, coming: ReplicaForecast | NoForecast | None
+) -> ScalingInfo:
+    """What was found at a look, as it is shown.
+
+    Args:
+        coming: the forecast; None where the rule asks for none.
+    """
+    found = ScalingInfo(at=now, wanted=goal.replicas, why=goal.why, fewest=bounds[0], most=bounds[1])
+    match coming:
+        case None:
+            return found
+        case NoForecast(reason):
+            return replace(found, ahead_s=scale.ahead, no_forecast=reason)
+        case ReplicaForecast(replicas, ahead_s, load):
+            return replace(
+                found,
+                ahead_s=ahead_s,
+                forecast=replicas,
+                by=load.by,
+                coverage=load.coverage,
+                skill=load.skill,
+                tested_days=load.tested_days,
+            )
+
+
 @dataclass(slots=True)
 class _Seen:
     """What is remembered of one run of a service."""
@@ -118,6 +146,7 @@ class Autoscaler(Periodic):
 
     Attributes:
         is_spoken_for: whether a rollout decides about the replicas of a job at the moment.
+        latest: what was found for each service as it was last looked at.
     """
 
     _first_after_s = LOOK_EVERY_S
@@ -140,6 +169,7 @@ class Autoscaler(Periodic):
         self._forecasts = forecasts
         self._clock = clock
         self.is_spoken_for: Callable[[str], bool] = lambda _: False
+        self.latest: dict[str, ScalingInfo] = {}
         self._seen: dict[str, _Seen] = {}
         self._worker = PeriodicWorker(
             "autoscaler", self.look, LOOK_EVERY_S, "services keep their replicas", (*EXPECTED, DBAPIError)
@@ -155,11 +185,13 @@ class Autoscaler(Periodic):
         services = {job.id: job for job in self._loop.job_cache.newest_first() if job.kind == Kind.SERVICE}
         for gone in self._seen.keys() - services.keys():
             del self._seen[gone]
+            self.latest.pop(gone, None)
             self._sizing.call_off(gone)
             self._measured.forget(gone)
             self._forecasts.forget(gone)
         for job in services.values():
             if self.is_spoken_for(job.id):
+                self.latest.pop(job.id, None)
                 self._sizing.call_off(job.id)
             elif job.state == JobState.RUNNING or job.scaled_to_zero:
                 file = self._file_of(job.id)
@@ -170,6 +202,7 @@ class Autoscaler(Periodic):
 
     def _wake_in_hours(self, job: JobInfo, file: JobFile, scale: Scale) -> None:
         """Have a service at rest come back in the hours in which it must not go without replicas."""
+        self.latest.pop(job.id, None)
         fewest, _ = scale.bounds(_tasks(file), self._clock())
         if fewest:
             self._sizing.pursue(job, Goal(fewest, "the hours have come in which it must not rest"), 0.0)
@@ -200,13 +233,14 @@ class Autoscaler(Periodic):
                 targets.append(ReplicaTarget(now, there, "it is not known yet for long enough that fewer would do"))
             wanted, why = wanted_replicas(scale, load, running)
             targets.append(ReplicaTarget(now, wanted, why))
-            if scale.ahead is not None:
-                coming = self._forecasts.ahead(now, job.id, wanted, scale.ahead)
-                if coming is not None and coming[0] > wanted:
-                    targets.append(ReplicaTarget(now, *coming))
+            coming = None if scale.ahead is None else self._forecasts.ahead(now, job.id, wanted, scale.ahead)
+            if isinstance(coming, ReplicaForecast) and coming.replicas > wanted:
+                targets.append(ReplicaTarget(now, coming.replicas, coming.why))
             while targets[0].at < now - scale.down_after:
                 targets.popleft()
-            self._sizing.pursue(job, desired(targets, now, scale.down_after, (max(fewest, 1), most)), drain_s)
+            goal = desired(targets, now, scale.down_after, (max(fewest, 1), most))
+            self.latest[job.id] = scaling_info(now, goal, (max(fewest, 1), most), scale, coming)
+            self._sizing.pursue(job, goal, drain_s)
         elif scale.hours:
             usual = max(_tasks(file).count, fewest, 1)
             self._sizing.pursue(job, Goal(min(usual, most), "so its file says for this hour"), drain_s)

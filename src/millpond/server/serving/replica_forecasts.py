@@ -8,6 +8,7 @@ idle (docs/forecasts.md). It is served where it was no worse than what the prese
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK
@@ -23,6 +24,32 @@ _REST_S: Final = 2.0
 """Between forecasts, each of which takes a third of a second; of many services, the others wait for the next look."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaForecast:
+    """How many replicas are to be on their way now.
+
+    Attributes:
+        ahead_s: how long a replica takes until it is ready.
+        load: the forecast behind it.
+    """
+
+    replicas: int
+    ahead_s: float
+    load: LoadForecast
+
+    @property
+    def why(self) -> str:
+        """In a clause."""
+        load = self.load
+        return (
+            f"so many are forecast to be needed in {lasting(self.ahead_s)} ({load.by}; met {load.coverage:.0%} "
+            f"in {load.tested_days} days, skill {load.skill:.2f})"
+        )
+
+
+NOT_YET: Final = NoForecast("it is being made")
+
+
 class ReplicaForecasts:
     """Keeps what services needed, and forecasts it each ten minutes; used by one thread."""
 
@@ -31,8 +58,8 @@ class ReplicaForecasts:
         self._forecast_at = 0.0
         self._found: dict[str, tuple[int, float, LoadForecast | NoForecast]] = {}
 
-    def ahead(self, now: float, service: str, wanted: int, ahead_s: float) -> tuple[int, str] | None:
-        """How many replicas to have on their way now, and why, in a clause; None: nothing is forecast.
+    def ahead(self, now: float, service: str, wanted: int, ahead_s: float) -> ReplicaForecast | NoForecast:
+        """How many replicas to have on their way now, or why nothing is forecast.
 
         Args:
             wanted: how many the load asks for now.
@@ -43,15 +70,14 @@ class ReplicaForecasts:
         known = self._found.get(service)
         if (known is None or known[:2] != (step, ahead_s)) and not 0.0 <= now - self._forecast_at < _REST_S:
             self._forecast_at = now
-            load = self._history.series(service, now)
-            found = forecast_load(load, ahead_s + 2 * load.step_s, PART, (NAIVE, DAY, WEEK, RIDGE))
+            series = self._history.series(service, now)
+            found = forecast_load(series, ahead_s + 2 * series.step_s, PART, (NAIVE, DAY, WEEK, RIDGE))
             known = self._found[service] = step, ahead_s, found
-        if known is None or isinstance(forecast := known[2], NoForecast):
-            return None
-        return math.ceil(forecast.upper - 1e-9), (
-            f"so many are forecast to be needed in {lasting(ahead_s)} ({forecast.by}; met {forecast.coverage:.0%} "
-            f"in {forecast.tested_days} days, skill {forecast.skill:.2f})"
-        )
+        if known is None:
+            return NOT_YET
+        if isinstance(load := known[2], NoForecast):
+            return load
+        return ReplicaForecast(math.ceil(load.upper - 1e-9), ahead_s, load)
 
     def save(self, now: float) -> None:
         """Keep the history over a restart."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millpond.engines.task_access import TaskAccess
@@ -19,7 +19,7 @@ from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
 from millpond.server.storage.job_files import JobFiles
 from millpond.specs.api.jobs.jobs import JobInfo
-from millpond.specs.api.services import RevisionInfo, ServiceInfo
+from millpond.specs.api.services import RevisionInfo, ScalingInfo, ServiceInfo
 from millpond.specs.config.origins import JobOrigins
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import Serve, base_path
@@ -33,6 +33,7 @@ class Services:
 
     Attributes:
         revisions: which there are of each.
+        scaling: what their rules ask for, by job, as it was last looked at.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Services:
         self._front = front
         self._origins = origins
         self.revisions = revisions
+        self.scaling: Mapping[str, ScalingInfo] = {}
 
     async def info(self, job: str) -> ServiceInfo:
         """What stands behind the address of a service.
@@ -77,6 +79,7 @@ class Services:
             cold_starts=starts,
             mean_cold_start_s=cold_s / starts if starts else 0.0,
             longest_cold_start_s=max(total.longest_cold_start_s for total in totals),
+            scaling=self.scaling.get(self.standing_for(job)),
         )
 
     async def _replicas(self, jobs: Sequence[str]) -> tuple[int, int]:

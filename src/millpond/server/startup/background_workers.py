@@ -145,6 +145,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         components.loop, sizing, components.job_files.file_of, front.meter, use_milli, replicas, time.time
     )
     scaler.is_spoken_for = service.rollouts.speaks_for
+    service.services.scaling = scaler.latest
     end_silent = partial(task_inputs.end_silent, components.loop, service.inputs)
     adopter = adopter_of(lambda: _adopt_rules(current), components, base.engine)
     idle_watch = IdleWatch(

@@ -31,6 +31,34 @@ class RevisionInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingInfo:
+    """How many replicas the rule of a service asks for.
+
+    Attributes:
+        at: when that was found.
+        wanted: so many, between ``fewest`` and ``most``; ``why``, in a clause.
+        ahead_s: how long before their load is forecast replicas start; None: the rule asks for no forecast.
+        forecast: so many are forecast to be needed by then; None: nothing is forecast, as ``no_forecast`` says.
+        by: whose forecast it is.
+        coverage: the part of the steps of the last ``tested_days`` in which such a forecast would have been enough.
+        skill: what part of the error of the present value it saves: 1 is perfect.
+    """
+
+    at: float
+    wanted: int
+    why: str
+    fewest: int
+    most: int
+    ahead_s: float | None = None
+    forecast: int | None = None
+    by: str = ""
+    coverage: float | None = None
+    skill: float | None = None
+    tested_days: int = 0
+    no_forecast: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceInfo:
     """What stands behind the address of a service, and what was asked of it since the server began.
 
@@ -43,6 +71,7 @@ class ServiceInfo:
         open_requests: now, those that wait for a replica included.
         cold_starts: how often a request woke it from having no replicas.
         mean_cold_start_s, longest_cold_start_s: from such a request to the first ready replica.
+        scaling: what its rule asks for; None: it has none, or was not looked at yet.
     """
 
     service: str
@@ -56,6 +85,7 @@ class ServiceInfo:
     cold_starts: int = 0
     mean_cold_start_s: float = 0.0
     longest_cold_start_s: float = 0.0
+    scaling: ScalingInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.services import Act
-from millpond.specs.api.services import RevisionInfo, ServiceInfo
+from millpond.specs.api.services import RevisionInfo, ScalingInfo, ServiceInfo
 
 
 def _state(revision: RevisionInfo) -> str:
@@ -58,11 +58,26 @@ def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
         starts = formats.count(found.cold_starts, "time")
         spans = f"{found.mean_cold_start_s:.1f} s on average, {found.longest_cold_start_s:.1f} s at most"
         yield "woken", f"{starts} by a request, ready after {spans}"
+    if found.scaling is not None:
+        yield from _scaling_lines(found, found.scaling)
     for revision in found.revisions:
         yield (
             f"rev. {revision.number}",
             f"{_state(revision)}, {revision.job}" + (f": {revision.told}" if revision.told else ""),
         )
+
+
+def _scaling_lines(found: ServiceInfo, scaling: ScalingInfo) -> Iterator[tuple[str, str]]:
+    """How many replicas its rule asks for, and what the forecast behind that is worth."""
+    there = f"{found.ready} of {formats.count(found.replicas, 'replica')} ready"
+    yield "replicas", f"{there}, {scaling.wanted} wanted of {scaling.fewest} to {scaling.most}: {scaling.why}"
+    if scaling.ahead_s is None:
+        return
+    if scaling.forecast is None or scaling.coverage is None or scaling.skill is None:
+        yield "forecast", f"none: {scaling.no_forecast}"
+        return
+    worth = f"met {scaling.coverage:.0%} in {scaling.tested_days} days, skill {scaling.skill:.2f}"
+    yield "forecast", f"{scaling.forecast} needed in {formats.span(scaling.ahead_s)} ({scaling.by}; {worth})"
 
 
 def _act_command(act: Act, line: str) -> None:
