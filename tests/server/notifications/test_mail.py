@@ -81,6 +81,7 @@ def test_a_user_is_told_in_the_language_of_their_portal(world: NoticeWorld, catc
     world.settle()
     (mail,) = catcher.mails
     assert "失败" in mail["Subject"]
+    assert "退出码 3" in mail["Subject"]
     assert "可在此修改" in mail.get_content()
 
 

@@ -207,6 +207,6 @@ def test_what_the_watch_found_is_sent(tmp_path: Path) -> None:
         watched.look_for(120.0)
         watched.world.settle(2)
         assert "waits" in catcher.texts()[0]
-        assert "已等待启动" in catcher.texts()[0]
+        assert "已等待启动 1 分钟" in catcher.texts()[0]
         assert TaskId("waits", 1, 0) not in watched.world.server.world.tasks
         watched.world.close()

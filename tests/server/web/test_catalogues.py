@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 
 import pytest
-from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir, extract_from_file
 from babel.messages.pofile import read_po
 
-from millpond.server.catalogues import ENGLISH, LANGUAGES
-from millpond.server.notifications.messages import notice_catalogue, words_of
-from millpond.server.notifications.notices import Translate
-from millpond.server.web.translations import catalogue_file, language_for, translation_of
+from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
+from millpond.server.notifications.notices import NOTICE_TEXTS
+from millpond.server.web.translations import PORTAL_TEXTS, language_for
 
 Texts = Callable[[], set[str]]
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
@@ -34,35 +31,26 @@ def notice_texts() -> set[str]:
     return {str(found[1]) for module in modules for found in extract_from_file("python", module)}
 
 
-def catalogue(file: Traversable) -> Catalog:
-    with file.open("rb") as stream:
-        return read_po(stream)
-
-
 SOURCES = [
-    pytest.param(texts, file, translate, id=f"{name}-{language}")
+    pytest.param(texts, catalogue, language, id=f"{catalogue.name}-{language}")
     for language in OTHERS
-    for name, texts, file, translate in (
-        ("portal", portal_texts, catalogue_file(language), translation_of(language).gettext),
-        ("notices", notice_texts, notice_catalogue(language), words_of(language)),
-    )
+    for texts, catalogue in ((portal_texts, PORTAL_TEXTS), (notice_texts, NOTICE_TEXTS))
 ]
 
 
-@pytest.mark.parametrize(("texts", "file", "translate"), SOURCES)
-def test_every_text_has_its_words_and_no_word_is_left_over(
-    texts: Texts, file: Traversable, translate: Translate
-) -> None:
-    known = {str(message.id): str(message.string) for message in catalogue(file) if message.id}
+@pytest.mark.parametrize(("texts", "catalogue", "language"), SOURCES)
+def test_every_text_has_its_words_and_none_is_left_over(texts: Texts, catalogue: TextCatalogue, language: str) -> None:
+    known = catalogue.texts(language)
     assert texts() == known.keys()
     assert [text for text, words in known.items() if not words] == []
-    assert not any(message.fuzzy for message in catalogue(file) if message.id)
+    with catalogue.file(language).open("rb") as stream:
+        assert not any(message.fuzzy for message in read_po(stream) if message.id)
 
 
-@pytest.mark.parametrize(("texts", "file", "translate"), SOURCES)
-def test_words_name_the_same_values_as_the_text(texts: Texts, file: Traversable, translate: Translate) -> None:
+@pytest.mark.parametrize(("texts", "catalogue", "language"), SOURCES)
+def test_words_name_the_same_values_as_the_text(texts: Texts, catalogue: TextCatalogue, language: str) -> None:
     for text in texts():
-        words = translate(text)
+        words = catalogue.words(language)(text)
         assert set(re.findall(r"%\((\w+)\)[sd]", words)) == set(re.findall(r"%\((\w+)\)[sd]", text)), text
         assert set(re.findall(r"`[^`]+`", words)) == set(re.findall(r"`[^`]+`", text)), text
 

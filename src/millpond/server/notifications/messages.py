@@ -5,18 +5,14 @@ Words of users are shown as one line each, without what turns the direction of t
 
 from __future__ import annotations
 
-import gettext
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Final
 from urllib.parse import quote
 
 from millpond.server.auth.guard import PORTAL_PREFIX
-from millpond.server.catalogues import ENGLISH, catalogue_in, read_catalogue
-from millpond.server.notifications.notices import Notice, Translate, one_line, sentence
+from millpond.server.catalogues import Translate
+from millpond.server.notifications.notices import NOTICE_TEXTS, Notice, one_line, sentence
 from millpond.server.notifications.subscriptions import Subscription
 from millpond.server.store.deliveries import Delivery
 from millpond.server.wording import local_time
@@ -49,20 +45,19 @@ class MessageWriter:
 
     def message(self, to: Subscription, deliveries: Sequence[Delivery]) -> UserMessage:
         """A message about one delivery or more."""
-        _ = words_of(to.language)
+        _ = NOTICE_TEXTS.words(to.language)
         notices = [Notice.of_plain(each.notice) for each in deliveries[:MOST_SHOWN]]
-        entries = [self._entry(notice, _) for notice in notices]
+        entries = [self._entry(notice, to.language) for notice in notices]
         rest = len(deliveries) - len(notices)
         if rest:
             entries.append(_("And %(count)d more:") % {"count": rest} + f"\n{self._url()}{PORTAL_PREFIX}jobs?all=true")
-        subject = (
-            sentence(notices[0], _) if len(deliveries) == 1 else _("%(count)d events") % {"count": len(deliveries)}
-        )
+        several = _("%(count)d events") % {"count": len(deliveries)}
+        subject = sentence(notices[0], to.language) if len(deliveries) == 1 else several
         return UserMessage(self._subject(subject), "\n\n".join([*entries, self._why(_)]))
 
     def trial(self, to: Subscription) -> UserMessage:
         """A message for trial."""
-        _ = words_of(to.language)
+        _ = NOTICE_TEXTS.words(to.language)
         text = _("This is a trial: what you chose to be told of comes here.")
         return UserMessage(self._subject(_("Trial")), f"{text}\n\n{self._why(_)}")
 
@@ -72,7 +67,7 @@ class MessageWriter:
         Args:
             minutes: how long it counts.
         """
-        _ = words_of(to.language)
+        _ = NOTICE_TEXTS.words(to.language)
         lines = (
             _("%(user)s wants to be told at this address of what happens to jobs in Millpond, at %(url)s."),
             _("If that is you, confirm it within %(minutes)d minutes with this code: %(code)s"),
@@ -81,9 +76,9 @@ class MessageWriter:
         values = {"user": one_line(to.user, 64), "url": self._url(), "code": code, "minutes": minutes}
         return UserMessage(self._subject(_("Confirm your address")), "\n\n".join(line % values for line in lines))
 
-    def _entry(self, notice: Notice, _: Translate) -> str:
+    def _entry(self, notice: Notice, language: str) -> str:
         link = f"{self._url()}{PORTAL_PREFIX}{_page_of(notice)}"
-        return f"{local_time(notice.at)}  {sentence(notice, _)}\n{link}"
+        return f"{local_time(notice.at)}  {sentence(notice, language)}\n{link}"
 
     def _why(self, _: Translate) -> str:
         return "-- \n" + _("You chose this yourself. Change it here:") + f"\n{self._url()}{SETTINGS_PATH}"
@@ -96,17 +91,3 @@ def _page_of(notice: Notice) -> str:
     if notice.job:
         return f"jobs/{quote(notice.job, safe='[]')}"
     return "reservations" if notice.reservation else f"queues/{quote(notice.queue, safe='')}"
-
-
-@cache
-def words_of(language: str) -> Translate:
-    """What gives the words of a language for those in English."""
-    known: gettext.NullTranslations = gettext.NullTranslations()
-    if language != ENGLISH:
-        known = read_catalogue(notice_catalogue(language))
-    return known.gettext
-
-
-def notice_catalogue(language: str) -> Traversable:
-    """Where a language's words are."""
-    return catalogue_in(files("millpond.server.notifications"), language, "notices")

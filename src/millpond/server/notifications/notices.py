@@ -6,12 +6,14 @@ the end alone is told, of their members nothing: ten thousand of them would be a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 from millpond.model.decisions import Start, Stop, Suspend
 from millpond.model.reasons import Cause
+from millpond.server.catalogues import ENGLISH, TextCatalogue, Translate
+from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.runtime.loop_dependencies import TurnResult
 from millpond.server.wording import local_time, rounded_span
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -21,8 +23,8 @@ _PREEMPTING = (Cause.PREEMPTED, Cause.RECLAIMED, Cause.DRAINED)
 _LATER_FIELDS: Final = {"reservation": "", "by": "", "span_s": None, "ends_at": None, "cards": 0}
 """What notices of turns have not, so that their bodies are what receivers of webhooks know."""
 _LONGEST_DETAIL: Final = 500
-
-Translate = Callable[[str], str]
+NOTICE_TEXTS: Final = TextCatalogue("millpond.server.notifications", "notices")
+"""What messages to users say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +72,12 @@ class Notice:
     @property
     def sentence(self) -> str:
         """For people, in English."""
-        return sentence(self, str)
+        return sentence(self, ENGLISH)
 
 
-def sentence(notice: Notice, _: Translate) -> str:
-    """A notice in words, of one line.
-
-    Args:
-        _: gives the words of a language for those in English.
-    """
+def sentence(notice: Notice, language: str) -> str:
+    """A notice in words of a language, of one line."""
+    _ = NOTICE_TEXTS.words(language)
     who = _("%(job)s of %(user)s") if notice.user else "%(job)s"
     values = {
         "who": who % {"job": _named(notice), "user": notice.user},
@@ -88,9 +87,9 @@ def sentence(notice: Notice, _: Translate) -> str:
         "for_job": notice.for_job,
         "reservation": notice.reservation,
         "cards": notice.cards,
-        "span": rounded_span(notice.span_s or 0.0),
+        "span": phrase_in(language, rounded_span(notice.span_s or 0.0)),
         "end": local_time(notice.ends_at or 0.0),
-        "why": notice.detail or f"exit code {notice.exit_code}",
+        "why": phrase_in(language, notice.detail or f"exit code {notice.exit_code}"),
     }
     return one_line(_template(notice, _) % values, _LONGEST_DETAIL)
 

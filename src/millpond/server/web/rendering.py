@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Final
 
@@ -20,9 +20,10 @@ from millpond.model.amounts import memory_text, milli_text, pace_text
 from millpond.server.auth.guard import PORTAL_FILES
 from millpond.server.auth.roles import Caller
 from millpond.server.catalogues import ENGLISH, LANGUAGES
+from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.version import VERSION
 from millpond.server.web.charts.svg_charts import number_text
-from millpond.server.web.translations import translation_of
+from millpond.server.web.translations import PORTAL_TEXTS
 from millpond.server.wording import rounded_span
 
 _KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -106,12 +107,13 @@ def _environment(language: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.install_gettext_translations(translation_of(language), newstyle=True)  # type: ignore[attr-defined]
+    environment.install_gettext_translations(PORTAL_TEXTS.translation(language), newstyle=True)  # type: ignore[attr-defined]
     environment.globals.update(file=_address, languages=LANGUAGES, version=VERSION)
     environment.filters.update(
         cards=milli_text,
         memory=memory_text,
-        span=rounded_span,
+        span=lambda seconds: phrase_in(language, rounded_span(seconds)),
+        phrase=partial(phrase_in, language),
         instant=_instant,
         short=_short,
         marked=_marked,

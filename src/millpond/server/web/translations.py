@@ -1,24 +1,13 @@
-"""The languages of the portal: catalogues as translators write them, read once."""
+"""The languages of the portal, and which of them a reader gets."""
 
 from __future__ import annotations
 
-import gettext
-from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from typing import Final
 
-from millpond.server.catalogues import ENGLISH, LANGUAGES, catalogue_in, read_catalogue
+from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 
-
-@cache
-def translation_of(language: str) -> gettext.NullTranslations:
-    """The words of a language; those of the templates where it has none of its own."""
-    return gettext.NullTranslations() if language == ENGLISH else read_catalogue(catalogue_file(language))
-
-
-def catalogue_file(language: str) -> Traversable:
-    """Where a language's words are."""
-    return catalogue_in(files("millpond.server.web"), language, "portal")
+PORTAL_TEXTS: Final = TextCatalogue("millpond.server.web", "portal")
+"""What the templates say."""
 
 
 def language_for(chosen: str, accepted: str) -> str:

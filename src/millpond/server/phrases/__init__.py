@@ -1,0 +1,1 @@
+"""Sentences that the server wrote in English, in the languages of their readers."""

@@ -1,0 +1,85 @@
+"""What the server wrote in English, in the language of its reader: reasons, events, and how tasks ended.
+
+They are written once, kept in the log and sent to programs, so they are in English. For people they are read back,
+clause by clause, by the templates of a catalogue (``locale/*/LC_MESSAGES/phrases.po``). What no template fits, such as
+the words of a user, stays as it is.
+
+A template is a clause with ``%(name)s`` for words, which may be phrases themselves, ``%(name)d`` for a number, and
+``(s)`` where a plural may be.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import Final
+
+from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
+
+PHRASES: Final = TextCatalogue("millpond.server.phrases", "phrases")
+_LONGEST_TEXT: Final = 2_000
+_LONGEST: Final = 400
+"""Characters of a clause that is looked at: reasons are shorter, and each word of a template may be any part of it."""
+_DEEPEST: Final = 4
+BETWEEN: Final = "; "
+"""Between clauses."""
+_HOLES: Final = re.compile(r"%\((\w+)\)([sd])|\(s\)")
+_NUMBER: Final = r"\d[\d.,]*"
+_WORDS: Final = "[^;]+?"
+
+_Template = tuple[re.Pattern[str], str]
+
+
+def phrase_in(language: str, text: str) -> str:
+    """A text of the server in a language, as far as it has words for it.
+
+    Args:
+        language: one of ``LANGUAGES``.
+    """
+    if language == ENGLISH or language not in LANGUAGES or len(text) > _LONGEST_TEXT:
+        return text
+    return _translated(language, text, _DEEPEST)
+
+
+@lru_cache(maxsize=4_096)
+def _translated(language: str, text: str, depth: int) -> str:
+    clauses = text.split(BETWEEN)
+    found = [_clause(language, clause, depth) for clause in clauses]
+    if found.count(None) == len(found):
+        return text
+    between = "\N{FULLWIDTH SEMICOLON}" if None not in found else BETWEEN
+    return between.join(clause if words is None else words for clause, words in zip(clauses, found, strict=True))
+
+
+def _clause(language: str, clause: str, depth: int) -> str | None:
+    """A clause in another language; None: there is no template for it."""
+    if len(clause) > _LONGEST or not depth:
+        return None
+    for pattern, words in _templates(language):
+        if match := pattern.fullmatch(clause):
+            holes = match.groupdict()
+            return words % {name: _translated(language, value, depth - 1) for name, value in holes.items()}
+    return None
+
+
+@cache
+def _templates(language: str) -> list[_Template]:
+    """In the order of the catalogue: the first that fits is taken."""
+    return [(pattern_of(text), re.sub(r"\)d", ")s", words)) for text, words in PHRASES.texts(language).items()]
+
+
+def pattern_of(template: str) -> re.Pattern[str]:
+    """What a clause looks like that was written by a template."""
+    parts, at = [], 0
+    for hole in _HOLES.finditer(template):
+        parts.append(_literal(template[at : hole.start()]))
+        if hole[1] is None:
+            parts.append("s?")
+        else:
+            parts.append(f"(?P<{hole[1]}>{_NUMBER if hole[2] == 'd' else _WORDS})")
+        at = hole.end()
+    return re.compile("".join([*parts, _literal(template[at:])]))
+
+
+def _literal(text: str) -> str:
+    return re.escape(text.replace("%%", "%"))

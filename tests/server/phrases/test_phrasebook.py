@@ -1,0 +1,99 @@
+"""What the server wrote in English, read back in the language of its reader."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_world import Api
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.engines.task_ends import exit_text
+from millpond.model.events import CardClosed, QueueChanged
+from millpond.model.hardware.nodes import Cordon
+from millpond.model.resources import Amount
+from millpond.model.tenancy.tenants import Queue
+from millpond.server.catalogues import ENGLISH, LANGUAGES
+from millpond.server.phrases.phrasebook import PHRASES, pattern_of, phrase_in
+from millpond.server.wording import lasting, rounded_span
+
+CHINESE = "zh-CN"
+TEMPLATES = [pytest.param(language, id=language) for language in LANGUAGES if language != ENGLISH]
+_OURS = re.compile(r"GPU|CPU|SIG[A-Z0-9+-]+|GiB|MiB")
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path / "state")
+    yield made
+    made.close()
+
+
+def left_in_english(text: str, *names: str) -> list[str]:
+    """Words of a Chinese text that are neither units nor names."""
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name, "")
+    return re.findall("[A-Za-z]{2,}", _OURS.sub("", text))
+
+
+@pytest.mark.parametrize("language", TEMPLATES)
+def test_each_template_reads_back_what_it_would_write_and_names_the_same_values(language: str) -> None:
+    for template, words in PHRASES.texts(language).items():
+        assert words, template
+        holes = dict(re.findall(r"%\((\w+)\)([sd])", template))
+        assert dict.fromkeys(re.findall(r"%\((\w+)\)[sd]", words)).keys() == holes.keys(), template
+        values = {name: "7" if kind == "d" else "x-1" for name, kind in holes.items()}
+        written = re.sub(r"\)d", ")s", template).replace("(s)", "s") % values
+        found = pattern_of(template).fullmatch(written)
+        assert found is not None, template
+        assert found.groupdict() == values, template
+
+
+@given(st.text(max_size=300))
+def test_english_readers_get_each_text_as_it_is(text: str) -> None:
+    assert phrase_in(ENGLISH, text) == text
+    assert phrase_in("fr", text) == text
+
+
+@given(st.text(alphabet="xyz;,(): ", max_size=300))
+def test_words_without_a_template_stay_as_they_are(text: str) -> None:
+    assert phrase_in(CHINESE, text) == text
+
+
+def test_all_exit_codes_and_spans_are_told_in_the_language_of_the_reader() -> None:
+    for code in (None, *range(256)):
+        assert left_in_english(phrase_in(CHINESE, exit_text(code))) == []
+    for seconds in (1.0, 60.0, 90.0, 7_200.0, 86_400.0, 200_000.0):
+        assert left_in_english(phrase_in(CHINESE, lasting(seconds))) == []
+        assert left_in_english(phrase_in(CHINESE, rounded_span(seconds))) == []
+
+
+def test_words_of_users_within_a_reason_stay_as_they_wrote_them() -> None:
+    said = phrase_in(CHINESE, "card 7 of node-1 is closed by ada (it runs hot, says 100 %s)")
+    assert "(it runs hot, says 100 %s)" in unicodedata.normalize("NFKC", said)
+    assert "closed" not in said
+    assert phrase_in(CHINESE, "exit code 3; <b>who knows</b>") == "退出码 3; <b>who knows</b>"
+
+
+def test_the_usual_reasons_of_jobs_that_wait_leave_no_english_words(api: Api) -> None:
+    """The scheduler's own sentences, so that a template which they outgrow is found."""
+    now, queue = api.clock.now, Queue("narrow", limit=Amount(1_000))
+    card = api.client.get("/api/v1/nodes").json()["nodes"][0]["devices"][3]["uuid"]
+    api.loop.notify([QueueChanged(now, queue), CardClosed(now, "n1", card, Cordon(now, by="ada", reason="%"))])
+    holder = api.submit(gpus=1)
+    names = [holder.id, "n1", "narrow", "ada", "default"]
+    jobs = [
+        api.submit(gpus=3),
+        api.submit(gpus=1, tasks=4),
+        api.submit(gpus=1, queue="narrow"),
+        api.submit(gpus=1, queue="narrow"),
+        api.submit(after=[holder.id]),
+    ]
+    for job in [holder, *jobs]:
+        answer = api.client.get(f"/api/v1/jobs/{job.id}/why").json()
+        said = phrase_in(CHINESE, answer["summary"])
+        assert left_in_english(said, job.id, *names) == [], answer["summary"]
