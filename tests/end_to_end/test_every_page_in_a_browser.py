@@ -79,7 +79,7 @@ def test_a_card_is_closed_and_opened_and_maintenance_planned_on_the_page_of_its_
     page.get_by_role("button", name="Plan", exact=True).click()
     page.locator("#node").get_by_text("<b>new disks</b>").wait_for()
     page.once("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Give up what is planned").click()
+    page.get_by_role("button", name="Cancel maintenance").click()
     page.get_by_text("Nothing is planned.").wait_for()
 
 

@@ -42,7 +42,7 @@ def test_an_address_is_confirmed_and_events_are_chosen_in_either_language(
     pond: Pond, visit: Visit, catcher: MailCatcher
 ) -> None:
     page = visit.enter(pond)
-    page.locator("header .me a").click()
+    page.get_by_role("link", name="Notifications").click()
     page.wait_for_url("**/portal/notifications")
     page.get_by_label("Address", exact=True).fill("ada@example.org")
     page.get_by_role("button", name="Send a code there").click()
@@ -90,5 +90,5 @@ def test_a_webhook_that_may_not_be_is_refused_where_it_was_typed(pond: Pond, vis
     page.get_by_label("Address of the webhook").fill("http://127.0.0.1:9/<b>hook</b>")
     page.get_by_role("button", name="Set", exact=True).click()
     page.get_by_text("Messages go to your webhook").wait_for()
-    page.get_by_role("button", name="Forget it").click()
+    page.get_by_role("button", name="Remove").click()
     page.get_by_text("You have set no webhook.").wait_for()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +55,12 @@ class MetricGoal(StrEnum):
     MAXIMIZE = "maximize"
 
 
+_HIGHER_IS_BETTER: Final = frozenset(
+    ("acc", "accuracy", "auc", "bleu", "f1", "iou", "map", "precision", "psnr", "r2", "recall", "return", "returns")
+) | frozenset(("reward", "rewards", "rouge", "score", "scores", "ssim", "throughput", "top1", "top5"))
+"""Parts of names of metrics that people want high."""
+
+
 @dataclass(frozen=True, slots=True)
 class CurvesView:
     """How curves are shown; ``begin`` and ``end`` are the part of the horizontal axis."""
@@ -87,7 +94,7 @@ async def curves(
 
     def made() -> Response:
         found = service.curves.compare(asked, reader) if names else CurvesInfo()
-        view = CurvesView(across, scale, MetricGoal(goal or found.goal or MetricGoal.MINIMIZE), begin, end)
+        view = CurvesView(across, scale, MetricGoal(goal or found.goal or goal_by_name(found.shown)), begin, end)
         labels = labels_of(found.runs)
         looks = {run.job: index for index, run in enumerate(found.runs)}
         best = best_so_far(found, view) if found.shown and len(found.runs) > 1 else None
@@ -112,6 +119,12 @@ async def curves(
         )
 
     return await asyncio.to_thread(made)
+
+
+def goal_by_name(shown: Sequence[str]) -> MetricGoal:
+    """Which values of the first metric are better, as far as its name says it: those of a loss are the lower ones."""
+    parts = set(re.findall("[a-z]+[0-9]*", shown[0].lower())) if shown else set()
+    return MetricGoal.MAXIMIZE if parts & _HIGHER_IS_BETTER else MetricGoal.MINIMIZE
 
 
 def labels_of(runs: Sequence[CurveRun]) -> dict[str, str]:

@@ -132,9 +132,9 @@ def number_text(value: float | None) -> str:
     """A value in few characters; a dash where it is unknown."""
     if value is None:
         return "\N{EN DASH}"
-    if abs(value) >= 1e5 or 0 < abs(value) < 1e-3:
+    if abs(value) >= 1e6 or 0 < abs(value) < 1e-3:
         return f"{value:.3g}"
-    return f"{value:.4g}"
+    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
 
 
 def _within(line: Line, frame: Frame) -> Line:
@@ -177,7 +177,8 @@ def _vertical(values: Sequence[float], frame: Frame) -> tuple[float, float, list
     if frame.from_zero:
         low = min(low, 0.0)
     if high == low:
-        low, high = (low, high + 1.0) if frame.from_zero else (low - 0.5, high + 0.5)
+        around = 0.5 if frame.is_log else abs(low) / 2 or 0.5
+        low, high = (low, high + 1.0) if frame.from_zero else (low - around, high + around)
     step = _nice((high - low) / _MOST_Y_TICKS)
     if frame.is_log:
         step = max(1.0, math.ceil(step))

@@ -12,10 +12,11 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
 from millpond.model.states import JobState
-from millpond.model.workloads import LONGEST_JOB_ID
+from millpond.model.workloads import LONGEST_JOB_ID, Kind
 from millpond.server.api.permits import Access, ServiceOf, Word, job_in_path, may
 from millpond.server.api.service import Service
 from millpond.server.auth.roles import Caller, Verb, job_target, program_permission
+from millpond.server.jobs.curves.service import MOST_RUNS
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.jobs.saved_views import filters_in
 from millpond.server.monitoring.telemetry.job_cards import cards_of
@@ -84,6 +85,7 @@ async def jobs(
         here=filters_in(request.url.query),
         keepers=keepers,
         me=access.caller.user,
+        most_compared=MOST_RUNS,
     )
 
 
@@ -117,7 +119,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
     can_change = may_do(access.caller, Verb.CHANGE_JOBS, job_target(info))
     spec = await _spec_of(service, job) if can_change else None
     cards = await asyncio.to_thread(cards_of, service.state_dir, info) if info.gpu_milli and not info.array else None
-    now = time.time()
+    now, has_ended = time.time(), JobState(info.state).ended
     return show(
         "jobs/job.html",
         visit,
@@ -129,8 +131,9 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
         life=life_of(info, events, reason.waits, now),
         can_change=can_change,
         can_replace=can_change and submit_page.can_replace(info, reason),
-        has_ended=JobState(info.state).ended,
+        has_ended=has_ended,
         can_open=await _can_open(service, access, info),
+        served=await service.services.info(job) if info.kind == Kind.SERVICE and not has_ended else None,
         spec=spec,
         now=now,
     )

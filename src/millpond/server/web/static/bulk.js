@@ -15,6 +15,8 @@ function showChosen() {
   bulk.hidden = !count && !result.hasChildNodes();
   document.getElementById("bulk-count").textContent = filled(bulk.dataset.saidChosen, { n: count.toLocaleString(language) });
   for (const button of bulk.querySelectorAll("[data-act]")) button.disabled = !count;
+  const curves = document.getElementById("bulk-curves");
+  curves.disabled = !count || count > curves.dataset.most;
   const page = document.getElementById("pick-page"), all = boxes();
   if (page) {
     page.checked = all.length > 0 && all.every((each) => each.checked);
@@ -100,6 +102,9 @@ bulk.addEventListener("change", async (change) => {
   list.value = "";
 });
 document.getElementById("bulk-none").addEventListener("click", () => { document.getElementById("bulk-result").replaceChildren(); choose(false); });
+document.getElementById("bulk-curves").addEventListener("click", () => {
+  location.assign(`/portal/curves?${new URLSearchParams(chosen().map((job) => ["job", job]))}`);
+});
 document.getElementById("bulk-all").addEventListener("click", chooseMatching);
 new MutationObserver(showChosen).observe(jobs, { childList: true, subtree: true });
 showChosen();

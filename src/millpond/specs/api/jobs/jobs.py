@@ -253,6 +253,14 @@ class JobInfo:
             return ""
         return f"{self.naming(task)}{beyond_exit_code(task.detail, self.exit_code)}".removesuffix(": ")
 
+    @property
+    def failure(self) -> str:
+        """How one that has failed came to that: ``exit code 3``, or ``task 1 (worker): exit code 3``."""
+        task = self.culprit
+        if task is None:
+            return "it never ran" if self.exit_code is None else f"exit code {self.exit_code}"
+        return f"{self.naming(task)}{task.detail}"
+
     def naming(self, task: TaskInfo) -> str:
         """A task before what is said of it; nothing where the job has one task alone."""
         return f"task {task.task} ({task.role}): " if len(self.tasks) > 1 else ""

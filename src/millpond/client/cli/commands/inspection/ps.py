@@ -35,8 +35,7 @@ def _where(job: JobInfo) -> str:
     if job.array is not None:
         return array_tables.where(job)
     if job.state == "failed":
-        task = job.culprit
-        return f"exit code {job.exit_code}" if task is None else f"{job.naming(task)}{task.detail}"
+        return job.failure
     if job.is_kept and job.kept_until is not None:
         return (
             f"failed ({job.blamed or f'exit code {job.exit_code}'}), kept until {formats.instant_text(job.kept_until)}"
