@@ -26,9 +26,8 @@ from millpond.model.events import (
 from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.tenancy.tenants import Limit
-from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority
+from millpond.model.workloads import Job, Kind, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
-from millpond.scheduling.cycle.admission_cycle import AdmissionCycle, AdmissionVerdict, CycleOutcome
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.prospects import Prospects
 from millpond.scheduling.ordering import waiting_lines
@@ -307,50 +306,6 @@ def test_what_was_searched_for_in_vain_is_not_searched_for_again(
     assert decided() == remembering
     assert searches[0] < searches[1]
     assert any(isinstance(each, Stop) for each in chain(*remembering))
-
-
-@pytest.mark.parametrize("seeds", few_then_many([range(1)], [range(1, 6)]), ids=str)
-def test_walks_that_go_on_after_plans_decide_as_if_each_line_was_looked_at(
-    seeds: range, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
-    followed = 0
-
-    def counted(self: AdmissionCycle, plan: Plan, outcome: CycleOutcome) -> AdmissionVerdict:
-        nonlocal followed
-        followed += plan.by_ordering and bool(outcome.plans)
-        return keep(self, plan, outcome)
-
-    def submit(world: World, draws: random.Random, id_: str, *lengths: float) -> None:
-        name, gpus = draws.choice(("red", "blue", "green")), draws.choice((0.25, 0.5, 1, 2))
-        job = single(id_, gpus, queue=name, user=f"u{draws.randrange(3)}", checkpoint=Checkpoint(CheckpointMode.SIGNAL))
-        world.tell(JobSubmitted(world.now, job))
-        world.tell(DurationPredicted(world.now, id_, length := draws.choice(lengths), 2.0 * length))
-
-    def decided(few: int) -> list[list[Decision]]:
-        monkeypatch.setattr(waiting_lines, "FEW", few)
-        found = []
-        for seed in seeds:
-            draws = random.Random(seed)
-            world = World(
-                *(machine(f"n{number}", 4) for number in range(4)),
-                settings=Settings(ordering="default", preempt=True),
-                queues=[queue(name) for name in ("red", "blue", "green")],
-            )
-            for number in range(24):
-                submit(world, draws, f"long{number}", 1e5, 1e6)
-            for batch in range(3):
-                world.go_to(world.now + 20_000.0)
-                for number in range(12):
-                    submit(world, draws, f"short{batch}-{number}", 20.0, 50.0, 200.0)
-                world.go_to(world.now + 1.0)
-            found.append(list(world.decisions))
-        return found
-
-    keep = AdmissionCycle._keep
-    monkeypatch.setattr(AdmissionCycle, "_keep", counted)
-    assert decided(ALWAYS_MANY) == decided(NEVER_MANY)
-    assert followed > 2 * len(seeds)
 
 
 def crowded(seed: int, *, limit: int | None = None, guarantee: int = 0) -> World:

@@ -149,11 +149,17 @@ class AdmissionCycle:
         lines = self._lines(standing, outcome)
         gangs = in_order(state, standing) if state.growing else []
         depth = LINE_DEPTH
-        while (record := lines.pop()) is not None:
+        seen = self._displacing(outcome)
+        while True:
+            if (now := self._displacing(outcome)) != seen:
+                seen = now
+                lines.reconsider()
+            if (record := lines.pop()) is None:
+                break
             if gangs:
                 rank = standing.rank(record)
                 while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
-                    self._grow(gangs.pop()[1], outcome)
+                    self._grow(gangs.pop()[1], outcome, standing)
             is_background = record.job.is_background
             if record.group in self._closed:
                 continue  # an ordering of their own, which lets nobody pass who finds no room
@@ -162,7 +168,6 @@ class AdmissionCycle:
                     self._claims.bind(record, standing)
                 elif not self._reserved.open_to(record):
                     continue
-            before = self._displacing(outcome) if self._is_long else ()
             verdict = self._consider(record, outcome)
             if verdict is AdmissionVerdict.BLOCKED:
                 outcome.blocked.append(record)
@@ -188,11 +193,9 @@ class AdmissionCycle:
                 lines.go_on(record)
                 if outcome.plans and outcome.plans[-1].asked_later:
                     return  # nobody behind it comes before its victims have been asked
-            if self._is_long and self._displacing(outcome) != before:
-                lines.reconsider()
         self._claims.bind_all(self._blocked)
         while gangs:
-            self._grow(gangs.pop()[1], outcome)
+            self._grow(gangs.pop()[1], outcome, standing)
 
     def _waits_behind_first(self, record: JobRecord) -> bool:
         """Whether the ordering is strict, and the first job of the pool is blocked."""
@@ -223,7 +226,7 @@ class AdmissionCycle:
         prospects = Prospects(state, self._placer, self._claims, standing)
         return TableHeads(state.waiting, standing, prospects, departures)
 
-    def _grow(self, record: JobRecord, outcome: CycleOutcome) -> None:
+    def _grow(self, record: JobRecord, outcome: CycleOutcome, standing: QueueRank) -> None:
         """A running gang takes its turn: tasks that are missing join it where there is room and quota."""
         if self._planner.has_asked(record) or (self._state.ordering.strict and record.job.pool in self._blocked):
             return
@@ -232,6 +235,9 @@ class AdmissionCycle:
             outcome.placed.append((record, placed, Cause.FITS))
         elif len(outcome.plans) < PLANS_PER_CYCLE and (plan := self._room_maker.plan_growth(record)) is not None:
             self._keep(plan, outcome)
+        else:
+            return
+        standing.place(record, outcome.placed[-1][1])
 
     def _look_around(self) -> None:
         """What every job of this walk is held against."""

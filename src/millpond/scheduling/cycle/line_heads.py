@@ -13,7 +13,7 @@ import numpy as np
 
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.feasibility.request_classes import RequestClass
-from millpond.scheduling.ordering.line_table import POOL, REQUEST, BoolArray
+from millpond.scheduling.ordering.line_table import POOL, QUEUE, REQUEST, BoolArray, FloatArray
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.records import JobRecord
@@ -94,7 +94,10 @@ class Heads:
         """Nor is there room for others that ask for the same, if they are kept off as much."""
 
     def reconsider(self) -> None:
-        """Others than before may be displaced: those behind the job popped last may have other prospects."""
+        """Work has been asked to leave, or others than before may be: ranks may have fallen, or prospects changed."""
+        if self._standing.may_fall:
+            self._heap = [self._entry(record, position, row) for _, _, record, position, row, _ in self._heap]
+            heapq.heapify(self._heap)
 
 
 class TableHeads(Heads):
@@ -112,7 +115,8 @@ class TableHeads(Heads):
         departures: Callable[[], Departures | None],
     ) -> None:
         self._table = lines.table
-        self._places, self._ranked_at = standing.places(lines.table), standing.version
+        self._places: list[FloatArray] = list(map(np.array, standing.places(lines.table)))
+        self._ranked_at = standing.version
         self._prospects, self._departures = prospects, departures
         prospects.look(departures())
         self._left_out: BoolArray = ~prospects.admitted
@@ -122,6 +126,7 @@ class TableHeads(Heads):
         self._lined_up_to: Place = ((), 0.0)
         """The heap has all lines that stood before this, or there, when the walk began."""
         self._had_turn: BoolArray = np.zeros(len(lines.table), dtype=np.bool_)
+        """Their turn has come, whether they were looked at or left out."""
         self._passed_over: set[int] = set()
         self._without_room: set[tuple[RequestClass, bool]] = set()
         self._is_short = False
@@ -131,6 +136,8 @@ class TableHeads(Heads):
         return []
 
     def pop(self) -> JobRecord | None:
+        if self._ranked_at != self._standing.version:
+            self._rank_again(self._risen())
         if self._is_outdated:
             self._leave_out_hopeless()
         while True:
@@ -178,7 +185,7 @@ class TableHeads(Heads):
         self._prospects.look(self._departures(), is_short=self._is_short)
         self._without_room.clear()
         left_out = ~self._prospects.admitted
-        if self._passed_over or self._is_short or (self._left_out & ~left_out).any():
+        if self._standing.may_fall or self._passed_over or self._is_short or (self._left_out & ~left_out).any():
             self._line_up_again()
         self._left_out, self._is_outdated = left_out, bool(self._passed_over)
         if self._is_short:
@@ -186,14 +193,27 @@ class TableHeads(Heads):
 
     def _line_up_again(self) -> None:
         """All that may have been left out and have their turns to come are looked at again."""
-        if self._ranked_at != self._standing.version:
-            self._places, self._ranked_at = self._standing.places(self._table), self._standing.version
-        again = self._behind() & ~self._had_turn
-        again[[entry[4] for entry in self._heap if entry[4] >= 0]] = True
-        self._heap = [entry for entry in self._heap if entry[4] < 0]
+        self._rank_again(np.flatnonzero(~self._had_turn))
+        self._heap = [self._entry(record, position) for _, _, record, position, row, _ in self._heap if row < 0]
         heapq.heapify(self._heap)
         self._lined_up_to = ((), 0.0)
-        self._rest = np.flatnonzero(again)
+        self._rest = np.flatnonzero(~self._had_turn)
+
+    def _risen(self) -> Int64Array:
+        """(rows,) those whose ranks may have risen since they were found."""
+        risen = self._standing.risen_since(self._ranked_at)
+        numbers = [number for number, queue in enumerate(self._table.queues.items) if queue in risen]
+        is_risen: BoolArray = np.isin(self._table.number(QUEUE), numbers) & ~self._had_turn
+        return np.flatnonzero(is_risen)
+
+    def _rank_again(self, rows: Int64Array) -> None:
+        """Find the ranks of lines anew; whose turn came by the old ones has had it, though it was left out."""
+        self._ranked_at = self._standing.version
+        if not len(rows):
+            return
+        self._had_turn[rows] |= ~self._behind(rows)
+        for column, found in zip(self._places, self._standing.places(self._table.only(rows)), strict=True):
+            column[rows] = found
 
     def _leave_out_hopeless(self) -> None:
         """Those of pools whose first has found no room drop out, where nor is there any for them."""
@@ -202,13 +222,13 @@ class TableHeads(Heads):
         hopeless &= np.isin(self._table.number(POOL), list(self._passed_over))
         self._leave_out(hopeless)
 
-    def _behind(self) -> BoolArray:
-        """(lines,) which stood behind the job popped last when the walk began."""
+    def _behind(self, rows: Int64Array) -> BoolArray:
+        """(rows,) which of them stand behind the job popped last by the ranks that were found last."""
         rank, sequence = self._at
-        columns, values = self._places, (*rank, sequence)
-        behind = np.zeros(len(self._table), dtype=np.bool_)
-        for column, value in zip(columns[::-1], values[::-1], strict=True):
-            behind = (column > value) | ((column == value) & behind)
+        values = (*rank, sequence)
+        behind = np.zeros(len(rows), dtype=np.bool_)
+        for column, value in zip(self._places[::-1], values[::-1], strict=True):
+            behind = (column[rows] > value) | ((column[rows] == value) & behind)
         return behind
 
     def _leave_out(self, lines: BoolArray) -> None:

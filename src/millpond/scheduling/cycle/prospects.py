@@ -139,11 +139,11 @@ class Prospects:
 
     def _displace(self, bounds: DisplacementBounds, *, is_short: bool) -> BoolArray:
         """(lines,) for whose first running work could leave by the ordering."""
-        table, above, classes = self._table, self._table.figure(DISPLACES_ABOVE), self._classes
+        table, above = self._table, self._table.figure(DISPLACES_ABOVE)
         displace: BoolArray = np.zeros(len(table), dtype=np.bool_)
         # Few lines pass the first bound, and fewer the next.
         of_classes = np.array([bounds.of_class(each) if each in self._present else -np.inf for each in Priority])
-        rows = np.flatnonzero(above < of_classes[classes - Priority.BACKGROUND])
+        rows = np.flatnonzero(above < of_classes[self._class_numbers])
         rows = self._with_room(bounds, rows, [EVERYWHERE], np.zeros(len(rows), dtype=np.int64))
         if not len(rows):
             return displace
@@ -185,28 +185,29 @@ class Prospects:
         """(lines,) of which queue, pool and class of priority it is."""
         table = self._table
         kinds: Int64Array = self._queues * len(table.pools.items) + table.number(POOL)
-        return kinds * len(Priority) + self._classes
+        return kinds * len(Priority) + self._class_numbers
 
     @cached_property
     def _requests(self) -> Int64Array:
         """(lines,) what is asked for, and of which class of priority it is."""
-        requests: Int64Array = self._table.number(REQUEST) * len(Priority) + self._classes
+        requests: Int64Array = self._table.number(REQUEST) * len(Priority) + self._class_numbers
         return requests
 
     @cached_property
     def is_background(self) -> BoolArray:
         """(lines,) whether what stands in it is background work, which no reservation keeps off."""
-        background: BoolArray = self._classes == Priority.BACKGROUND
+        background: BoolArray = self._class_numbers == 0
         return background
 
     @cached_property
-    def _classes(self) -> Int64Array:
-        return self._table.figure(PRIORITY).astype(np.int64)
+    def _class_numbers(self) -> Int64Array:
+        """(lines,) the class of priority, counted from the lowest, which is background, as 0."""
+        return self._table.figure(PRIORITY).astype(np.int64) - Priority.BACKGROUND
 
     @cached_property
     def _present(self) -> frozenset[int]:
         """The classes of priority of all lines."""
-        return frozenset(np.flatnonzero(np.bincount(self._classes - Priority.BACKGROUND)) + Priority.BACKGROUND)
+        return frozenset(np.flatnonzero(np.bincount(self._class_numbers)) + Priority.BACKGROUND)
 
     def _alike(self, rows: Int64Array, kinds: Int64Array) -> tuple[list[JobRecord], Int64Array]:
         """Lines grouped by ``kinds``, (rows,): the first job of one line of each group; and (rows,) their groups."""

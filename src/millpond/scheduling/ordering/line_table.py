@@ -114,6 +114,14 @@ class LineTable:
         number: Int64Array = self._numbers[: len(self.keys), which]
         return number
 
+    def only(self, rows: Int64Array) -> LineTable:
+        """Some of the lines by themselves, to be read: (rows,)."""
+        some = LineTable()
+        some._figures, some._numbers = self._figures[rows], self._numbers[rows]
+        some.keys = [self.keys[row] for row in rows.tolist()]
+        some.accounts, some.queues, some.requests, some.pools = self.accounts, self.queues, self.requests, self.pools
+        return some
+
     def put(self, key: LineKey, first: JobRecord) -> None:
         """A job is the first of its line, perhaps of a new one, or its figures have changed."""
         row = self._row_of.get(key)

@@ -163,7 +163,7 @@ class Displacement:
     @property
     def turns(self) -> tuple[int, int]:
         """Differs whenever it may have become the turn of other queues than before in this walk."""
-        return (self._ranks.version, len(self._first_blocked)) if self._ranks.has_rounds else (0, 0)
+        return (self._ranks.round_changes, len(self._first_blocked)) if self._ranks.has_rounds else (0, 0)
 
     def turn_of(self, record: JobRecord) -> tuple[object, ...]:
         """Equal for those of a class whose turn it is before the same work of that class, see ``_has_turn``."""

@@ -59,6 +59,7 @@ class QueueRank:
     Attributes:
         by_share: queues or users are compared at all.
         has_rounds: there is more than one queue to be compared.
+        may_fall: ranks fall when others leave, so that a guarantee covers more again.
     """
 
     def __init__(self, state: State) -> None:
@@ -75,14 +76,28 @@ class QueueRank:
         self._parts: dict[str, float] = {}
         self._placed: dict[str, list[float]] = {}
         self._uncounted: list[tuple[str, str, Amount]] = []
-        self._has_guarantees = state.queues.has_guarantees
-        self._version = 0
+        self.may_fall = state.queues.has_guarantees
+        self._risen: list[str] = []
+        """Whose placements may have raised ranks, in order."""
+        self._round_changes = 0
 
     @property
     def version(self) -> int:
         """Rises when ranks that were given before may have risen."""
         self._count_placed()
-        return self._version
+        return len(self._risen)
+
+    @property
+    def round_changes(self) -> int:
+        """Rises when the service that decides before the key may have."""
+        self._count_placed()
+        return self._round_changes
+
+    def risen_since(self, version: int) -> set[str]:
+        """The queues whose jobs may have risen in rank since a version: what a leaf gets, those above it have too."""
+        by_name = self._state.queues.by_name
+        tops = {_top_compared(by_name[queue]) for queue in self._risen[version:]}
+        return {name for name, node in by_name.items() if not tops.isdisjoint(node.path)}
 
     def rank(self, record: JobRecord) -> Rank:
         """The lower, the earlier: borrowing or not, class of priority, service of queues and users, key."""
@@ -131,12 +146,12 @@ class QueueRank:
         return keys, arrivals, grouped
 
     def _tier(self, record: JobRecord, amount: Amount) -> float:
-        return float(not self._has_guarantees or self._state.entitlements.borrows(record, amount))
+        return float(not self.may_fall or self._state.entitlements.borrows(record, amount))
 
     def covered(self, table: LineTable) -> BoolArray:
         """(lines,) whether a guarantee covers the first of each line."""
         found = np.zeros(len(table), dtype=np.bool_)
-        if not self._has_guarantees:
+        if not self.may_fall:
             return found
         by_name, milli, of_lines = self._state.queues.by_name, table.figure(LEAST_MILLI), table.number(QUEUE)
         guarantors = [() if name is None else by_name[name].guarantors for name in table.queues.items]
@@ -257,6 +272,8 @@ class QueueRank:
         """Tasks of a job are about to start: its queues and its user count as holding them from now on."""
         if self.by_share:
             self._uncounted.append((record.queue, record.job.user, record.amount_of([task for task, _ in placed])))
+        elif self._state.queues.by_name[record.queue].guarantors:
+            self._risen.append(record.queue)
 
     def _count_placed(self) -> None:
         """Count what has been placed since a rank was asked for last."""
@@ -274,10 +291,13 @@ class QueueRank:
             more[2] += amount.memory_mib
         rounds, self._rounds = self._rounds, {}
         self._standings.clear()
-        if self.standing(queue, user) == before:
-            self._rounds = rounds
+        has_passed_on = self.standing(queue, user) != before
+        if has_passed_on:
+            self._round_changes += 1
         else:
-            self._version += 1
+            self._rounds = rounds
+        if has_passed_on or self._state.queues.by_name[queue].guarantors:
+            self._risen.append(queue)
 
     def _served_s(self, account: str) -> float:
         state, more = self._state, self._placed.get(account, _NOTHING)
@@ -289,6 +309,11 @@ _ALL = "(all)"
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
 _NOTHING = (0.0, 0.0, 0.0)
 _NO_GUARANTEE = (0.0, 0.0, -1.0, -1.0, -1.0)
+
+
+def _top_compared(node: QueueNode) -> QueueNode:
+    """The highest queue above a leaf of which it matters how much it holds: the root only where it guarantees."""
+    return next((each for each in node.path[::-1] if each.parent is not None or each in node.guarantors), node)
 
 
 def _left(node: QueueNode) -> tuple[float, float, float, float, float]:
