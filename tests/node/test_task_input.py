@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,26 @@ def test_a_run_after_one_that_was_sent_something_is_not_started(path) -> None:
     with pytest.raises(OSError, match="comes once only") as refused:
         TaskInput(later, None)
     assert refused.value.errno == errno.ESPIPE
+
+
+def test_what_a_disk_takes_only_in_part_does_not_count_as_taken(path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with InputRing.create(path) as ring:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                ring.put(b"x" * 50_000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert (ring.received, ring.next(100_000)) == (0, b"")
+        assert ring.put(b"y" * 50_000) == 50_000
+        assert ring.next(100_000) == b"y" * 50_000
+
+
+def test_a_ring_that_a_power_cut_left_empty_was_sent_nothing(path) -> None:
+    path.touch()
+    with InputRing(path) as ring:
+        assert (ring.received, ring.fed, ring.ended, ring.closed) == (0, 0, False, False)
+    later = path.parent.with_name("attempt-2") / path.name
+    later.parent.mkdir()
+    TaskInput(later, None).begin()

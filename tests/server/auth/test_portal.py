@@ -258,6 +258,8 @@ def test_the_audit_log_is_filtered_by_user_object_and_day(world: AuthWorld) -> N
     assert "No entry matches." in browser.get("/portal/admin/audit?by=max&object=n1/0").text
     assert "No entry matches." in browser.get("/portal/admin/audit?since=2999-01-01").text
     assert browser.get("/portal/admin/audit?since=yesterday").status_code == 422
+    for early in ("0001-01-01", "1970-01-01"):
+        assert "n1/0" in browser.get(f"/portal/admin/audit?by=olga&since={early}").text
 
 
 def test_nobody_reads_names_of_other_groups_on_any_page(world: AuthWorld) -> None:

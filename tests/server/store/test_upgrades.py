@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.turn_processor import TurnProcessor
-from millpond.server.store import migrations
+from millpond.server.store import migrations, upgrades
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.jobs import JobFilter
 from millpond.server.store.start_waits import WaitFilter
@@ -191,3 +193,25 @@ def test_a_state_of_an_earlier_format_is_refused_before_anything_is_changed(data
     assert "is of format 1, by Millpond 0.1.0; this one reads format 3 alone" in caught.value.cause
     assert "under the version that wrote it" in caught.value.remedy
     assert revision_of(database_url) == FIRST
+
+
+def test_a_database_that_another_program_still_reads_is_upgraded_once_that_has_ended(
+    tmp_path: Path, next_step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "millpond.db"
+    url = sqlite_url(path)
+    write_earlier(url)
+    monkeypatch.setattr(upgrades, "_READERS_END_WITHIN_MS", 0)
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("PRAGMA journal_mode=WAL")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM jobs").fetchall()
+        with closing(sqlite3.connect(path)) as writer, writer:
+            writer.execute("UPDATE users SET name = name")
+        with pytest.raises(UnavailableError, match=r"database is locked.* as it was") as caught:
+            Store(url)
+        assert "end the programs that read it" in caught.value.remedy
+    Store(url).close()
+    assert revision_of(url) == next_step
+    with closing(sqlite3.connect(path)) as whole:
+        assert whole.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -78,7 +78,11 @@ class InputRing:
         return bool(self._number(_CLOSED))
 
     def put(self, data: bytes) -> int:
-        """Take as much of the data as there is room for; returns how much that was."""
+        """Take as much of the data as there is room for; returns how much that was.
+
+        Raises:
+            OSError: the disk takes no more; nothing counts as taken.
+        """
         received = self.received
         taken = data[: max(0, ROOM_BYTES - (received - self.fed))]
         self._write_around(received, taken)
@@ -105,14 +109,15 @@ class InputRing:
         os.ftruncate(self._file, _HEADER_BYTES)
 
     def _write_around(self, position: int, data: bytes) -> None:
-        at = position % ROOM_BYTES
-        first = data[: ROOM_BYTES - at]
-        os.pwrite(self._file, first, _HEADER_BYTES + at)
-        os.pwrite(self._file, data[len(first) :], _HEADER_BYTES)
+        rest = memoryview(data)
+        while rest:  # a disk that fills up takes a part
+            at = position % ROOM_BYTES
+            written = os.pwrite(self._file, rest[: ROOM_BYTES - at], _HEADER_BYTES + at)
+            position, rest = position + written, rest[written:]
 
     def _number(self, place: int) -> int:
-        number: int = _NUMBER.unpack(os.pread(self._file, _NUMBER.size, place))[0]
-        return number
+        """One of the numbers in front; 0 in a file that a power cut has left empty."""
+        return int.from_bytes(os.pread(self._file, _NUMBER.size, place), "little")
 
     def _note(self, place: int, number: int) -> None:
         os.pwrite(self._file, _NUMBER.pack(number), place)

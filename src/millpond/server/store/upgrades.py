@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 _SNAPSHOTS: Final = "snapshots"
 _STANDS_STILL_MS: Final = 60_000
 """Between two steps of an upgrade, on a machine that has much else to do; then PostgreSQL undoes them all."""
+_READERS_END_WITHIN_MS: Final = 10_000
+"""Other programs that read an SQLite database, such as `pond backup`."""
 
 
 def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) -> None:
@@ -42,8 +44,8 @@ def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) 
         open_file: an engine on a SQLite file.
 
     Raises:
-        UnavailableError: it was written by a newer version, or by one whose state this one cannot read, or it cannot be
-            upgraded; it is as it was.
+        UnavailableError: it was written by a newer version, or by one whose state this one cannot read, or another
+            program has it open, or it cannot be upgraded; it is as it was.
     """
     with engine.connect() as connection:
         revision = MigrationContext.configure(connection).get_current_revision()
@@ -68,9 +70,7 @@ def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) 
 def _upgrade_file(engine: sa.Engine, open_file: Callable[[Path], sa.Engine], revision: str) -> None:
     path = Path(str(engine.url.database))
     fresh, kept = path.with_name(f"{path.name}.upgrading"), path.with_name(f"{path.name}.before-{revision}")
-    with engine.connect() as connection:
-        connection.execute(sa.text("PRAGMA wal_checkpoint(TRUNCATE)"))  # so that the file alone is the whole database
-    engine.dispose()
+    _become_one_file(engine)
     try:
         _remove(fresh)
         _copy(path, fresh)
@@ -85,6 +85,25 @@ def _upgrade_file(engine: sa.Engine, open_file: Callable[[Path], sa.Engine], rev
     finally:
         _remove(fresh)
     log.info("the database as it was is kept in %s; remove it when all is well", kept)
+
+
+def _become_one_file(engine: sa.Engine) -> None:
+    """Have the file alone be the whole database. What lies beside it would be taken for the new one's.
+
+    Raises:
+        UnavailableError: another program has it open.
+    """
+    try:
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"PRAGMA busy_timeout={_READERS_END_WITHIN_MS}"))
+            connection.execute(sa.text("PRAGMA journal_mode=DELETE"))
+    except sa.exc.OperationalError as error:
+        raise UnavailableError(
+            f"{engine.url.database} cannot be upgraded ({error.orig}); it is as it was",
+            "end the programs that read it (fuser lists them), then start again",
+        ) from error
+    finally:
+        engine.dispose()
 
 
 def _upgrade(connection: sa.Connection) -> None:

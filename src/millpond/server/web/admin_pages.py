@@ -103,8 +103,7 @@ def audit(
     since: date | None = None,
 ) -> Response:
     """Who changed what, and who was refused, the newest first."""
-    begin = 0.0 if since is None else max(datetime(since.year, since.month, since.day).timestamp(), 0.0)  # noqa: DTZ001 - the day of the server
-    found = entries(access, security, by, begin, about, ENTRIES_SHOWN).entries
+    found = entries(access, security, by, _begin_of(since), about, ENTRIES_SHOWN).entries
     return _show("audit", visit, access, entries=found, by=by, about=about, since=since or "", most=ENTRIES_SHOWN)
 
 
@@ -114,6 +113,13 @@ async def settings(access: ClusterKeeper, service: ServiceOf, visit: VisitOf) ->
     document = service.about.settings().settings
     text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False) if document else ""
     return _show("settings", visit, access, text=text, server=await service.about.info(access.caller.admin))
+
+
+def _begin_of(day: date | None) -> float:
+    """When a day of the server begins, in seconds since 1970; 0 for earlier days."""
+    if day is None or day <= date(1970, 1, 1):
+        return 0.0
+    return max(datetime(day.year, day.month, day.day).timestamp(), 0.0)  # noqa: DTZ001 - the day of the server
 
 
 def _tabs(caller: Caller) -> list[str]:
