@@ -330,6 +330,18 @@ def test_metrics_are_what_tasks_reported_and_what_is_no_report_is_skipped(api: A
     assert last["series"][0]["points"] == [{"at": 4.0, "value": pytest.approx(1 / 6), "step": 4.0}]
 
 
+def test_names_of_metrics_that_no_answer_can_carry_are_mended(api: Api) -> None:
+    job = api.submit()
+    metrics = TaskFiles.of(api.state_dir, TaskId(job.id, 1, 0)).metrics
+    metrics.parent.mkdir(parents=True)
+    names = ["half \\ud800", "null \\u0000", "é" * 300, ""]
+    metrics.write_text("".join(f'{{"at": 1, "step": 1, "values": {{"{name}": 1}}}}\n' for name in names))
+    expected = {"half ?", "null \0", "é" * 200, ""}
+    given = api.client.get(f"{JOBS}/{job.id}/metrics").json()["series"]
+    assert {series["name"] for series in given} == expected
+    assert set(api.client.get("/api/v1/curves", params={"job": job.id}).json()["metrics"]) == expected
+
+
 def test_a_result_is_given_out_as_it_was_written(api: Api) -> None:
     job = api.submit()
     assert api.client.get(f"{JOBS}/{job.id}/result").status_code == 404

@@ -18,7 +18,7 @@ from millpond.server.jobs.curves.event_files import EventFile
 from millpond.server.jobs.curves.growing_files import GrowingFile
 from millpond.server.jobs.curves.reports import fresh_reports
 from millpond.server.jobs.sweeps.readings import TrialReading
-from millpond.server.storage.files.outputs import own_output, regular_files
+from millpond.server.storage.files.outputs import metric_name, own_output, regular_files
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.sweeps import SweepMetric
 
@@ -33,7 +33,6 @@ MOST_ENTRIES: Final = 20_000
 """Names in an output folder among which event files are looked for."""
 LOOK_EVERY_S: Final = 10.0
 """For new event files."""
-LONGEST_NAME: Final = 200
 
 
 class CurveKey(NamedTuple):
@@ -146,12 +145,12 @@ class _AttemptFiles:
             file = self._reports.setdefault(task, GrowingFile(place.parent, place.name))
             for report in fresh_reports(file, until):
                 for name, value in report.values.items():
-                    yield CurveKey(task, "", str(name)[:LONGEST_NAME]), report.step, value, report.at
+                    yield CurveKey(task, "", metric_name(name)), report.step, value, report.at
         self._find_event_files()
         for path, events in self._events.items():
             folder = path.rpartition("/")[0] or "."
             for scalar in events.fresh(until):
-                yield CurveKey(0, folder, scalar.tag[:LONGEST_NAME]), float(scalar.step), scalar.value, scalar.at
+                yield CurveKey(0, folder, metric_name(scalar.tag)), float(scalar.step), scalar.value, scalar.at
 
     def troubles(self) -> Iterator[tuple[str, str]]:
         """Event files that are damaged, and where."""

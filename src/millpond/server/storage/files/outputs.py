@@ -29,6 +29,8 @@ MOST_SERIES: Final = 1_000
 MOST_LINES: Final = 200_000
 """Of a file with more, the last."""
 _LARGEST: Final = sys.float_info.max
+_LONGEST_NAME: Final = 200
+"""Characters of the name of a metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ def points_of(line: bytes) -> list[tuple[str, MetricPoint]]:
     if report is None:
         return []
     return [
-        (str(name)[:200], MetricPoint(at=report.at, step=report.step, value=value))
+        (metric_name(name), MetricPoint(at=report.at, step=report.step, value=value))
         for name, value in report.values.items()
     ]
 
@@ -192,6 +194,12 @@ def reported_values(plain: Any) -> Reported | None:
     except (KeyError, TypeError, IndexError):
         return None
     return Reported(at, step, {name: value for name, value in values.items() if value is None or _is_number(value)})
+
+
+def metric_name(reported: str) -> str:
+    """The name of a metric as it is shown: cut, and with no half of a character, which no answer could carry."""
+    name = reported[:_LONGEST_NAME]
+    return name if name.isascii() else name.encode(errors="replace").decode()
 
 
 def _is_number(value: Any) -> bool:
