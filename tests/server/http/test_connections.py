@@ -9,6 +9,7 @@ from millpond.server.auth.throttle import network_of
 from millpond.server.http.connections import (
     HEAD_WITHIN_S,
     MOST_UNFINISHED_BYTES,
+    MOST_UNTAKEN_BYTES,
     STALLED_S,
     ConnectionLimits,
     Connections,
@@ -102,8 +103,23 @@ def test_a_client_that_takes_nothing_of_its_answer_is_given_up(clock):
     slow, gone = Client(connections), Client(connections)
     for client in (slow, gone):
         connections.works(client)
-        connections.stalls(client)
+        connections.stalls(client, 1)
     connections.flows(slow)
     clock.now = STALLED_S
     connections.close_overdue()
     assert (slow.is_open, gone.is_open) == (True, False)
+
+
+def test_answers_that_nobody_takes_have_a_bound_together_and_the_oldest_give_way(clock):
+    connections = connections_of(clock)
+    clients = [Client(connections) for _ in range(4)]
+    for client in clients:
+        connections.works(client)
+        connections.stalls(client, MOST_UNTAKEN_BYTES // 3)
+    assert [client.is_open for client in clients] == [False, True, True, True]
+    connections.flows(clients[1])
+    connections.stalls(clients[1], MOST_UNTAKEN_BYTES // 3)
+    connections.stalls(Client(connections), MOST_UNTAKEN_BYTES // 3)
+    assert [client.is_open for client in clients] == [False, True, False, True]
+    connections.stalls(clients[3], MOST_UNTAKEN_BYTES + 1)
+    assert not any(client.is_open for client in clients)

@@ -22,6 +22,8 @@ STALLED_S: Final = 300.0
 """A client that takes nothing of an answer for so long is gone."""
 MOST_UNFINISHED_BYTES: Final = 16 * 2**20
 """Of all heads that have come in part. Nearly all come as a whole, and are never counted."""
+MOST_UNTAKEN_BYTES: Final = 256 * 2**20
+"""Of all answers that their clients do not take; those that have taken nothing for longest are broken off beyond."""
 MOST_HANDSHAKES: Final = 512
 """TLS handshakes under way; each takes 50 KiB."""
 _MOST_PER_ADDRESS: Final = 4_096
@@ -79,6 +81,8 @@ class Connections:
         self._addresses: dict[str, _Address] = {}
         self._waiting: dict[ClientConnection, float] = {}
         self._stalled: dict[ClientConnection, float] = {}
+        self._untaken: dict[ClientConnection, int] = {}
+        self._untaken_bytes = 0
         self._handshakes: dict[ClientConnection, None] = {}
         self._unfinished: dict[ClientConnection, int] = {}
         self._unfinished_bytes = 0
@@ -127,13 +131,23 @@ class Connections:
             del self._addresses[self._networks[connection]].waiting[connection]
             self._unfinished_bytes -= self._unfinished.pop(connection, 0)
 
-    def stalls(self, connection: ClientConnection) -> None:
-        """Its client does not take what is sent."""
+    def stalls(self, connection: ClientConnection, size: int) -> None:
+        """Its client does not take what is sent; those that have not for longest leave where all is too much.
+
+        Args:
+            size: bytes that wait for it.
+        """
+        self.flows(connection)
         self._stalled[connection] = self._clock()
+        self._untaken[connection] = size
+        self._untaken_bytes += size
+        while self._untaken_bytes > MOST_UNTAKEN_BYTES:
+            self._close(next(iter(self._stalled)))
 
     def flows(self, connection: ClientConnection) -> None:
         """Its client takes what is sent."""
         self._stalled.pop(connection, None)
+        self._untaken_bytes -= self._untaken.pop(connection, 0)
 
     def closed(self, connection: ClientConnection) -> None:
         """It is gone."""

@@ -141,7 +141,7 @@ class _HttpConnection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         """The client does not take what is sent."""
-        self.counted.all.stalls(self.counted)
+        self.counted.all.stalls(self.counted, self.transport.get_write_buffer_size())
         super().pause_writing()
 
     def resume_writing(self) -> None:
@@ -161,6 +161,16 @@ class _WebSocket(WebSocketsSansIOProtocol):
         """It is gone."""
         self._counted.all.closed(self._counted)
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not take what is sent."""
+        self._counted.all.stalls(self._counted, self.transport.get_write_buffer_size())
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._counted.all.flows(self._counted)
+        super().resume_writing()
 
 
 class _TlsHandshake(asyncio.Protocol):
