@@ -229,7 +229,7 @@ def test_a_replica_that_is_one_too_many_finishes_what_it_was_asked_and_gets_noth
             raise AssertionError("it takes requests")
         assert service.running_after(5) == 2
     assert service.running_after(5) == 1
-    assert service.balancer.order(places) == places, "nothing is left behind"
+    assert service.balancer.order(places) == places[:1], "a request may have seen the other while it ran"
     service.server.scheduler.close()
 
 

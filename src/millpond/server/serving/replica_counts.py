@@ -97,12 +97,26 @@ class Sizing:
             self._loop.change_job(ChangeJob(job, change)).result(ANSWER_WITHIN_S)
         except MillpondError as error:
             log.info("%s stays as it is: %s", job, error)  # it ended meanwhile
+            return
+        # The change is durable before its decisions are taken: until then the replicas are still shown as running.
+        self._balancer.end(self._loop.query(lambda core: _ending(core, job)).result(ANSWER_WITHIN_S))
 
 
 def leaving(job: JobInfo, replicas: int) -> frozenset[TaskId]:
     """Which replicas the scheduler ends when there should be so many: those that wait first, then the last ones."""
     active = sorted(task.task for task in job.tasks if task.state in _ACTIVE)
     return frozenset(TaskId(job.id, job.attempt, number) for number in active[replicas:])
+
+
+def _ending(core: Core, job: str) -> frozenset[TaskId]:
+    """The replicas of a service's present run that do not come back."""
+    record = core.scheduler.jobs.get(job)
+    if record is None:
+        return frozenset()
+    # At rest, none is one too many; those that are swapped come back as they are.
+    at_rest = bool(record.scaled_to_zero)
+    ending = (task for task in record.tasks if task.surplus or (at_rest and task.state is TaskState.STOPPING))
+    return frozenset(TaskId(job, record.attempt, task.number) for task in ending)
 
 
 def desired_now(core: Core, job: str) -> int | None:

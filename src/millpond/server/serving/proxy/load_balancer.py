@@ -6,10 +6,10 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import httpcore2
 
@@ -40,6 +40,7 @@ class Balancer:
         self._open: dict[TaskId, int] = {}
         self._chosen: dict[TaskId, int] = {}
         self._leaving: dict[str, frozenset[TaskId]] = {}
+        self._ended: dict[TaskId, None] = {}
         self._turn = 0
 
     def order(self, places: Sequence[TaskEndpoint]) -> list[TaskEndpoint]:
@@ -70,8 +71,7 @@ class Balancer:
                 self._open[place.task] -= 1
                 if not self._open[place.task]:
                     del self._open[place.task]
-                while len(self._chosen) > _MOST_REMEMBERED:
-                    del self._chosen[next(iter(self._chosen))]
+                _forget_oldest(self._chosen)
 
     def retire(self, job: str, replicas: frozenset[TaskId]) -> None:
         """From now on these replicas of a job get no new requests, and its others do. Any thread."""
@@ -79,9 +79,15 @@ class Balancer:
             self._leaving[job] = replicas
 
     def retain(self, job: str) -> None:
-        """All replicas of a job get requests again."""
+        """All replicas of a job get requests again, but those that are being ended."""
         with self._lock:
             self._leaving.pop(job, None)
+
+    def end(self, replicas: Iterable[TaskId]) -> None:
+        """These replicas are being ended, and never get a request again: a request may hold an older list of places."""
+        with self._lock:
+            self._ended.update(dict.fromkeys(replicas))
+            _forget_oldest(self._ended)
 
     def is_quiet(self, job: str) -> bool:
         """Whether the retired replicas of a job have answered all that they were asked."""
@@ -89,7 +95,12 @@ class Balancer:
             return not any(task in self._open for task in self._leaving.get(job, ()))
 
     def _leaves(self, task: TaskId) -> bool:
-        return task in self._leaving.get(task.job, ())
+        return task in self._ended or task in self._leaving.get(task.job, ())
+
+
+def _forget_oldest(remembered: dict[TaskId, Any]) -> None:
+    while len(remembered) > _MOST_REMEMBERED:
+        del remembered[next(iter(remembered))]
 
 
 @dataclass(frozen=True, slots=True)
