@@ -24,6 +24,7 @@ from millpond.node.host.controllers import Amounts
 from millpond.node.host.identities import SharedAccount, shared_account
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
 from millpond.node.sandbox.sandbox import Sandbox, SandboxRequest
+from millpond.node.task import start_planner
 from millpond.node.task.workspace import DataMount, Workspace, blob_path
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -210,6 +211,37 @@ class TestASandboxedTask:
         apart.events(2)
         assert apart.log("apart").startswith(b"here\n")
         assert not (environment / "x").exists()
+
+    @pytest.mark.parametrize("line", ["{} one", "exec {} one", "  {};true"])
+    def test_finds_the_program_that_begins_its_line_wherever_it_lies(
+        self, apart: Bench, tmp_path: Path, line: str
+    ) -> None:
+        program = tmp_path / "tool" / "bin" / "say"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\ncat {tmp_path}/tool/word\n")
+        program.chmod(0o755)
+        (tmp_path / "tool" / "word").write_text("said\n")
+        end_of(apart, line.format(program))
+        assert apart.log("apart") == b"said\n"
+
+    def test_finds_the_millpond_of_the_server_wherever_that_lies(
+        self, apart: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        package = tmp_path / "src" / "millpond"
+        package.mkdir(parents=True)
+        (package / "marker").write_text("here\n")
+        monkeypatch.setattr(start_planner, "own_installation", lambda: (package,))
+        end_of(apart, f"cat {package}/marker; touch {package}/x")
+        assert apart.log("apart").startswith(b"here\n")
+        assert not (package / "x").exists()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="other accounts have no such rights to lose")
+    def test_of_root_has_no_right_to_set_the_clock_of_all_or_to_change_their_kernel(self, apart: Bench) -> None:
+        end_of(apart, "sh -c 'grep -E \"Cap(Prm|Eff)\" /proc/self/status'")
+        held = [int(line.split()[1], 16) for line in apart.log("apart").decode().splitlines()]
+        time_, boot, module = 1 << 25, 1 << 22, 1 << 16
+        assert [rights & (time_ | boot | module) for rights in held] == [0, 0]
+        assert all(held), "it keeps the others"
 
     @pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
     def test_ends_with_its_own_exit_code(self, apart: Bench, command: str, code: int) -> None:

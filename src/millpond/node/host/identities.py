@@ -12,11 +12,11 @@ import contextlib
 import grp
 import os
 import pwd
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.model.errors import NotFoundError
+from millpond.node.host.installation import own_installation
 
 HOMES = "homes"
 """Folder of the state directory with the homes of users who have no account on the machine."""
@@ -84,9 +84,7 @@ def shared_account(name: str, state_dir: Path) -> SharedAccount:
         places.append(Path(pwd.getpwuid(uid).pw_dir))
     own = {place.resolve() for place in places if place.is_dir() and place.stat().st_uid == uid} - {Path("/")}
     masked = [path for path in _POWERFUL if os.access(path, os.W_OK)]
-    package = Path(__file__).resolve().parents[2]
-    installed = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package}
-    return SharedAccount(str(home), tuple(sorted(own)), tuple(masked), tuple(sorted(installed)))
+    return SharedAccount(str(home), tuple(sorted(own)), tuple(masked), own_installation())
 
 
 def account_named(name: str) -> MachineAccount:

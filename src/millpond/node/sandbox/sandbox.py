@@ -31,6 +31,8 @@ _THERE_ALREADY = (Path("/"), Path("/dev"))
 _PRIVATE = (Path("/tmp"), Path("/var/tmp"))
 _SHARED_MEMORY = Path("/dev/shm")
 SETPRIV = "setpriv"
+_OF_THE_MACHINE = ("CAP_SYS_TIME", "CAP_SYS_BOOT", "CAP_SYS_MODULE")
+"""What root could do to the clock and the kernel of all, which no namespace keeps apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class Sandbox:
             outside += _on_the_way([*outside, *emptied], empty)
             inside += _on_the_way(inside, empty)
         options = ["--die-with-parent", "--unshare-pid", *_root(request)]
+        if request.identity is None and os.geteuid() == 0:
+            options += [option for right in _OF_THE_MACHINE for option in ("--cap-drop", right)]
         for layer in (*sorted(outside), *sorted(emptied), *sorted(inside)):
             if layer.path not in _THERE_ALREADY:
                 options += layer.options

@@ -19,6 +19,8 @@ from millpond.node.task.workspace import Workspace
 
 Command: TypeAlias = tuple[str, ...] | str
 """A program with its arguments, or a line for ``/bin/sh``."""
+SHELL_LINE: Final = ["/bin/sh", "-c"]
+"""How a line is executed."""
 
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 _IN_CONTAINERS = ("TZ", "PYTHONUNBUFFERED")
@@ -135,7 +137,7 @@ class LaunchSpec:
     def argv_of(self, role: str) -> list[str]:
         """Program and arguments of a role's tasks."""
         command = self.role_commands.get(role, self.command)
-        return ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        return [*SHELL_LINE, command] if isinstance(command, str) else list(command)
 
 
 def base_environment() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +25,14 @@ from millpond.node.containers.container_launch import outer_first
 from millpond.node.host import controllers
 from millpond.node.host.controllers import Amounts
 from millpond.node.host.file_rights import with_rights_of
+from millpond.node.host.installation import own_installation
 from millpond.node.sandbox.sandbox import Mount, Sandbox, SandboxRequest
 from millpond.node.sessions.task_socket import PROGRAM_SOCKET, program_folder, task_socket_name, task_socket_path
 from millpond.node.sharing.backend import UNSLICED, TaskEnv
 from millpond.node.task.environment import LOG_VARIABLE
 from millpond.node.task.identity import Identity
 from millpond.node.task.kept_place import held
-from millpond.node.task.launch import LaunchSpec, ListenMode
+from millpond.node.task.launch import SHELL_LINE, LaunchSpec, ListenMode
 from millpond.node.task.limits import NO_LIMITS, TaskLimits
 from millpond.node.task.records import FILES, TaskFiles, TaskId
 from millpond.node.task.start_plan import ContainerPlan, KeptPlacePlan, TaskSocketPlan, TaskStartPlan
@@ -40,6 +42,7 @@ NETWORK = "network.json"
 """Beside the records of a run's tasks: who is in their private network."""
 
 _NEVER_A_CARD = "FAKE-"
+_BEGINS_A_LINE = re.compile(r"\s*(?:exec\s+)?(/[^\s;&|<>()'\"$`\\]+)")
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
 
@@ -108,7 +111,7 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
     if launch.container is not None:
         wrapped, container = _contained(start, launch, files, place, inside)
     elif sandbox is not None:
-        installed = _installed(argv[0], start.env)
+        installed = [*own_installation(), *_installed(_program(argv), start.env)]
         request = SandboxRequest(
             mounts=place.mounts,
             installed=with_rights_of(identity, lambda: _reachable(installed)) if identity else installed,
@@ -282,6 +285,12 @@ def _named(state_dir: Path, launch: LaunchSpec) -> list[str]:
 
 def _reachable(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - Path's fails without rights
+
+
+def _program(argv: Sequence[str]) -> str:
+    """What a task executes; of a line for the shell, the absolute path that begins it, if one does."""
+    begins = _BEGINS_A_LINE.match(argv[2]) if list(argv[:2]) == SHELL_LINE else None
+    return argv[0] if begins is None else begins[1]
 
 
 def _installed(program: str, env: Mapping[str, str]) -> list[Path]:
