@@ -22,6 +22,7 @@ def members_text(array: ArrayInfo) -> Iterator[tuple[str, str]]:
         "not yet in line": array.unsubmitted,
         "waiting": array.waiting,
         "running": array.running,
+        "suspended": array.suspended,
         "succeeded": array.succeeded,
         "failed": array.failed,
         "cancelled": array.cancelled,
@@ -56,9 +57,10 @@ def best_text(found: TrialList) -> str:
 
 
 def where(job: JobInfo) -> str:
-    """How far an array is and, while none of it runs, why."""
+    """How far an array is and, while none of it runs or is suspended, why."""
     assert job.array is not None, "asked of arrays alone"
-    return f"{job.array.summary}; {job.reason}" if job.reason and not job.array.running else job.array.summary
+    under_way = job.array.running or job.array.suspended
+    return f"{job.array.summary}; {job.reason}" if job.reason and not under_way else job.array.summary
 
 
 def shortened(indices: str) -> str:

@@ -24,9 +24,10 @@ FEWEST_WAITING: Final = 32
 MOST_WAITING: Final = 1_000
 _FAILED_CODE: Final = 1
 
-_UNFED, _WAITING, _RUNNING, _SUCCEEDED, _FAILED, _CANCELLED, _PRUNED = b".qrsfcp"
+_UNFED, _WAITING, _RUNNING, _SUSPENDED, _SUCCEEDED, _FAILED, _CANCELLED, _PRUNED = b".qrhsfcp"
 _CODES: Final = {
     JobState.QUEUED: _WAITING,
+    JobState.SUSPENDED: _SUSPENDED,
     JobState.SUCCEEDED: _SUCCEEDED,
     JobState.FAILED: _FAILED,
     JobState.CANCELLED: _CANCELLED,
@@ -73,7 +74,7 @@ class Array:
     @property
     def live(self) -> int:
         """Members that were handed over and have not ended."""
-        return self._counts[_WAITING] + self._counts[_RUNNING]
+        return self._counts[_WAITING] + self._counts[_RUNNING] + self._counts[_SUSPENDED]
 
     @property
     def full(self) -> bool:
@@ -105,7 +106,7 @@ class Array:
 
     def living(self) -> list[str]:
         """Ids of the members that were handed over and have not ended."""
-        codes = (_WAITING, _RUNNING)
+        codes = (_WAITING, _RUNNING, _SUSPENDED)
         return [member_id(self.id, self.members.at(place)) for place, code in enumerate(self._states) if code in codes]
 
     def first_waiting(self) -> str | None:
@@ -175,7 +176,9 @@ class Array:
     def _state(self) -> str:
         if self.live and self.closed:
             return JobState.STOPPING.value
-        return JobState.RUNNING.value if self._counts[_RUNNING] else JobState.QUEUED.value
+        if self._counts[_RUNNING]:
+            return JobState.RUNNING.value
+        return JobState.SUSPENDED.value if self._counts[_SUSPENDED] else JobState.QUEUED.value
 
     def _last_state(self) -> JobState:
         """A sweep has succeeded when a trial has; any other array when all its members have."""
@@ -196,6 +199,7 @@ class Array:
             unsubmitted=counts[_UNFED],
             waiting=counts[_WAITING],
             running=counts[_RUNNING],
+            suspended=counts[_SUSPENDED],
             succeeded=counts[_SUCCEEDED],
             failed=counts[_FAILED],
             cancelled=counts[_CANCELLED],

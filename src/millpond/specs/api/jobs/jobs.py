@@ -64,7 +64,7 @@ class ArrayInfo:
         sweep: whether the members are trials of a sweep.
         unsubmitted: not yet handed to the scheduler.
         waiting: handed to the scheduler, and in line.
-        running: started and not ended.
+        running: started and neither suspended nor ended.
         pruned: trials that were stopped because they fell behind.
     """
 
@@ -75,6 +75,7 @@ class ArrayInfo:
     unsubmitted: int = 0
     waiting: int = 0
     running: int = 0
+    suspended: int = 0
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
@@ -88,7 +89,13 @@ class ArrayInfo:
     @property
     def summary(self) -> str:
         """For people: ``3412/10000 done, 32 running, 2 failed``."""
-        parts = {"running": self.running, "failed": self.failed, "cancelled": self.cancelled, "stopped": self.pruned}
+        parts = {
+            "running": self.running,
+            "suspended": self.suspended,
+            "failed": self.failed,
+            "cancelled": self.cancelled,
+            "stopped": self.pruned,
+        }
         return ", ".join([f"{self.ended}/{self.count} done", *(f"{n} {what}" for what, n in parts.items() if n)])
 
 

@@ -54,6 +54,8 @@ def leave(client: Client, job_id: str, *, swap: bool) -> JobInfo:
 
 
 def _suspended(job: JobInfo) -> str:
+    if job.array is not None:
+        return "its running members are being suspended"
     return f"being suspended, {job.suspension}" if job.leaving else job.state
 
 
@@ -66,6 +68,8 @@ def resume(client: Client, jobs: tuple[str, ...]) -> int:
 
 
 def _resumed(job: JobInfo) -> str:
+    if job.array is not None:
+        return "its suspended members are to go on"
     if job.state == "suspended":
         return "to go on, as soon as its devices are free and its queue admits it"
     return job.state
