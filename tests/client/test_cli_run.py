@@ -47,6 +47,11 @@ def test_gpus_are_numbers_where_they_look_like_numbers(text, value):
     assert spec_of(gpus=text)["gpus"] == value
 
 
+@pytest.mark.parametrize(("text", "value"), [("8", 8), ("0.5", 0.5), ("500m", "500m"), ("nan", "nan"), ("inf", "inf")])
+def test_cpus_are_finite_numbers_or_what_the_server_judges(text, value):
+    assert spec_of(cpus=text)["cpus"] == value
+
+
 def test_a_part_of_a_card_is_written_as_in_a_job_file():
     assert spec_of(gpus="{memory: 4GiB, compute: 25%}")["gpus"] == {"memory": "4GiB", "compute": "25%"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from dataclasses import asdict
 
 import httpx2
@@ -80,6 +81,21 @@ def test_two_submissions_have_different_keys(client, server, make_job):
         server.will(201, asdict(make_job()))
         client.submit({"command": "true"})
     assert len({request.headers["idempotency-key"] for request in server.requests}) == 2
+
+
+def test_a_key_of_any_script_travels_in_the_job_and_in_no_header(client, server, make_job):
+    server.will_fail(httpx2.ReadError("gone"))
+    server.will(201, asdict(make_job()))
+    client.submit({"command": "true", "idempotency_key": "夜间\n1"})
+    assert [json.loads(request.content)["idempotency_key"] for request in server.requests] == ["夜间\n1"] * 2
+    assert not any("idempotency-key" in request.headers for request in server.requests)
+
+
+@pytest.mark.parametrize("value", [math.nan, {1, 2}, "\udcff"])
+def test_what_json_cannot_hold_is_refused_with_a_remedy_before_anything_is_sent(client, server, value):
+    with pytest.raises(InvalidInputError, match=r"cannot be sent as JSON.*finite numbers"):
+        client.submit({"command": "true", "env": {"A": value}})
+    assert not server.requests
 
 
 def test_a_submission_to_nobody_is_not_repeated(client, server):

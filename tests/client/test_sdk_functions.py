@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -95,7 +96,7 @@ def test_a_function_is_sent_once_and_its_job_refers_to_it(client: Client, server
     assert cloudpickle.loads(unpack(payload)[1])[1] == (1, 2)
     assert sent.url.path.endswith(digest_of(payload))
     assert digest_of(payload) in submitted.content.decode()
-    assert submitted.headers["idempotency-key"] == "once"
+    assert json.loads(submitted.content)["idempotency_key"] == "once"
 
 
 def test_a_job_that_has_not_ended_in_time_is_a_timeout_and_goes_on(client: Client, server: Any, make_job: Any) -> None:

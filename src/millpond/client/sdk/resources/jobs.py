@@ -81,7 +81,9 @@ class JobRequests(ABC):
             InvalidInputError: something in it is wrong, or the cluster could never run it.
         """
         document = self.shipped(job)
-        return self._submit(JobInfo, "/jobs", document, document.get("idempotency_key") or os.urandom(16).hex())
+        # A key of its own travels in the job, as it may be any text and a header may not.
+        key = "" if document.get("idempotency_key") else os.urandom(16).hex()
+        return self._submit(JobInfo, "/jobs", document, key)
 
     def submit_together(self, jobs: Sequence[Mapping[str, Any]]) -> list[JobInfo]:
         """Submit several jobs: all of them are taken, or none is. ``after`` in one may name another.
@@ -96,8 +98,8 @@ class JobRequests(ABC):
     def _submit(
         self, answer: type[_Answer], path: str, body: Mapping[str, Any] | None, key: str, **how: Any
     ) -> _Answer:
-        """Submit with a key, so that it can be repeated where the answer was lost."""
-        headers = {IDEMPOTENCY_HEADER: key}
+        """Submit with a key, or with the one in the body, so that it can be repeated where the answer was lost."""
+        headers = {IDEMPOTENCY_HEADER: key} if key else {}
         try:
             return self._ask(answer, "POST", path, json=body, headers=headers, **how)
         except UnavailableError as error:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from millpond.client.sdk.transport import failures
 from millpond.client.sdk.transport.discovery import Address, find_server, is_on_this_machine
-from millpond.client.sdk.transport.local_http import LocalHttp
+from millpond.client.sdk.transport.local_http import LocalHttp, as_json
 from millpond.client.sdk.transport.trust import encrypts, trust
 from millpond.model.errors import UnavailableError
 from millpond.specs.api.base import API_PREFIX
@@ -202,6 +202,7 @@ class _Transports:
         """What the server answers, read to its end.
 
         Raises:
+            InvalidInputError: what is to be sent is no JSON.
             UnavailableError: there is no answer.
         """
         if self._local is not None and _LOCALLY.issuperset(request):
@@ -211,8 +212,12 @@ class _Transports:
                 raise failures.from_local(error, self.address.url) from error
         import httpx2
 
+        sent = dict(request)
+        if sent.get("json") is not None:
+            sent["content"] = as_json(sent.pop("json"))
+            sent["headers"] = {"Content-Type": "application/json", **(sent.get("headers") or {})}
         try:
-            return self.http.request(method, path, **request)
+            return self.http.request(method, path, **sent)
         except httpx2.TransportError as error:
             raise failures.from_transport(error, self.address.url) from error
 

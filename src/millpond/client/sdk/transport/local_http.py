@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from millpond.client.sdk.transport.discovery import Address
+from millpond.model.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,10 @@ class LocalHttp:
         """Ask, and read the whole answer.
 
         Raises:
+            InvalidInputError: ``json`` has what JSON cannot hold.
             OSError, http.client.HTTPException: there is no answer.
         """
-        body = None if json is None else _written(json)
+        body = None if json is None else as_json(json)
         typed = {} if body is None else {"Content-Type": "application/json"}
         connection = self._connection()
         try:
@@ -94,8 +96,17 @@ class LocalHttp:
         return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
 
 
-def _written(body: Any) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+def as_json(body: Any) -> bytes:
+    """The body of a request.
+
+    Raises:
+        InvalidInputError: it has what JSON cannot hold.
+    """
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        remedy = "use texts, finite numbers, true and false, lists, and mappings with texts as keys"
+        raise InvalidInputError(f"the request cannot be sent as JSON: {error}", remedy) from error
 
 
 def _query(params: Mapping[str, Any] | None) -> str:

@@ -6,6 +6,7 @@ standard input comes from here, and is not all there, is ended too: the rest of 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from pathlib import Path
@@ -204,9 +205,10 @@ def _number(text: str) -> int | float | str:
     except ValueError:
         pass
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return text
+    return number if math.isfinite(number) else text
 
 
 def _environment(variables: tuple[str, ...]) -> dict[str, str]:
