@@ -154,6 +154,18 @@ def test_a_table_on_a_terminal_keeps_ids_whole_and_fits(capsys, monkeypatch):
     assert lines[1].rstrip().endswith("…")
 
 
+def test_a_table_on_a_terminal_narrower_than_its_titles_keeps_all_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    titles = ["QUEUE", "GUARANTEE", "BORROWED", "WAITING"]
+    columns = [Column(titles[0], gives_way=True), *(Column(title, right=True) for title in titles[1:])]
+    show(columns, [["vision-long", "1", "2", "3"]])
+    head, row = click.unstyle(capsys.readouterr().out).splitlines()
+    assert head.split() == titles
+    assert row.split() == ["vision…", "1", "2", "3"]
+
+
 def test_an_overlong_id_leaves_room_for_the_other_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")

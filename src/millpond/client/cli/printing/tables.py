@@ -21,9 +21,10 @@ class Column:
     Attributes:
         text: the cell of an entry; unused where rows are given as texts.
         right: numbers stand at the right.
-        gives_way: is shortened first when the terminal is narrow. Others are shortened only where they are very wide,
-            and in the middle: names that begin alike tend to end differently.
-        whole: is never shortened, as people copy it; the table is wider than a terminal that is too narrow for it.
+        gives_way: is shortened when the terminal is narrow, to its title at most; a terminal that is narrower still
+            wraps the lines. Others are shortened only where they are very wide, and in the middle: names that begin
+            alike tend to end differently.
+        whole: is never shortened, as people copy it.
         wide: stands in the wide form of the table alone.
         if_any: is left out where no entry has anything in it.
     """
@@ -113,8 +114,7 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, ""), no_wrap=True, overflow="ellipsis") for cell in row))
     console = Console()
-    if any(column.whole for column in columns):
-        console.width = max(console.width, narrowest)
+    console.width = max(console.width, narrowest)  # a narrower one would lose columns, the first of all
     console.print(table)
 
 
