@@ -211,6 +211,17 @@ def test_a_limit_below_nothing_is_refused(server, run_pond):
     assert (code, err.splitlines()[0]) == (2, "pond: --jobs: '-1' is not a whole number of 0 or more")
 
 
+@pytest.mark.parametrize("jobs", ["1000000001", "9" * 5000])
+def test_a_limit_that_no_server_takes_is_refused_by_name(server, run_pond, jobs):
+    server.will(200, {"users": [USER]})
+    code, _, err = run_pond("user", "set", "eve", "--jobs", jobs)
+    assert (code, len(server.requests)) == (2, 1)
+    assert err.splitlines() == [
+        f"pond: --jobs: {jobs[:20]} is more than 1000000000",
+        "      write a smaller number, or none",
+    ]
+
+
 def test_limits_that_are_not_given_stay_and_none_lifts_one(server, run_pond):
     server.will(200, {"users": [USER | {"limits": {"jobs": 2, "gpu_milli": 1000}}]})
     server.will(200, USER | {"limits": {"gpu_milli": 1000, "dev_s": 28800}})

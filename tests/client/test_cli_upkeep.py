@@ -82,7 +82,7 @@ def test_daemons_of_a_job_that_has_succeeded_are_shown_as_stopped_and_not_blamed
             [
                 ("done", "submitted", "{1000}"),
                 ("done", "placed", "on n1, run 2"),
-                ("done", "started", "{1040}, first 20s after its submission"),
+                ("done", "started", "{1040}, the first run 20s after its submission"),
                 ("now", "running", "runs for 30s"),
             ],
         ),
@@ -97,7 +97,7 @@ def test_daemons_of_a_job_that_has_succeeded_are_shown_as_stopped_and_not_blamed
             [
                 ("done", "submitted", "{1000}"),
                 ("done", "placed", "on n1"),
-                ("done", "started", "{1020}, first 20s after its submission"),
+                ("done", "started", "{1020}, 20s after its submission"),
                 ("done", "failed", "{1050}, exit code 137, 30s after its start: lost"),
             ],
         ),

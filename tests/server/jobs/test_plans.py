@@ -60,6 +60,7 @@ class Planner:
 def test_a_job_that_fits_is_told_where_it_runs(tmp_path: Path) -> None:
     planner = Planner(tmp_path)
     planner.submit("other", gpus=1)
+    assert planner.plan_lines(gpus=0.25)[0] == "starts now: task 0 on n1 (0.25 cards)"
     assert planner.plan_lines(gpus=2) == ["starts now: task 0 on n1 (2 cards)", "queue default: 1 -> 3 cards in use"]
     planned = planner.plan(gpus=2)
     planner.submit("real", gpus=2)

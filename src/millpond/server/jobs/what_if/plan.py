@@ -104,7 +104,11 @@ def _tasks(start: Start | None) -> list[PlannedTask]:
     placements = start.placements if start is not None else ()
     return [
         PlannedTask(
-            task=placed.task, role=placed.role, node=placed.node, devices=[grant.device for grant in placed.grants]
+            task=placed.task,
+            role=placed.role,
+            node=placed.node,
+            devices=[grant.device for grant in placed.grants],
+            gpu_milli=sum(grant.compute_milli for grant in placed.grants),
         )
         for placed in placements
     ]

@@ -28,6 +28,7 @@ Secret = Annotated[str, Field(max_length=256)]
 GroupRole = Literal["lead", "member", "viewer"]
 Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
 LONGEST_SECRET = 65_536
+MOST_RUNNING_JOBS = 10**9
 
 
 class AccountRequest(Body):
@@ -39,7 +40,7 @@ class AccountRequest(Body):
 class AccountLimits(AccountRequest):
     """What an account may hold at once, on the server's disk too, and how long one of its dev jobs may run."""
 
-    jobs: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    jobs: Annotated[int, Field(ge=0, le=MOST_RUNNING_JOBS)] | None = None
     gpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
     cpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
     card_mib: Annotated[int, Field(ge=0, le=10**12)] | None = None

@@ -86,12 +86,13 @@ class ReasonInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTask:
-    """Where a task would run; ``devices`` are UUIDs."""
+    """Where a task would run; ``devices`` are UUIDs, of which it would have ``gpu_milli`` together."""
 
     task: int
     role: str
     node: str
     devices: list[str] = field(default_factory=list)
+    gpu_milli: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from millpond.client.cli.printing import formats
 from millpond.model.amounts import memory_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
-from millpond.specs.api.accounts.accounts import AccountLimits
+from millpond.specs.api.accounts.accounts import MOST_RUNNING_JOBS, AccountLimits
 from millpond.specs.api.reports.usage import DiskInfo
 from millpond.specs.errors import BadValueError
 
@@ -100,6 +100,9 @@ def _units(milli: int, noun: str) -> str:
 def _whole(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise BadValueError(f"{text!r} is not a whole number of 0 or more", "write digits")
+    # Their number is looked at first, as Python reads no more than 4,300 digits.
+    if len(text) > len(str(MOST_RUNNING_JOBS)) or int(text) > MOST_RUNNING_JOBS:
+        raise BadValueError(f"{text:.20} is more than {MOST_RUNNING_JOBS}", f"write a smaller number, or {NONE}")
     return int(text)
 
 

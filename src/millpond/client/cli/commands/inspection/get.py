@@ -205,8 +205,9 @@ def _started(job: JobInfo) -> LifeStep:
         return LifeStep(
             "started", job.state in ENDED, "never" if job.state in ENDED else "its processes are being started"
         )
-    waited = formats.span((job.first_started_at or at) - job.submitted_at)
-    return LifeStep("started", True, f"{formats.instant_text(at, seconds=True)}, first {waited} after its submission")
+    waited = f"{formats.span((job.first_started_at or at) - job.submitted_at)} after its submission"
+    which = f"the first run {waited}" if job.attempt > 1 else waited
+    return LifeStep("started", True, f"{formats.instant_text(at, seconds=True)}, {which}")
 
 
 def _present(job: JobInfo, now: float) -> str:

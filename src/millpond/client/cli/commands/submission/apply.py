@@ -18,7 +18,7 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.sdk.client import Client
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.jobs.reasons import PlanInfo
+from millpond.specs.api.jobs.reasons import PlanInfo, PlannedTask
 from millpond.specs.job.job_spec import JobSpec
 from millpond.specs.job.templates import find_template
 
@@ -105,7 +105,7 @@ def _show(client: Client, spec: JobSpec, document: dict[str, Any], target: str |
 def plan_lines(plan: PlanInfo, now: float) -> Iterator[str]:
     """A plan in lines for people."""
     if plan.starts_now:
-        places = [f"task {task.task} on {task.node}{_cards(len(task.devices))}" for task in plan.tasks]
+        places = [f"task {task.task} on {task.node}{_cards(task)}" for task in plan.tasks]
         yield f"starts now: {', '.join(places)}"
     elif plan.victims:
         yield "starts when those have left who make room for it:"
@@ -138,8 +138,8 @@ def _require_one(file: str | None, template: str | None) -> None:
         raise InvalidInputError("both FILE and --template", "leave one of them out")
 
 
-def _cards(count: int) -> str:
-    return f" ({formats.count(count, 'card')})" if count else ""
+def _cards(task: PlannedTask) -> str:
+    return f" ({_number(task.gpu_milli)})" if task.devices else ""
 
 
 def _number(milli: int) -> str:
