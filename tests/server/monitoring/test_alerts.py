@@ -34,8 +34,17 @@ ONLY_SOMETIMES = {
     "millpond_device_held_idle_seconds",
     "millpond_node_use_ratio",
     "millpond_token_end_timestamp_seconds",
+    "millpond_node_power_watts",
+    "millpond_pool_spare_nodes",
+    "millpond_pool_forecast_cover_ratio",
+    "millpond_pool_forecast_met_ratio",
+    "millpond_pool_forecast_skill",
+    "millpond_queue_wanted_replicas",
+    "millpond_queue_running_replicas",
+    "millpond_services",
 }
-"""Where there is a certificate, a waiting job, a driver that reports them; told in `docs/operating.md`."""
+"""Where there is a certificate, a waiting job, a driver that reports them, saved energy, a service that scales; told in
+`docs/operating.md`."""
 
 
 def rules() -> list[dict[str, Any]]:
@@ -64,7 +73,7 @@ def test_every_figure_that_is_asked_for_is_told_by_the_server(api: Api) -> None:
     asked = {name for question in questions() for name in NAME.findall(question)}
     assert asked - told == set()
     guide = (DEPLOY.parent / "docs" / "operating.md").read_text()
-    assert [name for name in ONLY_SOMETIMES if re.sub("^millpond_(device|node)_", "", name) not in guide] == []
+    assert [name for name in ONLY_SOMETIMES if re.sub("^millpond_(device|node|pool)_", "", name) not in guide] == []
 
 
 def firing(tmp_path: Path, alert: str, by: str, at: str, series: dict[str, str]) -> set[str]:
@@ -164,3 +173,21 @@ def test_a_server_that_takes_nothing_on_and_a_certificate_near_its_end_are_told(
     assert firing(tmp_path, "MillpondDegraded", "instance", "15m", series) == {"one"}
     assert firing(tmp_path, "MillpondCertificateEnds", "instance", "90m", series) == {"one"}
     assert firing(tmp_path, "MillpondTokenEnds", "instance", "90m", series) == {"one"}
+
+
+def test_services_that_lack_replicas_for_long_are_told_by_their_queue(tmp_path: Path) -> None:
+    series = {}
+    for queue, running in (("lacks", "2x60"), ("has", "3x60"), ("catches-up", "2x10 3x50")):
+        series[f'millpond_queue_wanted_replicas{{queue="{queue}"}}'] = "3x60"
+        series[f'millpond_queue_running_replicas{{queue="{queue}"}}'] = running
+    assert firing(tmp_path, "MillpondReplicasMissing", "queue", "10m", series) == set()
+    assert firing(tmp_path, "MillpondReplicasMissing", "queue", "20m", series) == {"lacks"}
+
+
+def test_a_forecast_that_covers_less_than_it_should_is_told_by_its_pool(tmp_path: Path) -> None:
+    series = {}
+    for pool, met in (("low", 0.9), ("near", 0.95)):
+        series[f'millpond_pool_forecast_met_ratio{{pool="{pool}"}}'] = f"{met}x400"
+        series[f'millpond_pool_forecast_cover_ratio{{pool="{pool}"}}'] = "0.98x400"
+    assert firing(tmp_path, "MillpondForecastTooLow", "pool", "5h", series) == set()
+    assert firing(tmp_path, "MillpondForecastTooLow", "pool", "6h30m", series) == {"low"}

@@ -20,7 +20,8 @@ from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.views import metrics_page, pool_metrics
 from millpond.server.views.metrics_page import MOST_QUEUES
 from millpond.server.views.pool_metrics import NodeMetrics, conspicuous_devices
-from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SpareInfo
+from millpond.specs.api.services import ScalingInfo
 
 
 class Page:
@@ -131,6 +132,38 @@ def test_cards_that_are_held_idle_for_long_are_told_whatever_the_size_of_the_poo
         monkeypatch.setattr(metrics_page, "MOST_DEVICES", most)
         (seconds,) = Page(api).values("millpond_device_held_idle_seconds", node="n1")
         assert seconds >= IDLE_AFTER_S + 60
+
+
+def test_replicas_and_forecasts_of_services_are_told_by_queue_and_never_by_service(api: Api) -> None:
+    chat, embed = (api.submit(kind="service", gpus=0, tasks=2, serve={"scale": {"open_requests": 1}}) for _ in range(2))
+    api.job(embed.id)
+    rule = ScalingInfo(at=0.0, wanted=3, why="", fewest=1, most=4, ahead_s=60.0)
+    api.service.services.scaling = {chat.id: replace(rule, forecast=4), embed.id: rule, "gone": rule}
+    page = Page(api)
+    assert page.values("millpond_queue_wanted_replicas", queue="default") == [6]
+    assert page.values("millpond_queue_running_replicas", queue="default") == [4]
+    assert page.values("millpond_services", forecast="yes") == [1]
+    assert page.values("millpond_services", forecast="no") == [1]
+
+
+def test_power_and_forecasts_of_pools_are_told_where_they_are_known(api: Api) -> None:
+    told = SpareInfo(pool="gold", spare=6, cover=0.98, coverage=0.95, skill=0.5, tested_days=7)
+    api.service.machines.spares = lambda: [told, SpareInfo(pool="plain", spare=2)]
+    page = Page(api)
+    assert page.values("millpond_nodes", pool="default", power="on") == [1]
+    assert page.values("millpond_pool_spare_nodes") == [6, 2]
+    assert page.values("millpond_pool_forecast_cover_ratio") == [0.98]
+    assert page.values("millpond_pool_forecast_met_ratio", pool="gold") == [0.95]
+    assert page.values("millpond_pool_forecast_skill", pool="plain") == []
+
+
+def test_the_power_of_a_machine_is_that_of_its_cards_that_report_it() -> None:
+    watts = {"u0": 300.0, "u1": 250.5, "u2": None}
+    samples = {uuid: DeviceSample(uuid, power_w=power) for uuid, power in watts.items()}
+    text = "".join(NodeMetrics().text([machine("n1", *watts), machine("n2", "unsampled")], samples))
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    found = {sample.labels["node"]: sample.value for sample in families["millpond_node_power_watts"].samples}
+    assert found == {"n1": 550.5}
 
 
 def machine(name: str, *devices: str) -> NodeInfo:

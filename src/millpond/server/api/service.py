@@ -150,5 +150,6 @@ class Service:
             self.health,
             components.accounts.tokens,
             identity.certificate_ends,
+            lambda: self.services.scaling,
         )
         self.metrics = MetricsPage(self.instruments.registry, sources)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from millpond.model.states import JobState
@@ -21,6 +21,7 @@ from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerHealth
+from millpond.server.views.forecast_metrics import gauge, power_states, replicas, spare_forecasts
 from millpond.server.views.machines import Machines
 from millpond.server.views.pool_metrics import (
     MOST_DEVICES,
@@ -32,7 +33,9 @@ from millpond.server.views.pool_metrics import (
 from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.pool.nodes import NodeInfo, SpareInfo
 from millpond.specs.api.pool.queues import QueueInfo
+from millpond.specs.api.services import ScalingInfo
 
 T = TypeVar("T")
 
@@ -49,6 +52,8 @@ class MetricsState:
     Attributes:
         at: seconds since 1970.
         jobs: those that have not ended.
+        nodes: all machines.
+        scaling: what the rules of services ask for, by job.
         degraded: whether nothing new is taken on, or started.
         certificate_ends: until when the certificate is valid, in seconds since 1970; None: there is none.
         token_ends: until when the first of the tokens that programs use is valid; None: none ends.
@@ -60,11 +65,14 @@ class MetricsState:
     jobs: Sequence[JobInfo]
     queues: Sequence[QueueInfo]
     token_ends: float | None
+    nodes: Sequence[NodeInfo]
+    spares: Sequence[SpareInfo]
+    scaling: Mapping[str, ScalingInfo]
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSources:
-    """Whom to ask how things stand."""
+    """Whom to ask how things stand; ``scaling`` gives what the rules of services ask for, by job."""
 
     machines: Machines
     queues: Queues
@@ -72,6 +80,7 @@ class MetricsSources:
     health: ServerHealth
     tokens: TokenRegistry
     certificate_ends: Callable[[], float | None]
+    scaling: Callable[[], Mapping[str, ScalingInfo]]
 
 
 class MetricsPage:
@@ -89,6 +98,7 @@ class MetricsPage:
     async def page(self) -> bytes:
         """Everything, in the text format of Prometheus."""
         ask = self._sources
+        nodes = await ask.machines.all(EVERYBODY)
         standing = MetricsState(
             time.time(),
             bool(ask.health.degraded()),
@@ -96,8 +106,10 @@ class MetricsPage:
             ask.job_cache.newest_first(),
             await ask.queues.all(),
             ask.tokens.next_end(),
+            nodes,
+            ask.machines.spares(),
+            dict(ask.scaling()),
         )
-        nodes = await ask.machines.all(EVERYBODY)
         has_few = sum(len(node.devices) for node in nodes) <= MOST_DEVICES
         devices = await ask.machines.devices(EVERYBODY, 0) if has_few else []
 
@@ -124,30 +136,33 @@ class _Together(CollectorRegistry):
         yield from _server(self._standing)
         yield from _jobs(self._standing)
         yield from _queues(self._standing.queues)
+        yield from power_states(self._standing.nodes)
+        yield from spare_forecasts(self._standing.spares)
+        yield from replicas(self._standing.jobs, self._standing.scaling)
 
 
 def _server(standing: MetricsState) -> Iterator[Metric]:
-    yield _gauge("millpond_server", "Always 1; says which version runs", ("version",), [((VERSION,), 1.0)])
+    yield gauge("millpond_server", "Always 1; says which version runs", ("version",), [((VERSION,), 1.0)])
     text = "Whether nothing new is taken on or started, for want of room or of a working database"
-    yield _gauge("millpond_server_degraded", text, (), [((), float(standing.degraded))])
+    yield gauge("millpond_server_degraded", text, (), [((), float(standing.degraded))])
     if standing.certificate_ends is not None:
         text = "Until when the server's certificate is valid, in seconds since 1970"
-        yield _gauge("millpond_certificate_end_timestamp_seconds", text, (), [((), standing.certificate_ends)])
+        yield gauge("millpond_certificate_end_timestamp_seconds", text, (), [((), standing.certificate_ends)])
     if standing.token_ends is not None:
         text = "Until when the first of the made tokens that were used of late is valid, in seconds since 1970"
-        yield _gauge("millpond_token_end_timestamp_seconds", text, (), [((), standing.token_ends)])
+        yield gauge("millpond_token_end_timestamp_seconds", text, (), [((), standing.token_ends)])
 
 
 def _jobs(standing: MetricsState) -> Iterator[Metric]:
     own = [info for info in standing.jobs if info.array is None]
     counts = Counter((info.queue, info.kind, info.state) for info in own)
-    yield _gauge("millpond_jobs", "Jobs that have not ended", ("queue", "kind", "state"), counts.items())
+    yield gauge("millpond_jobs", "Jobs that have not ended", ("queue", "kind", "state"), counts.items())
     waiting: dict[tuple[str, ...], float] = {}
     for info in own:
         if info.state == JobState.QUEUED and not info.scaled_to_zero and not info.suspension:
             waiting[(info.queue,)] = max(waiting.get((info.queue,), 0.0), standing.at - info.submitted_at)
     text = "How long the job that was submitted first has been there, of those that wait"
-    yield _gauge("millpond_oldest_waiting_job_seconds", text, ("queue",), waiting.items())
+    yield gauge("millpond_oldest_waiting_job_seconds", text, ("queue",), waiting.items())
 
 
 def _queues(queues: Sequence[QueueInfo]) -> Iterator[Metric]:
@@ -163,8 +178,8 @@ def _queues(queues: Sequence[QueueInfo]) -> Iterator[Metric]:
     for name, text, figure in figures:
         found = [(queue.name, figure(queue)) for queue in shown]
         values = [((queue,), milli / _MILLI) for queue, milli in found if milli is not None]
-        yield _gauge(f"millpond_queue_{name}_gpus", text, ("queue",), values)
-    yield _gauge("millpond_queues", "Queues, those without figures of their own too", (), [((), float(len(queues)))])
+        yield gauge(f"millpond_queue_{name}_gpus", text, ("queue",), values)
+    yield gauge("millpond_queues", "Queues, those without figures of their own too", (), [((), float(len(queues)))])
 
 
 class _InTree(Protocol):
@@ -185,12 +200,3 @@ def nearest_to_root(queues: Sequence[T], place: Callable[[T], _InTree]) -> list[
     for queue in map(place, queues):
         depths[queue.name] = depths.get(queue.parent, -1) + 1
     return sorted(queues, key=lambda queue: depths[place(queue).name])[:MOST_QUEUES]
-
-
-def _gauge(
-    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for names, value in values:
-        family.add_metric(names, value)
-    return family

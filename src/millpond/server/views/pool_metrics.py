@@ -42,6 +42,10 @@ class NodeMetrics:
             yield _family(f"millpond_node_{name}", text, (lines[place] for _, _, lines in told))
         text = "Part of the last moment in which its cards were computing"
         yield _gauge("millpond_node_use_ratio", text, ((labels, _use_of(node, samples)) for node, labels, _ in told))
+        text = "Power that its cards draw"
+        yield _gauge(
+            "millpond_node_power_watts", text, ((labels, _power_of(node, samples)) for node, labels, _ in told)
+        )
 
 
 def _lines_of(node: NodeInfo, before: tuple[NodeInfo, str, list[str]] | None) -> tuple[NodeInfo, str, list[str]]:
@@ -130,6 +134,12 @@ def _use_of(node: NodeInfo, samples: Samples) -> float | None:
     found = [sample.use_milli for each in node.devices if (sample := samples.get(each.uuid)) is not None]
     known = [use for use in found if use is not None]
     return round(sum(known) / len(known) / _MILLI, 4) if known else None
+
+
+def _power_of(node: NodeInfo, samples: Samples) -> float | None:
+    found = [sample.power_w for each in node.devices if (sample := samples.get(each.uuid)) is not None]
+    known = [power for power in found if power is not None]
+    return round(sum(known), 1) if known else None
 
 
 def _granted_part(device: DeviceStatus) -> float:
