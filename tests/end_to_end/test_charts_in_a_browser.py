@@ -107,6 +107,11 @@ def test_curves_of_several_runs_grow_while_they_are_looked_at(pond: Pond, visit:
     page = visit.enter(pond, first)
     page.get_by_role("link", name="Training curves").first.click()
     page.locator(f"#run-{first}").get_by_text("of 8").or_(page.locator(f"#run-{first}").get_by_text("of 9")).wait_for()
+    page.goto(f"{base(page)}/portal/jobs?user=")
+    for job in (first, second):
+        page.locator(f"#job-{job} input").check()
+    page.get_by_role("button", name="Compare curves").click()
+    page.wait_for_url(lambda url: f"job={first}" in url and f"job={second}" in url)
     page.goto(f"{base(page)}/portal/curves?job={first}&job={second}&scale=log")
     page.locator(f"#run-{first}").get_by_text("9 of 9").wait_for()
     page.locator(f"#run-{second}").get_by_text("0.05 at 8").wait_for()

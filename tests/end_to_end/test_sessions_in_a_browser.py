@@ -25,8 +25,10 @@ import os, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 options = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
 class Handler(BaseHTTPRequestHandler):
+    visits = 0
     def do_GET(self):
-        body = b"<h1>a notebook of " + os.getcwd().encode() + b"</h1>"
+        Handler.visits += "text/html" in self.headers.get("Accept", "")
+        body = f"<h1>a notebook of {{os.getcwd()}}, opened {{Handler.visits}} times</h1>".encode()
         is_known = self.headers["Authorization"] == "Bearer " + os.environ["JUPYTER_TOKEN"]
         self.send_response(200 if is_known and self.path.startswith(options["--ServerApp.base_url"]) else 403)
         self.send_header("Content-Type", "text/html")
@@ -59,7 +61,8 @@ def sessions_of(pond: Pond, visit: Visit) -> Any:
     return page
 
 
-def test_a_session_is_started_opened_extended_and_stopped(pond: Pond, visit: Visit, tmp_path: Path, home: Path) -> None:
+def started(pond: Pond, visit: Visit, home: Path) -> tuple[Any, Any]:
+    """The page of sessions with one that runs on a quarter card, a stand-in, and its row there."""
     program = home / "bin" / "jupyter-lab"
     program.parent.mkdir()
     program.write_text(STAND_IN)
@@ -67,21 +70,49 @@ def test_a_session_is_started_opened_extended_and_stopped(pond: Pond, visit: Vis
     pond.env |= {"PATH": f"{program.parent}:{pond.env['PATH']}"}
     pond.up()
     page = sessions_of(pond, visit)
-    page.set_viewport_size(PHONE)
     page.get_by_role("button", name="jupyterlab: ¼ card").click()
     row = page.locator("tr[id^=session-]")
     row.locator(".s-running").wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    return page, row
+
+
+def opened_by(row: Any, visit: Visit) -> Any:
+    """What a session shows when it is opened from its row."""
     with visit.context.expect_page() as opened:
         row.get_by_role("button", name="Open").click()
-    opened.value.get_by_role("heading", name=f"a notebook of {home}").wait_for()
-    assert opened.value.evaluate("window.opener") is None, "the portal and the program have no hold on each other"
+    return opened.value
+
+
+def test_a_session_is_started_opened_extended_and_stopped(pond: Pond, visit: Visit, home: Path) -> None:
+    page, row = started(pond, visit, home)
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    opened = opened_by(row, visit)
+    opened.get_by_role("heading", name=f"a notebook of {home}").wait_for()
+    assert opened.evaluate("window.opener") is None, "the portal and the program have no hold on each other"
     expect(row).to_contain_text("ends in 8 hr.")
     row.get_by_role("button", name="4 h more").click()
     expect(row).to_contain_text("ends in 12 hr.")
     page.on("dialog", lambda dialog: dialog.accept())
     row.get_by_role("button", name="Stop").click()
     page.get_by_text("You have no session.").wait_for()
+
+
+def test_a_suspended_session_leaves_its_card_and_goes_on_with_what_it_had_in_memory(
+    pond: Pond, visit: Visit, home: Path
+) -> None:
+    page, row = started(pond, visit, home)
+    opened_by(row, visit).get_by_role("heading", name="opened 1 times").wait_for()
+    page.once("dialog", lambda dialog: dialog.accept())
+    row.get_by_role("button", name="Suspend").click()
+    row.locator(".s-suspended").wait_for()
+    row.get_by_text("swapped to host memory (suspend-requested by").wait_for()
+    expect(row.get_by_role("button", name="Open")).to_have_count(0)
+    with Client(state_dir=pond.state_dir) as client:
+        assert all(card.free_compute_milli == 1_000 for node in client.nodes() for card in node.devices)
+    row.get_by_role("button", name="Resume").click()
+    row.locator(".s-running").wait_for()
+    opened_by(row, visit).get_by_role("heading", name="opened 2 times").wait_for()
 
 
 def test_a_newcomer_runs_a_cell_on_a_quarter_card_after_five_clicks_at_the_most(pond: Pond, visit: Visit) -> None:

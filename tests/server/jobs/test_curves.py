@@ -29,6 +29,7 @@ from millpond.server.web.charts.curves_page import (
     MetricGoal,
     VerticalScale,
     best_so_far,
+    goal_by_name,
     metric_chart,
 )
 from millpond.specs.api.jobs.curves import CurveInfo
@@ -272,3 +273,17 @@ def test_a_page_of_absurd_numbers_is_drawn(runs: Runs) -> None:
 def test_nothing_named_is_an_error_with_a_remedy(runs: Runs) -> None:
     with pytest.raises(InvalidInputError, match="no job is named"):
         runs.curves.compare(CurvesRequest(()), EVERYBODY)
+
+
+@pytest.mark.parametrize(
+    ("shown", "goal"),
+    [
+        (["loss", "accuracy"], "minimize"),
+        (["val/top1", "loss"], "maximize"),
+        (["eval_Accuracy"], "maximize"),
+        (["mapped_bytes"], "minimize"),
+        ([], "minimize"),
+    ],
+)
+def test_the_name_of_the_first_metric_says_which_values_are_better(shown: list[str], goal: str) -> None:
+    assert goal_by_name(shown) == goal
