@@ -202,7 +202,7 @@ class AdmissionCycle:
         is_behind = record.job.pool in self._blocked and not record.job.is_background
         return self._state.ordering.strict and is_behind
 
-    def _displacing(self, outcome: CycleOutcome) -> tuple[int, ...]:
+    def _displacing(self, outcome: CycleOutcome) -> tuple[object, ...]:
         """Differs when others than before may be displaced."""
         displaces = self._room_maker.departures.bounds is not None
         return len(outcome.plans), *(self._planner.turns if displaces else ())

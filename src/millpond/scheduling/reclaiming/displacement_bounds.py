@@ -15,11 +15,12 @@ import numpy as np
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.placement.selector import Selector
 from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Asked, BarredNodes, Reach, RequestBounds
-from millpond.scheduling.reclaiming.roster import SLOT_OWNER, BoolArray, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER, BoolArray, FloatArray
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
+from millpond.scheduling.tenancy.queue_node import QueueNode
 
 
 class DisplacementBounds:
@@ -30,13 +31,18 @@ class DisplacementBounds:
         self._running = running
         self._displacement = displacement
         self.by_queue = False
+        """Whether it matters of which queues the two are."""
         self._highest: dict[int, FloatArray] = {}
         """See ``_of_owners``, by class."""
         self._highest_at = -1
         """How many had been asked to leave when ``_highest`` was found."""
         self._open: dict[tuple[int, tuple[object, ...]], BoolArray] = {}
-        self._open_at: tuple[int, int] | None = None
-        """Of which turns ``_open`` is; who is asked to leave closes nobody's."""
+        self._unshielded: dict[str, BoolArray] = {}
+        """(owners,) whose work no guarantee shields from a queue, by that queue."""
+        self._covering: list[frozenset[QueueNode]] = []
+        """(owners,) whose guarantees cover all that each holds."""
+        self._open_at: tuple[object, ...] | None = None
+        """Of which turns these are; who is asked to leave closes nobody's."""
         self._requests = RequestBounds(state, selector, running)
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -46,8 +52,7 @@ class DisplacementBounds:
     def begin(self) -> None:
         """A walk begins, with its ``Displacement``."""
         self._highest_at, self._open_at = -1, None
-        by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
-        self.by_queue = by_queue and not self._state.queues.has_guarantees
+        self.by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
 
     def exclude(self, record: JobRecord) -> bool:
         """Whether no running work could leave for a job by the ordering."""
@@ -79,18 +84,38 @@ class DisplacementBounds:
 
     def open_to(self, record: JobRecord) -> BoolArray:
         """(owners of the roster,) whose work may leave by the ordering for jobs of this queue, pool and class."""
-        if self._open_at != self._displacement.turns:
-            self._open_at = self._displacement.turns
+        if self._open_at != (turns := self._displacement.turns):
+            self._open_at = turns
             self._open.clear()
+            self._unshielded.clear()
+            self._covering.clear()
         turn = record.job.priority, self._displacement.turn_of(record)
         owners = self._open.get(turn)
         if owners is None:
-            is_open = partial(self._displacement.is_open, record, by=Entitlement.ORDERING)
+            comes_after = partial(self._displacement.comes_after, record, by=Entitlement.ORDERING)
             roster, priority = self._state.roster, record.job.priority
             holders = roster.one_of_each_owner(np.flatnonzero(self._running.outside_cells((priority, priority))))
             owners = self._open[turn] = np.zeros(roster.owner_count, dtype=np.bool_)
-            owners[[int(roster.slots[SLOT_OWNER, victim.slot]) for victim in holders if is_open(victim)]] = True
-        return owners
+            owners[[int(roster.slots[SLOT_OWNER, victim.slot]) for victim in holders if comes_after(victim)]] = True
+        return owners & self._unshielded_from(record.queue) if self._state.queues.has_guarantees else owners
+
+    def _unshielded_from(self, queue: str) -> BoolArray:
+        """(owners of the roster,) whose work no guarantee shields from a queue, see ``QueueTree.shields``."""
+        found = self._unshielded.get(queue)
+        if found is None:
+            if not self._covering:
+                self._covering = self._covering_of_owners()
+            path = self._state.queues.by_name[queue].path
+            found = self._unshielded[queue] = np.array([covering.issubset(path) for covering in self._covering])
+        return found
+
+    def _covering_of_owners(self) -> list[frozenset[QueueNode]]:
+        roster, queues = self._state.roster, self._state.queues
+        covering: list[frozenset[QueueNode]] = [frozenset()] * roster.owner_count
+        for holder in roster.one_of_each_owner(np.flatnonzero(roster.live[SLOT_ALIVE] > 0.0)):
+            owner = int(roster.slots[SLOT_OWNER, holder.slot])
+            covering[owner] = queues.covering(holder.queue, with_cards=holder.gpu_milli > 0)
+        return covering
 
     def reach(self, record: JobRecord, kept: BarredNodes | None) -> Reach:
         """Whose work may leave for jobs of this queue, pool and class, if some nodes are kept from them."""

@@ -89,7 +89,7 @@ class Planner:
         self._displacement.block(record)
 
     @property
-    def turns(self) -> tuple[int, int]:
+    def turns(self) -> tuple[object, ...]:
         """Differs whenever it may have become the turn of other queues than before in this walk."""
         return self._displacement.turns
 
@@ -296,7 +296,7 @@ class Planner:
         if state.has_bounds and limit_in_the_way(state, record) is not None:
             return None
         # Else who may leave says all of the queue that matters.
-        is_by_queue = record.group is not None or not self.bounds.by_queue
+        is_by_queue = record.group is not None or not self.bounds.by_queue or state.queues.has_guarantees
         own = (record.queue, record.group) if is_by_queue else None
         ended, moved = judged.harm < np.inf, judged.move_harm < np.inf
         nodes = b"" if mask is None else mask.tobytes()

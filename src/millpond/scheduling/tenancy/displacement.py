@@ -161,9 +161,10 @@ class Displacement:
             self._holders(guarantor).leave(record)
 
     @property
-    def turns(self) -> tuple[int, int]:
-        """Differs whenever it may have become the turn of other queues than before in this walk."""
-        return (self._ranks.round_changes, len(self._first_blocked)) if self._ranks.has_rounds else (0, 0)
+    def turns(self) -> tuple[object, ...]:
+        """Differs whenever it may have become the turn of other queues than before in this walk, or others may lose."""
+        turns = (self._ranks.round_changes, len(self._first_blocked)) if self._ranks.has_rounds else ()
+        return (*turns, self._state.queues.shielding) if self._state.queues.has_guarantees else turns
 
     def turn_of(self, record: JobRecord) -> tuple[object, ...]:
         """Equal for those of a class whose turn it is before the same work of that class, see ``_has_turn``."""
@@ -178,10 +179,10 @@ class Displacement:
         """Rules 1 to 3: whether work of the victim's owner and class may leave for a job, by what queues use now."""
         queues, with_cards = self._state.queues, victim.gpu_milli > 0
         if by is not Entitlement.GUARANTEE and queues.shields(victim.queue, record.queue, with_cards=with_cards):
-            return False
-        return self._is_below(record, victim, by)
+            return False  # ``DisplacementBounds.open_to`` asks the same of all owners at once
+        return self.comes_after(record, victim, by)
 
-    def _is_below(self, record: JobRecord, victim: JobRecord, by: Entitlement) -> bool:
+    def comes_after(self, record: JobRecord, victim: JobRecord, by: Entitlement) -> bool:
         """Whether running work comes after a job, all guarantees but that of the job left aside."""
         if by is Entitlement.GUARANTEE:
             queues, with_cards = self._state.queues, victim.gpu_milli > 0
@@ -237,7 +238,7 @@ class Displacement:
         Args:
             beside: jobs that leave with it, asked before it, and count as gone already.
         """
-        if self._state.cluster.cells.is_in_cells(victim) or not self._is_below(record, victim, by):
+        if self._state.cluster.cells.is_in_cells(victim) or not self.comes_after(record, victim, by):
             return False
         if self._has_reserved_from(record, victim):
             return False

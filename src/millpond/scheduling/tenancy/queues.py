@@ -68,6 +68,7 @@ class QueueTree:
         """The models that guarantees name, sorted."""
         self.guarantees_card_memory = False
         """Whether any guarantee names the memory of cards."""
+        self._shielding: tuple[bool, ...] | None = None
         self.depth = 0
         """Queues from the deepest one up to the root, without that."""
         self.set_queue(Queue(ROOT_QUEUE, parent=""))
@@ -95,6 +96,7 @@ class QueueTree:
             own = self.by_name[node.queue.name]
             own.gpu_milli, own.cpu_milli, own.memory_mib = node.gpu_milli, node.cpu_milli, node.memory_mib
             own.models, own.card_mib = dict(node.models), node.card_mib
+        self._shielding = None
 
     def count_cards(self, held: Iterable[tuple[str, Amount]]) -> None:
         """Begin to count cards by what they are.
@@ -103,6 +105,7 @@ class QueueTree:
             held: what work holds, each with its queue.
         """
         self.journal.require_no_trial()
+        self._shielding = None
         for node in self.by_name.values():
             node.models.clear()
             node.card_mib = 0
@@ -180,6 +183,7 @@ class QueueTree:
             node.is_confined = len(confined) > len(node.confined_to)
             stated = (each.queue.minimum_run_s for each in node.path)
             node.minimum_run_s = next((seconds for seconds in stated if seconds is not None), 0.0)
+        self._shielding = None
         self.depth = max(len(node.path) for node in self.by_name.values()) - 1
         given = [node.queue.guarantee for node in self.by_name.values()]
         self.has_guarantees = any(each != Amount() for each in given)
@@ -229,7 +233,7 @@ class QueueTree:
 
     def _add(self, name: str, amount: Amount, sign: int) -> None:
         gpu, cpu, memory = sign * amount.gpu_milli, sign * amount.cpu_milli, sign * amount.memory_mib
-        counts_cards = self.counts_cards
+        counts_cards, self._shielding = self.counts_cards, None
         for node in self.by_name[name].path:
             node.gpu_milli += gpu
             node.cpu_milli += cpu
@@ -285,6 +289,22 @@ class QueueTree:
             or (self.guarantees_cpus and amount.cpu_milli)
             or (self.guarantees_card_memory and amount.card_mib)
         )
+
+    @property
+    def shielding(self) -> tuple[bool, ...]:
+        """Which guarantees cover all that their queues hold with cards, and all without: ``shields`` hangs on no more.
+
+        Found anew after each charge.
+        """
+        if self._shielding is None:
+            guarantors = [node for node in self.by_name.values() if node in node.guarantors]
+            self._shielding = tuple(node.covers_all(with_cards=cards) for node in guarantors for cards in (True, False))
+        return self._shielding
+
+    def covering(self, name: str, *, with_cards: bool) -> frozenset[QueueNode]:
+        """The queues whose guarantee covers all that a leaf and those beside it on it hold, with cards or without."""
+        guarantors = self.by_name[name].guarantors
+        return frozenset(node for node in guarantors if node.covers_all(with_cards=with_cards))
 
     def shields(self, name: str, newcomer: str, *, with_cards: bool) -> bool:
         """Whether a guarantee on which another leaf does not live covers what a leaf holds, with cards or without."""

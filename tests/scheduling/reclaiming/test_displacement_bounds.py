@@ -1,0 +1,49 @@
+"""What is known of all running work of a queue at once is what the rule says of each job."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from worlds import World, machine, queue, single
+
+from millpond.model.events import DurationPredicted, JobSubmitted
+from millpond.scheduling.reclaiming.roster import SLOT_OWNER
+from millpond.scheduling.settings import Settings
+from millpond.scheduling.tenancy.displacement import Entitlement
+from millpond.scheduling.tenancy.queue_rank import QueueRank
+
+pytestmark = pytest.mark.sources
+
+LEAVES = ("red", "blue", "green", "default")
+
+
+def test_the_queues_whose_work_is_open_to_another_are_those_that_no_guarantee_shields() -> None:
+    draws, answers = random.Random(1), []
+    world = World(
+        *(machine(f"n{number}", 4) for number in range(3)),
+        settings=Settings(ordering="default", preempt=True),
+        queues=[
+            queue("team", guarantee=6),
+            queue("red", parent="team", guarantee=2),
+            queue("blue", parent="team"),
+            queue("green", guarantee=3),
+        ],
+    )
+    for number in range(30):
+        world.go_to(world.now + draws.choice((0.0, 1_000.0)))
+        id_, length = f"j{number}", draws.choice((50.0, 1e4, 1e5))
+        world.tell(JobSubmitted(world.now, single(id_, draws.choice((0, 1, 2)), queue=draws.choice(LEAVES))))
+        world.tell(DurationPredicted(world.now, id_, length, length))
+        world.settle()
+        state, planner = world.core._state, world.core._planner
+        planner.begin(QueueRank(state))
+        running = [job for job in state.running.values() if job.slot >= 0]
+        for waiting in state.waiting:
+            owners = planner.bounds.open_to(waiting)
+            for victim in running:
+                is_open = planner._displacement.is_open(waiting, victim, Entitlement.ORDERING)
+                assert owners[int(state.roster.slots[SLOT_OWNER, victim.slot])] == is_open, (waiting.id, victim.id)
+                with_cards = victim.gpu_milli > 0
+                answers.append((is_open, state.queues.shields(victim.queue, waiting.queue, with_cards=with_cards)))
+    assert set(answers) == {(True, False), (False, False), (False, True)}
