@@ -12,6 +12,7 @@ from threading import Event
 
 from millpond.engines.task_access import TaskAccess
 from millpond.server.auth.queues import QueuePlace, longest_dev
+from millpond.server.http.long_answers import LongAnswers
 from millpond.server.jobs.changes import Changes, delete_job
 from millpond.server.jobs.curves.service import Curves
 from millpond.server.jobs.listing import JobListing
@@ -66,6 +67,7 @@ class Service:
         ssh: where people come into jobs with SSH.
         origins: where browsers reach what jobs serve.
         instruments: count what happens.
+        long_answers: makes what would take the threads and the memory of all others.
         closing: set when the server is about to stop.
         version: gives a number that rises with all that happens to jobs, nodes and queues, and when more is known.
     """
@@ -88,6 +90,7 @@ class Service:
         self.closing = Event()
         self.version: Callable[[], int] = lambda: loop.seq + loop.job_cache.version + self.next_jobs.version
         self.activity = Activity(time.time)
+        self.long_answers = LongAnswers()
         queries = CoreQueries(loop)
         self.machines = Machines(loop, queries, components.isolation, identity.unlimited, identity.cards_not_closed)
         self.about = About(identity, loop, store.jobs, self.isolation, self.machines)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Query, Request, Response
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.description import api_router
+from millpond.server.api.long_answers import long_answer
 from millpond.server.api.permits import Access, ServiceOf, may
 from millpond.server.auth.roles import Verb
 from millpond.server.jobs.curves.service import MOST_POINTS, MOST_RUNS, MOST_SHOWN, POINTS, CurvesRequest
@@ -32,8 +32,9 @@ FirstStep = Annotated[float | None, Query(alias="from", description="Only from t
 LastStep = Annotated[float | None, Query(alias="to", description="Only up to this step.", **_STEP)]
 
 
-@router.get("/curves")
+@router.get("/curves", response_model=CurvesInfo)
 async def curves(
+    http: Request,
     service: ServiceOf,
     access: CurveReader,
     jobs: CurveJobs = (),
@@ -41,11 +42,12 @@ async def curves(
     points: CurveLength = POINTS,
     begin: FirstStep = None,
     end: LastStep = None,
-) -> CurvesInfo:
+) -> Response:
     """Training curves of up to 50 runs: what programs reported, and the scalars of TensorBoard files in their outputs.
 
     A curve with more points than asked for is sampled: the lowest and the highest of each stretch; ``count`` says how
     many it has.
     """
     request = CurvesRequest(jobs, tuple(metric[:200] for metric in metrics), points, begin=begin, end=end)
-    return await asyncio.to_thread(service.curves.compare, request, reader_of(access.caller))
+    reader = reader_of(access.caller)
+    return await long_answer(service, http, access, lambda: service.curves.compare(request, reader))

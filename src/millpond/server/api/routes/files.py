@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from millpond.model.errors import UnavailableError
 from millpond.server.api.description import BYTES_BODY, api_router
+from millpond.server.api.long_answers import long_answer
 from millpond.server.api.permits import Access, ServiceOf, dataset_in_path, job_in_path, may
 from millpond.server.api.ranges import SPAN_PATTERN, answer_with, sent_span
 from millpond.server.auth.roles import Verb
@@ -32,6 +33,7 @@ router = api_router(tags=["files"])
 _SENDS = [may(Verb.SEND_FILES)]
 _Sender = Annotated[Access, may(Verb.SEND_FILES)]
 _READS_JOB = [may(Verb.READ_JOBS, job_in_path)]
+_JobReader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
 _DataChanger = Annotated[Access, may(Verb.CHANGE_DATA, dataset_in_path)]
 
 _Attempt = Annotated[int | None, Query(ge=1, le=10**9)]
@@ -135,21 +137,27 @@ def remove_dataset(name: _DatasetName, version: _Version, service: ServiceOf, ac
     return info
 
 
-@router.get("/jobs/{job}/metrics", dependencies=_READS_JOB)
-def metrics(
+@router.get("/jobs/{job}/metrics", response_model=MetricsInfo)
+async def metrics(
     job: str,
+    request: Request,
     service: ServiceOf,
+    access: _JobReader,
     attempt: _Attempt = None,
     task: Annotated[int | None, Query(ge=0, le=10**9)] = None,
     last: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
-) -> MetricsInfo:
+) -> Response:
     """What a job's tasks reported of themselves: the newest ``last`` points of each series.
 
     Of a trial that reports nothing and prints the metric of its sweep, what it printed.
     """
-    info = service.lookup.look_at_one(job)
-    found = service.files.metrics(info, attempt, task, last)
-    return found if task else service.sweeps.add_printed(info, found, last)
+
+    def found() -> MetricsInfo:
+        info = service.lookup.look_at_one(job)
+        reported = service.files.metrics(info, attempt, task, last)
+        return reported if task else service.sweeps.add_printed(info, reported, last)
+
+    return await long_answer(service, request, access, found)
 
 
 @router.get("/jobs/{job}/result", dependencies=_READS_JOB, response_class=StreamingResponse)
@@ -159,10 +167,14 @@ def result(job: str, request: Request, service: ServiceOf, attempt: _Attempt = N
     return answer_with(opened, request.headers)
 
 
-@router.get("/jobs/{job}/output", dependencies=_READS_JOB)
-def output(job: str, service: ServiceOf, attempt: _Attempt = None) -> OutputList:
+@router.get("/jobs/{job}/output", response_model=OutputList)
+async def output(
+    job: str, request: Request, service: ServiceOf, access: _JobReader, attempt: _Attempt = None
+) -> Response:
     """The files that an attempt left in its output folder (``MILLPOND_OUTPUT``)."""
-    return service.files.outputs(service.lookup.look_at_one(job), attempt)
+    return await long_answer(
+        service, request, access, lambda: service.files.outputs(service.lookup.look_at_one(job), attempt)
+    )
 
 
 @router.get("/jobs/{job}/output/{path:path}", dependencies=_READS_JOB, response_class=StreamingResponse)

@@ -13,6 +13,7 @@ from fastapi.responses import StreamingResponse
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID, Priority
 from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
+from millpond.server.api.long_answers import long_answer
 from millpond.server.api.permits import Access, SecurityOf, ServiceOf, Word, job_in_path, job_named, may
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.jobs.bulk_changes import act_on_each
@@ -232,10 +233,16 @@ async def events(job: str, service: ServiceOf, access: Reader) -> EventList:
     return EventList(events=await service.events.of_job(job, reader_of(access.caller)))
 
 
-@router.get("/{job}/trials", dependencies=[may(Verb.READ_JOBS, job_in_path)])
-def trials(job: str, service: ServiceOf, limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000) -> TrialList:
+@router.get("/{job}/trials", response_model=TrialList)
+async def trials(
+    job: str,
+    request: Request,
+    service: ServiceOf,
+    access: Reader,
+    limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
+) -> Response:
     """The trials of a sweep with their parameters and what they reported, the best first."""
-    return service.sweeps.table(service.lookup.look(job), limit)
+    return await long_answer(service, request, access, lambda: service.sweeps.table(service.lookup.look(job), limit))
 
 
 @router.get(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -118,7 +117,8 @@ async def curves(
             twin=urlencode(twin),
         )
 
-    return await asyncio.to_thread(made)
+    answers = service.long_answers
+    return await answers.answer(request, access.caller.user, lambda: answers.in_thread(made))
 
 
 def goal_by_name(shown: Sequence[str]) -> MetricGoal:

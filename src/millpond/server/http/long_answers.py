@@ -1,0 +1,95 @@
+"""Answers that take long to make or are large: so many at once, and of one user one after the other.
+
+All other requests share the threads and the memory of the server with them. So a user waits for their own answers
+alone, and an answer counts until its client has taken it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+from weakref import WeakValueDictionary
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from millpond.model.errors import UnavailableError
+from millpond.server.http.disconnects import while_connected
+
+T = TypeVar("T")
+
+AT_ONCE: Final = 2
+"""Answers that are made at the same time."""
+MOST_OF_ONE: Final = 8
+"""Of one user, with those that wait for their turn or are being taken."""
+_PIECE: Final = 64 * 2**10
+
+
+class LongAnswers:
+    """Makes them. Belongs to an event loop."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(AT_ONCE, "long-answer")
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._under_way: Counter[str] = Counter()
+
+    async def answer(self, request: Request, user: str, make: Callable[[], Awaitable[Response]]) -> Response:
+        """An answer when it is its turn; none is made for a client that has left.
+
+        Args:
+            request: whose body has been read.
+
+        Raises:
+            UnavailableError: too many are under way for this user, or the client has left.
+        """
+        if self._under_way[user] >= MOST_OF_ONE:
+            raise UnavailableError(f"{MOST_OF_ONE} long answers to {user} are under way", "wait until one has come")
+        self._under_way[user] += 1
+        try:
+            made = await while_connected(request, self._in_turn(user, make))
+        except BaseException:
+            self._taken(user)
+            raise
+        return _CountedAnswer(made, partial(self._taken, user))
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do work that blocks; no other request waits for its thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _in_turn(self, user: str, make: Callable[[], Awaitable[Response]]) -> Response:
+        turn = self._turns.get(user)
+        if turn is None:
+            turn = self._turns[user] = asyncio.Lock()
+        async with turn, self._slots:
+            return await make()
+
+    def _taken(self, user: str) -> None:
+        self._under_way[user] -= 1
+        if not self._under_way[user]:
+            del self._under_way[user]
+
+
+class _CountedAnswer(Response):
+    """An answer that says when it is over. It goes out in pieces, each when the one before has nearly been taken."""
+
+    def __init__(self, made: Response, over: Callable[[], None]) -> None:
+        super().__init__(status_code=made.status_code)
+        self.raw_headers = made.raw_headers
+        self._content = memoryview(made.body)
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for begin in range(0, len(self._content), _PIECE):
+                piece = bytes(self._content[begin : begin + _PIECE])
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._over()

@@ -1,0 +1,111 @@
+"""Answers that take long to make: how many at once, in whose turn, and until when they count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message
+
+from millpond.model.errors import UnavailableError
+from millpond.server.http.long_answers import AT_ONCE, MOST_OF_ONE, LongAnswers
+
+
+class Work:
+    """Answers that are made when the test says so."""
+
+    def __init__(self) -> None:
+        self.goes_on = asyncio.Event()
+        self.begun: list[str] = []
+
+    def of(self, user: str) -> Callable[[], Awaitable[Response]]:
+        async def make() -> Response:
+            self.begun.append(user)
+            await self.goes_on.wait()
+            return Response(b"x" * 200_000)
+
+        return make
+
+
+class Client:
+    """A client that has sent its request, and may leave."""
+
+    def __init__(self) -> None:
+        self.leaves = asyncio.Event()
+        self.request = Request({"type": "http"}, self._receive)
+        self.got: list[Message] = []
+
+    async def _receive(self) -> Message:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def takes(self, answer: Response) -> None:
+        async def send(message: Message) -> None:
+            self.got.append(message)
+
+        await answer({"type": "http"}, self._receive, send)
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_one_user_waits_for_their_own_answers_and_not_others_for_theirs() -> None:
+    async def scene() -> None:
+        answers, work = LongAnswers(), Work()
+        asked = [
+            asyncio.create_task(answers.answer(Client().request, user, work.of(user)))
+            for user in ("max", "max", "max", "mia", "sam")
+        ]
+        await settled()
+        assert work.begun == ["max", "mia"]
+        assert len(work.begun) == AT_ONCE
+        work.goes_on.set()
+        await asyncio.gather(*asked)
+        assert sorted(work.begun) == ["max", "max", "max", "mia", "sam"]
+
+    asyncio.run(scene())
+
+
+def test_an_answer_counts_until_its_client_has_taken_it() -> None:
+    async def scene() -> None:
+        answers, work, client = LongAnswers(), Work(), Client()
+        work.goes_on.set()
+        made = [await answers.answer(Client().request, "max", work.of("max")) for _ in range(MOST_OF_ONE)]
+        with pytest.raises(UnavailableError, match="are under way"):
+            await answers.answer(Client().request, "max", work.of("max"))
+        await answers.answer(Client().request, "mia", work.of("mia"))
+        await client.takes(made[0])
+        assert b"".join(message.get("body", b"") for message in client.got) == b"x" * 200_000
+        assert max(len(message.get("body", b"")) for message in client.got) < 100_000
+        await answers.answer(Client().request, "max", work.of("max"))
+
+    asyncio.run(scene())
+
+
+def test_nothing_is_made_for_a_client_that_has_left_and_what_fails_counts_no_more() -> None:
+    async def scene() -> None:
+        answers, work, leaving = LongAnswers(), Work(), Client()
+        first = asyncio.create_task(answers.answer(Client().request, "max", work.of("max")))
+        second = asyncio.create_task(answers.answer(leaving.request, "max", work.of("gone")))
+        await settled()
+        leaving.leaves.set()
+        with pytest.raises(UnavailableError, match="has left"):
+            await second
+        work.goes_on.set()
+        await first
+
+        async def broken() -> Any:
+            raise ValueError
+
+        for _ in range(2 * MOST_OF_ONE):
+            with pytest.raises(ValueError):  # noqa: PT011
+                await answers.answer(Client().request, "mia", broken)
+        assert "gone" not in work.begun
+
+    asyncio.run(scene())
