@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Final
 
 from millpond.model.errors import ConflictError, MillpondError
@@ -22,6 +22,8 @@ Ended = Callable[[int, str], Future[None] | None]
 _KEPT_WITHIN_S: Final = 10.0
 """After that the answer ends all the same, as where a full disk keeps nothing."""
 _AT_ONCE: Final = 4
+_MOST_LEFT_BEHIND: Final = 4
+"""So many more may go on whose clients are gone, as nothing that could end them has happened since."""
 _LEFT: Final = "the client that asked for it is gone"
 
 
@@ -35,6 +37,8 @@ class ImageSteps:
     def __init__(self, shown: Callable[[CatalogueImage], ImageInfo]) -> None:
         self._shown = shown
         self._room = asyncio.Semaphore(_AT_ONCE)
+        # Its own: a registry that does not answer must not keep all other requests from the threads they need.
+        self._threads = ThreadPoolExecutor(_AT_ONCE + _MOST_LEFT_BEHIND, "image")
 
     async def run(self, work: Work, ended: Ended) -> AsyncIterator[ImageStep]:
         """Do it, line by line; the last line has the image, or why there is none.
@@ -43,13 +47,17 @@ class ImageSteps:
             ended: hears how it came out, on another thread, once, whatever happens. The last line waits for what it
                 returns.
         """
-        lines: queue.SimpleQueue[ImageStep | None] = queue.SimpleQueue()
+        loop, lines = asyncio.get_running_loop(), asyncio.Queue[ImageStep | None]()
         left = threading.Event()
+
+        def put(step: ImageStep | None) -> None:
+            with suppress(RuntimeError):  # the server has ended
+                loop.call_soon_threadsafe(lines.put_nowait, step)
 
         def notify(line: str) -> None:
             if left.is_set():
                 raise ConflictError(_LEFT, "ask again")
-            lines.put(ImageStep(line=line))
+            put(ImageStep(line=line))
 
         def do() -> None:
             status, words, last = 500, "a defect", None
@@ -66,16 +74,16 @@ class ImageSteps:
                 if (kept := ended(status, words)) is not None:
                     wait([kept], _KEPT_WITHIN_S)
                 for line in (last, None) if last is not None else (None,):
-                    lines.put(line)
+                    put(line)
 
-        begun = False
+        doing: Future[None] | None = None
         try:
             async with self._room:
-                doing, begun = asyncio.create_task(asyncio.to_thread(do)), True
-                while (step := await asyncio.to_thread(lines.get)) is not None:
+                doing = self._threads.submit(do)
+                while (step := await lines.get()) is not None:
                     yield step
-                await doing
+                await asyncio.wrap_future(doing)
         finally:
             left.set()
-            if not begun:
+            if doing is None or doing.cancel():  # it was not begun
                 ended(409, _LEFT)

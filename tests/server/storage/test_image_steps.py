@@ -1,0 +1,66 @@
+"""Work on images: reported line by line, and out of the way of all else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+from millpond.model.errors import ConflictError
+from millpond.node.containers.images import Notify
+from millpond.server.storage.provisioning.catalogue import CatalogueImage
+from millpond.server.storage.provisioning.image_steps import ImageSteps
+from millpond.specs.api.jobs.images import ImageInfo
+
+WITHIN_S = 20.0
+
+
+def steps() -> ImageSteps:
+    return ImageSteps(lambda _entry: cast(ImageInfo, None))
+
+
+def test_work_that_hangs_leaves_the_threads_of_other_requests_alone() -> None:
+    goes_on = threading.Event()
+
+    def hang(notify: Notify) -> CatalogueImage:
+        notify("begun")
+        goes_on.wait(WITHIN_S)
+        raise ConflictError("refused", "")
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        hanging = steps().run(hang, lambda _status, _words: None)
+        assert (await anext(hanging)).line == "begun"
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: 1), WITHIN_S / 2) == 1
+        goes_on.set()
+        (last,) = [step async for step in hanging]
+        assert last.error is not None
+        assert last.error.cause == "refused"
+
+    asyncio.run(scene())
+
+
+def test_what_was_not_begun_when_its_client_left_is_told_to_have_ended() -> None:
+    goes_on, told = threading.Event(), list[tuple[int, str]]()
+
+    def hang(notify: Notify) -> CatalogueImage:
+        notify("begun")
+        goes_on.wait(WITHIN_S)
+        raise ConflictError("refused", "")
+
+    async def scene() -> None:
+        work = steps()
+        running = [work.run(hang, lambda status, words: told.append((status, words))) for _ in range(4)]
+        for each in running:
+            await anext(each)
+        waiting = asyncio.ensure_future(anext(work.run(hang, lambda status, words: told.append((status, words)))))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert told == [(409, "the client that asked for it is gone")]
+        goes_on.set()
+        for each in running:
+            assert [step.error is not None async for step in each] == [True]
+
+    asyncio.run(scene())
