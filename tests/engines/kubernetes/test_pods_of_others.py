@@ -15,7 +15,7 @@ from standin_cluster import NAMESPACE, StandinCluster, refusal
 from millpond.engines.kubernetes import engine
 from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gangs, pod_answers
 from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
-from millpond.model.events import Confirmed, Ended, NodeJoined, Refused, StopRequested
+from millpond.model.events import Confirmed, Ended, Event, NodeJoined, Refused, StopRequested
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
 from millpond.model.reasons import Cause
@@ -102,6 +102,28 @@ def test_bound_pods_are_not_counted_as_those_of_others(cluster: StandinCluster, 
     nodes = {node.name: node for node in bench.engine.inventory().nodes}
     assert all(device.health is DeviceHealth.OK for device in nodes["n1"].devices)
     assert nodes["n1"].cpu_milli == 32_000
+
+
+def test_the_end_of_a_pod_changes_nothing_of_its_node(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    bound_pair(cluster, bench)
+    bench.seen.clear()
+
+    def said(kind: type[Event]) -> list[Any]:
+        bench.seen += bench.engine.events()
+        return [event for event in bench.seen if isinstance(event, kind)]
+
+    async def hear_of_others_first() -> None:
+        foreign = bench.engine._foreign
+        assert foreign is not None
+        for pod in list(foreign.pods):
+            foreign._deleted(pod)
+
+    bench.engine._ask(hear_of_others_first())
+    cluster.remove("pods", "theirs-0")
+    cluster.remove("pods", "theirs-1")
+    eventually(lambda: len(said(Ended)) == 2 and not bench.engine._view.pods)
+    cluster.add_node("n3")
+    assert [event.node.name for event in eventually(lambda: said(NodeJoined))] == ["n3"]
 
 
 def test_a_restarted_engine_goes_on_by_the_marks_of_pods(cluster: StandinCluster, bench: AdoptingBench) -> None:

@@ -14,6 +14,7 @@ from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Node
 from millpond.scheduling.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ class Core:
         self.now = 0.0
         self.unanswered: dict[int, Decision] = {}
         self.devices: dict[str, Device] = {}
+        self._cards: dict[str, tuple[Device, ...]] = {}
+        """By node, as it was described last."""
 
     def job_of(self, event: events.Event) -> str:
         """The job that an event concerns; empty when none."""
@@ -52,6 +55,8 @@ class Core:
         self.seq += 1
         self.now = max(self.now, event.at)
         touched = {name} if (name := self.job_of(event)) else set()
+        node = self._node_of(event)
+        touched |= self._placed_on(node)
         try:
             self.scheduler.handle(event)
         except InconsistentStateError:
@@ -61,12 +66,9 @@ class Core:
         match event:
             case events.Confirmed(decision=number) | events.Refused(decision=number):
                 self.unanswered.pop(number, None)
-            case events.NodeJoined(node=node):
-                self.devices.update((device.uuid, device) for device in node.devices)
-                touched.update(self._placed())
-            case events.NodeLost() | events.DeviceHealthChanged():
-                touched.update(self._placed())
-        return touched
+            case events.NodeJoined(node=joined):
+                self._know(joined)
+        return touched | self._placed_on(node)
 
     def decide(self, tick: events.Tick) -> list[Decision]:
         """Run one cycle at the log's next entry."""
@@ -114,13 +116,29 @@ class Core:
         core.seq, core.now = seq, data["now"]
         core.unanswered = {decision.id: decision for decision in map(from_plain, data["unanswered"])}
         for view in core.scheduler.node_views():
-            core.devices.update((device.uuid, device) for device in view.node.devices)
+            core._know(view.node)
         return core
 
-    def _placed(self) -> list[str]:
-        """Jobs that hold something somewhere."""
-        return [
+    def _know(self, node: Node) -> None:
+        self._cards[node.name] = node.devices
+        self.devices.update((device.uuid, device) for device in node.devices)
+
+    def _node_of(self, event: events.Event) -> str:
+        """The node whose cards are others, or otherwise, after an event; empty: none."""
+        match event:
+            case events.NodeJoined(node=node):
+                return node.name if self._cards.get(node.name) != node.devices else ""
+            case events.NodeLost(node=name) | events.DeviceHealthChanged(node=name):
+                return name
+            case _:
+                return ""
+
+    def _placed_on(self, node: str) -> set[str]:
+        """Jobs that hold something on a node."""
+        if not node:
+            return set()
+        return {
             name
             for name, record in self.scheduler.jobs.items()
-            if any(task.placement is not None for task in record.tasks)
-        ]
+            if any(task.placement is not None and task.placement.node == node for task in record.tasks)
+        }

@@ -27,6 +27,7 @@ from millpond.engines.kubernetes.adoption.output_notes import note_outputs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, matched
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork, all_of
 from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TaskMark
 from millpond.engines.kubernetes.pods.slice_order import of_agent
@@ -41,6 +42,8 @@ from millpond.node.task.records import TaskId
 COME_WITHIN_S: Final = 30.0
 """Pods that their owner is to make again are waited for so long; then the start is put off."""
 LOOK_EVERY_S: Final = 0.2
+MOST_ENDED: Final = 20_000
+"""So many pods are remembered beyond their end."""
 CONFINED: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
 _SUSPENDS: Final = Refusal("pods of others are neither suspended nor moved", False)
 
@@ -101,6 +104,8 @@ class AdoptedExecutor:
         self._jobs: dict[str, GangKey] = {}
         self._pending: dict[str, GangBinding] = {}
         self._work = LoopWork(around.outbox)
+        self._ended: dict[str, None] = {}
+        """Pods that are over and were ours, by their uids, the oldest first."""
         self._latest = 0
 
     def attach(self, book: GangBook, answers: PodAnswers, evictions: Evictions) -> None:
@@ -133,6 +138,10 @@ class AdoptedExecutor:
     def is_taken(self, key: str) -> bool:
         """Whether a pod, by its namespace and name, stands for a task."""
         return key in self._taken.by_pod
+
+    def has(self, pod: PodObject) -> bool:
+        """Whether a pod stands for a task, or did to its end, which whoever else follows it may not have heard of."""
+        return self.is_taken(f"{pod.metadata.namespace}/{pod.metadata.name}") or pod.metadata.uid in self._ended
 
     def has_bound(self, annotations: Mapping[str, str]) -> bool:
         """Whether a pod with these was bound by this server, or one in whose place it goes on."""
@@ -397,6 +406,9 @@ class AdoptedExecutor:
             self._outbox.ask_to_stop(taken.mark.job, "its pods were deleted in Kubernetes")
 
     def _finish(self, taken: TakenPod) -> None:
+        self._ended[taken.pod.metadata.uid] = None
+        if len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
         self._drop(taken.pod.key)
         self._outbox.ended(taken.mark.id, verdict_on(taken.pod, taken.stop_grace_s))
 

@@ -54,8 +54,7 @@ class OurPods:
 
     def has(self, pod: PodObject) -> bool:
         """Whether a pod is one of them."""
-        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        return self.made.pods.has(pod) or (self.adopted is not None and self.adopted.is_taken(key))
+        return self.made.pods.has(pod) or (self.adopted is not None and self.adopted.has(pod))
 
     def may_become(self, pod: PodObject) -> bool:
         """Whether a pod will be one of them, for all that it says, when this server goes on with its tasks."""

@@ -8,7 +8,7 @@ submitted the engine knows which gang it stands for, so that it can never come t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -96,6 +96,7 @@ class Adopter(Periodic):
         """Compare gangs and jobs once; what was submitted is soon looked at again, to be told why it waits."""
         covering = self._standing()  # before the gangs are asked for: a job that runs since has taken its pods by then
         found = {gang.key: gang for gang in self._adoption.gangs()}
+        self._forget_ended(found)
         self._refused = {key: refused for key, refused in self._refused.items() if key in found}
         self._stopped = {key: job for key, job in self._stopped.items() if key in found}
         ready = [gang for gang in found.values() if not (gang.trouble or gang.key in covering | self._stopped)]
@@ -107,20 +108,23 @@ class Adopter(Periodic):
         return SOON_S if due else None
 
     def _standing(self) -> dict[GangKey, str]:
-        """By gang, the job that has or will have its pods that wait; jobs that have ended are forgotten."""
-        standing = {}
+        """By gang, the job that has or will have its pods that wait."""
+        living = ((job, key, self._loop.job_cache.get(job)) for job, key in self._gangs.items())
+        return {
+            key: job for job, key, info in living if info is not None and (info.state in _COVERING or _may_grow(info))
+        }
+
+    def _forget_ended(self, waiting: Container[GangKey]) -> None:
+        """Jobs that have ended stand for nothing any more; where one was stopped whose pods wait, these are told."""
         for job, key in list(self._gangs.items()):
-            info = self._loop.job_cache.get(job)
-            if info is None:
-                self._adoption.withdraw(job)
-                del self._gangs[job]
-                ended = self._components.lookup.find(job)
-                if ended is not None and ended.state == JobState.CANCELLED:
-                    self._stopped[key] = job
-                    self._adoption.answer(key, f"its job {job} was stopped; {_MADE_ANEW}")
-            elif info.state in _COVERING or _may_grow(info):
-                standing[key] = job
-        return standing
+            if self._loop.job_cache.get(job) is not None:
+                continue
+            self._adoption.withdraw(job)
+            del self._gangs[job]
+            ended = self._components.lookup.find(job) if key in waiting else None
+            if ended is not None and ended.state == JobState.CANCELLED:
+                self._stopped[key] = job
+                self._adoption.answer(key, f"its job {job} was stopped; {_MADE_ANEW}")
 
     def _is_due(self, gang: FoundGang) -> bool:
         refused = self._refused.get(gang.key)
