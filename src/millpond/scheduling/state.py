@@ -406,6 +406,7 @@ class State:
         if self.cluster.cells.stale:
             self.renew_cells()
         self.cluster.cells.regain(self.jobs)
+        self._mark_judged()
         self.preemption_budget.earn(self.queues.by_name[ROOT_QUEUE].gpu_milli, self.now)
         self.idle_time.advance(self.now)
 
@@ -419,8 +420,17 @@ class State:
         for record in self.running.values():
             self.roster.mark(record, is_in_cells=self.cluster.cells.is_in_cells(record))
 
+    def _mark_judged(self) -> None:
+        """Let the roster know who has come into cells or out of them, as others took theirs or gave them back."""
+        cells = self.cluster.cells
+        for job in cells.judged:
+            if (record := self.running.get(job)) is not None:
+                self.roster.mark(record, is_in_cells=cells.is_in_cells(record))
+        cells.judged.clear()
+
     def end_cycle(self) -> None:
         """Nothing more is decided at this instant: what is free now stands idle, where work may start."""
+        self._mark_judged()
         self.decided_at = self.now
         self.watch_fresh()
         idle_milli = {} if self.holds else self.cluster.idle_milli()

@@ -32,6 +32,7 @@ from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING
+from millpond.scheduling.reclaiming.roster import SLOT_IN_CELLS
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.cells.book import CellBook
@@ -98,6 +99,9 @@ class WatchedWorld(World):
             if isinstance(each, Stop | Suspend) and each.job in in_cells and each.for_job:
                 is_own = jobs[each.for_job].queue == jobs[each.job].queue
                 assert is_own or each.job in book.demoted, f"{each} was in cells, and lost none to its queue"
+        for job in self.core._state.running.values():
+            if job.slot >= 0:
+                assert book.is_in_cells(job) == self.core._state.roster.slots[SLOT_IN_CELLS, job.slot], job.id
         return decisions
 
     def with_claims(self, look: Callable[[CellBook], dict[Any, Any]]) -> dict[Any, Any]:

@@ -24,6 +24,7 @@ from millpond.model.reasons import Cause
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Priority
+from millpond.scheduling.reclaiming.roster import SLOT_IN_CELLS
 from millpond.scheduling.scheduler import Scheduler
 
 
@@ -283,7 +284,7 @@ def test_a_higher_class_has_the_cells_of_a_lower_one_that_stays_as_a_visitor() -
     assert world.running() == {"low", "high"}
     assert not world.of_kind(Stop)
     world.submit(single("all", 8, queue="others", priority=Priority.HIGH))
-    assert "high" in world.running(), "what is in cells leaves for no other queue"
+    assert world.running() == {"high", "all"}, "what is in cells leaves for no other queue, and visitors by their class"
 
 
 def test_a_broken_cell_goes_from_a_lower_class_to_a_higher_one_and_no_whole_cell_of_others_for_it() -> None:
@@ -309,6 +310,18 @@ def test_who_lost_its_cells_has_them_again_when_the_other_goes() -> None:
     assert world.core._state.cluster.cells.is_in_cells(world.core.jobs["low"])  # nothing but its safety shows it
     world.submit(single("all", 8, queue="others", priority=Priority.CRITICAL), single("too", 8, queue="others"))
     assert "low" in world.running()
+
+
+def test_who_has_its_cells_again_is_protected_whatever_was_restored_meanwhile() -> None:
+    world = World(*machines(2), queues=(LAB, queue("others")))
+    world.submit(single("low", 4, queue="lab", priority=Priority.LOW))
+    world.submit(single("high", 8, queue="lab", priority=Priority.HIGH))
+    world.core = Scheduler.restore(world.core.snapshot())
+    world.end("high")
+    state = world.core._state
+    low = state.jobs["low"]
+    assert state.cluster.cells.is_in_cells(low)
+    assert state.roster.slots[SLOT_IN_CELLS, low.slot] == 1.0
 
 
 def test_a_gang_that_lost_its_cells_and_grew_into_another_keeps_that_when_the_first_have_broken() -> None:

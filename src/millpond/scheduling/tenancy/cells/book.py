@@ -44,6 +44,7 @@ class CellBook:
         missing: by queue, the cells that there is no hardware for.
         demoted: who has lost cells to whom of a higher class.
         stale: machines or guarantees have changed since it was made.
+        judged: jobs, by id, that may have come into cells, or out of them, since the caller forgot them last.
     """
 
     def __init__(self, journal: Journal, hardware: Hardware) -> None:
@@ -53,6 +54,7 @@ class CellBook:
         self.missing: dict[str, list[CellCount]] = {}
         self.demoted: dict[str, str] = {}
         self.stale = False
+        self.judged: set[str] = set()
         self._where: dict[int, tuple[str, int]] = {}
         self._lost: set[int] = set()
         self._clusters: dict[str, tuple[str, ...]] = {}
@@ -194,6 +196,7 @@ class CellBook:
                 self._enter(holding)
         if not is_sound:
             return False
+        self.judged.update((record.id, *demoted))
         for owner in demoted:
             self._demote(jobs[owner], record.id)
         for number, holding in enumerate(holdings):
@@ -205,6 +208,7 @@ class CellBook:
 
     def forget(self, record: JobRecord, holdings: Iterable[Holding]) -> None:
         """The right of work that is off its cards is sought anew when it comes back; a trial undoes it."""
+        self.judged.add(record.id)
         for holding in holdings:
             if holding.stake is not None and holding.stake.use is not None and holding.hold not in ON_CARDS:
                 self._journal.record(self._put, holding, holding.stake)
