@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millpond import job as job
     from millpond.client.sdk.client import Client as Client
-    from millpond.client.sdk.functions.handles import JobHandle as Job  # noqa: F401
+    from millpond.client.sdk.functions.handles import JobHandle as Job
     from millpond.client.sdk.functions.outcomes import JobFailedError as JobFailedError
     from millpond.client.sdk.functions.outcomes import JobTimeoutError as JobTimeoutError
     from millpond.client.sdk.functions.submission import attach as attach
     from millpond.client.sdk.functions.submission import submit as submit
-    from millpond.client.sdk.functions.submission import submit_each as map  # noqa: A004, F401
+    from millpond.client.sdk.functions.submission import submit_each as map  # noqa: A004
 
 _PLACES = {
     "Client": ("millpond.client.sdk.client", "Client"),
@@ -30,7 +30,8 @@ _PLACES = {
     "submit": ("millpond.client.sdk.functions.submission", "submit"),
 }
 
-__all__ = [*_PLACES, "job"]
+# Written out: type checkers read no other form.
+__all__ = ["Client", "Job", "JobFailedError", "JobTimeoutError", "attach", "job", "map", "submit"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import subprocess
@@ -39,6 +40,20 @@ def test_debug_calls_the_function_here_and_raises_its_own_exception() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         failed.result()
     assert caught.traceback[-1].name == "divided"
+
+
+def test_a_job_of_the_debug_executor_has_all_that_a_job_of_the_pool_has() -> None:
+    job = millpond.submit(divided, 6, 3, executor="debug")
+    assert (job.logs(), list(job.follow()), job.metrics().series) == ("", [], [])
+
+
+def test_what_the_package_offers_is_written_out_for_type_checkers() -> None:
+    (offered,) = (
+        statement.value
+        for statement in ast.parse(Path(millpond.__file__).read_text()).body
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__"
+    )
+    assert ast.literal_eval(offered) == sorted(dir(millpond))
 
 
 def test_an_unknown_executor_is_refused() -> None:

@@ -64,6 +64,14 @@ class JobHandle(ABC, Generic[T]):
         """What it wrote so far, to both streams or to one."""
 
     @abstractmethod
+    def follow(self) -> Iterator[str]:
+        """What it writes, piece by piece, up to its end."""
+
+    @abstractmethod
+    def metrics(self) -> MetricsInfo:
+        """What its tasks reported of themselves."""
+
+    @abstractmethod
     def why(self) -> ReasonInfo:
         """Why it waits or runs, and what would help."""
 
@@ -145,7 +153,6 @@ class PoolJob(JobHandle[T]):
         return "".join(chunk.data for chunk in self._client.logs(self.id) if stream in (None, chunk.stream))
 
     def follow(self) -> Iterator[str]:
-        """What it writes, piece by piece, up to its end."""
         for chunk in self._client.logs(self.id, follow=True):
             if chunk.data:
                 yield chunk.data
@@ -154,7 +161,6 @@ class PoolJob(JobHandle[T]):
         return self._client.why(self.id)
 
     def metrics(self) -> MetricsInfo:
-        """What its tasks reported of themselves."""
         return self._client.files.metrics(self.id)
 
     def stop(self) -> None:
@@ -226,6 +232,12 @@ class InlineJob(JobHandle[T]):
 
     def logs(self, stream: LogStream | None = None) -> str:
         return ""
+
+    def follow(self) -> Iterator[str]:
+        return iter(())
+
+    def metrics(self) -> MetricsInfo:
+        return MetricsInfo(job=self.id, attempt=1, series=[])
 
     def why(self) -> ReasonInfo:
         return ReasonInfo(job=self.id, state=self.state, cause=self.state, summary="it ran in this process, at once")
