@@ -63,6 +63,7 @@ def test_a_packing_comparison_draws_both_kinds_of_mix(tmp_path: Path) -> None:
         (("--policies", ","), "no policy to compare"),
         (("--seeds", "1,x"), "seeds '1,x'"),
         (("--seeds", "5-3"), "no seed in '5-3'"),
+        (("--seeds", "1,0-999999999999999999999"), "seeds '1,0-999999999999999999999'"),
         (("--policies", "fifo", "--html", "/nowhere/page.html"), "cannot be written"),
     ],
 )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -174,6 +175,7 @@ def test_an_unknown_card_model_is_refused_before_anything_runs(tmp_path: Path) -
         ((*CASE, "--load", "0.5"), "--load has no meaning for --format philly"),
         ((*CASE, "--preemption-cost", "-3"), "a negative cost"),
         ((*CASE, "--sharing-speed", "0"), "a speed of 0"),
+        ((*CASE, "--seed", str(2**64)), f"a seed of {2**64}"),
         (("--format", "synthetic", "--jobs", "many", "--cluster", "2x8"), "--jobs 'many'"),
         ((*CASE, "--json", "/nowhere/result.json"), "cannot be written"),
     ],
@@ -182,6 +184,14 @@ def test_what_makes_no_sense_is_refused_in_a_sentence_with_a_remedy(arguments: t
     error = refusal(*arguments)
     assert complaint in error.cause
     assert error.remedy
+
+
+@pytest.mark.parametrize("option", ["--load", "--preemption-cost", "--start-cost", "--until", "--replan-period"])
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])
+def test_a_number_that_is_not_finite_is_refused_before_anything_runs(option: str, number: str) -> None:
+    result = CliRunner().invoke(command, [*CASE, option, number], standalone_mode=False)
+    assert isinstance(result.exception, click.BadParameter)
+    assert f"{number} is not a finite number" in result.exception.message
 
 
 def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ PACKING_FORMAT = "openb"
 SYNTHETIC_FORMAT = "synthetic"
 GAVEL_FORMAT = "gavel"
 FORMATS = (PACKING_FORMAT, *QUEUEING_FORMATS, GAVEL_FORMAT, SYNTHETIC_FORMAT)
+LARGEST_SEED = 2**32 - 1
 PREEMPTIVE_ORDERINGS = frozenset({"default", "srtf", "srsf", "tiresias"})
 """Orderings that preempt by default."""
 
@@ -73,8 +74,8 @@ class Scenario:
             )
         if self.until <= 0:
             raise InvalidInputError(f"arrivals until {self.until} times the cluster", "use a number above 0")
-        if self.seed < 0:
-            raise InvalidInputError(f"a seed of {self.seed}", "use zero or more")
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise InvalidInputError(f"a seed of {self.seed}", f"use one from 0 to {LARGEST_SEED}")
 
     @property
     def packs(self) -> bool:

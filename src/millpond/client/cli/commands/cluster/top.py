@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import click
 
 from millpond.client.cli.connection import with_client
+from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.escaped_text import json_text
 from millpond.client.cli.printing.tables import middle_cut
@@ -50,7 +51,7 @@ _LEAST_WIDTH = _NAME.width + sum(column.width + 1 for column in _COLUMNS)
 
 @click.command("top")
 @click.option("--once", is_flag=True, help="Show it once and end, as when the output is no terminal.")
-@click.option("-w", "--watch", "interval_s", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True,
+@click.option("-w", "--watch", "interval_s", type=FiniteNumber(0.5, 3600), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", help="Form; JSON comes once.")
 @with_client

@@ -19,6 +19,7 @@ import click
 from millpond.client.cli.commands.server import background
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.cli.error_output import say
+from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
 from millpond.client.sdk.resources.jobs import MOST_JOBS
@@ -43,7 +44,7 @@ _STANDBY_ANSWERS_WITHIN_S = 10.0
 @click.option("--keep-jobs", is_flag=True, help="Let jobs run on and wait on; `pond up` takes them over again.")
 @click.option(
     "--jobs-end-within",
-    type=click.FloatRange(min=0),
+    type=FiniteNumber(min=0),
     default=90.0,
     show_default=True,
     metavar="SECONDS",

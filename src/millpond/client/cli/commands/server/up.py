@@ -8,6 +8,7 @@ import click
 
 from millpond.client.cli.commands.server import background
 from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.policy_options import OrderingChoice, PlacementChoice
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
@@ -77,13 +78,13 @@ def _config_file(_context: click.Context, _option: click.Parameter, path: Path |
     show_default=True,
     help="Keep all processes of a task to its CPUs and memory; auto: where the server was given its control group.",
 )
-@click.option("--keep-jobs", type=click.FloatRange(min=0), metavar="DAYS", help="Forget jobs that ended longer ago.")
+@click.option("--keep-jobs", type=FiniteNumber(min=0), metavar="DAYS", help="Forget jobs that ended longer ago.")
 @click.option(
-    "--keep-logs-gib", type=click.FloatRange(min=0), metavar="GIB", help="Remove the oldest output when there is more."
+    "--keep-logs-gib", type=FiniteNumber(min=0), metavar="GIB", help="Remove the oldest output when there is more."
 )
 @click.option(
     "--keep-free-gib",
-    type=click.FloatRange(min=0),
+    type=FiniteNumber(min=0),
     metavar="GIB",
     help="Start nothing while less disk is free [default: 1, on small disks 2 % of them].",
 )

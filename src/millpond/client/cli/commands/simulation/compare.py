@@ -23,6 +23,8 @@ from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import ORDERINGS, PLACEMENTS, orderings_of, placements_of
 
+_MOST_SEEDS = 10_000
+
 
 @click.command()
 @simulation_options
@@ -99,7 +101,10 @@ def _seeds(text: str) -> list[int]:
         low, dash, high = word.strip().partition("-")
         if not low.isdigit() or (dash and not high.isdigit()):
             raise InvalidInputError(f"seeds {text!r}", "write numbers and ranges, such as 0,1,2 or 0-9")
-        seeds.extend(range(int(low), int(high or low) + 1))
+        several = range(int(low), int(high or low) + 1)
+        if len(several[: _MOST_SEEDS + 1]) > _MOST_SEEDS:
+            raise InvalidInputError(f"seeds {text!r}", f"use at most {_MOST_SEEDS}")
+        seeds.extend(several)
     if not seeds:
         raise InvalidInputError(f"no seed in {text!r}", "write ranges from low to high, such as 0-9")
     return list(dict.fromkeys(seeds))

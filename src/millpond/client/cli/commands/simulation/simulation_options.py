@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.model.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
@@ -21,29 +22,30 @@ KNOWLEDGE = ("none", "predicted", "exact")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FILE = click.Path(exists=True, dir_okay=False)
+_NUMBER = FiniteNumber()
 _OPTIONS = (
     click.option("--format", "trace_format", type=click.Choice(FORMATS), help="Form of the trace."),
     click.option("--jobs", help="The trace file; for synthetic, how many jobs to make."),
     click.option("--cluster", default="", metavar="NxG[:MODEL]", help="N nodes of G cards each, such as 30x8."),
     click.option("--nodes", type=_FILE, help="A node list (openb form) instead of --cluster."),
     click.option("--arrivals", type=click.Choice(["inflate"]), help="openb: all pods once, then clones (default)."),
-    click.option("--until", type=float, help="openb: arrivals ask for this many times the GPUs.  [default: 1.3]"),
+    click.option("--until", type=_NUMBER, help="openb: arrivals ask for this many times the GPUs.  [default: 1.3]"),
     click.option("--order", type=_FILE, help="openb: an arrival order (seq,source_pod) instead of --arrivals."),
     click.option(
         "--durations", type=click.Choice(KNOWLEDGE), help="What the policy knows of durations.  [default: none]"
     ),
     click.option("--preempt/--no-preempt", default=None, help="May running jobs be preempted?  [default: as ordering]"),
-    click.option("--preemption-cost", type=float, metavar="S", help="Extra work of a preempted or moved job."),
-    click.option("--start-cost", type=float, metavar="S", help="From decision to work.  [default: 0]"),
-    click.option("--restore-cost", type=float, metavar="S", help="The same again after a preemption.  [default: 0]"),
-    click.option("--lost-work", type=float, metavar="S", help="Work repeated after a preemption.  [default: 0]"),
-    click.option("--sharing-speed", type=float, metavar="X", help="Speed of jobs that share a card.  [default: 1]"),
+    click.option("--preemption-cost", type=_NUMBER, metavar="S", help="Extra work of a preempted or moved job."),
+    click.option("--start-cost", type=_NUMBER, metavar="S", help="From decision to work.  [default: 0]"),
+    click.option("--restore-cost", type=_NUMBER, metavar="S", help="The same again after a preemption.  [default: 0]"),
+    click.option("--lost-work", type=_NUMBER, metavar="S", help="Work repeated after a preemption.  [default: 0]"),
+    click.option("--sharing-speed", type=_NUMBER, metavar="X", help="Speed of jobs that share a card.  [default: 1]"),
     click.option("--speeds", type=_FILE, help="How fast jobs are on which cards, alone and in pairs (Gavel's form)."),
     click.option("--suspends", is_flag=True, default=None, help="Work may leave its cards without ending."),
-    click.option("--suspend-cost", type=float, metavar="S", help="To suspend, and to resume.  [default: 0]"),
-    click.option("--swap-rate", type=float, metavar="GIB/S", help="Device memory moved.  [default: at once]"),
-    click.option("--replan-period", type=float, metavar="S", help="How often published preemptive orderings look."),
-    click.option("--load", type=float, help="synthetic: offered load.  [default: 0.9]"),
+    click.option("--suspend-cost", type=_NUMBER, metavar="S", help="To suspend, and to resume.  [default: 0]"),
+    click.option("--swap-rate", type=_NUMBER, metavar="GIB/S", help="Device memory moved.  [default: at once]"),
+    click.option("--replan-period", type=_NUMBER, metavar="S", help="How often published preemptive orderings look."),
+    click.option("--load", type=_NUMBER, help="synthetic: offered load.  [default: 0.9]"),
     click.option("--skip-bad-rows", is_flag=True, help="Leave wrong rows out, and count them."),
 )  # fmt: skip
 _QUEUEING_ONLY = (

@@ -15,6 +15,7 @@ from millpond.client.cli.commands.submission import service_update, template_nee
 from millpond.client.cli.commands.submission.submit import read, submit_all
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
+from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
 from millpond.client.sdk.client import Client
 from millpond.model.errors import InvalidInputError
@@ -29,7 +30,9 @@ from millpond.specs.job.templates import find_template
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
 @click.option("--update", metavar="JOB", help="The service to update [default: one's own of the same name].")
 @click.option("--new", is_flag=True, help="Submit one more service, even where one of that name runs.")
-@click.option("--canary", type=float, metavar="PERCENT", help="Requests that an update gets until it is promoted.")
+@click.option(
+    "--canary", type=FiniteNumber(), metavar="PERCENT", help="Requests that an update gets until it is promoted."
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and leave it at that.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @asks_server
