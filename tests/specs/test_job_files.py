@@ -243,6 +243,29 @@ def test_anchors_and_merge_keys_work() -> None:
     assert second.name == "b"
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("name: x\ncommand: echo a: b", "2:16: not YAML: mapping values are not allowed here; indent the line"),
+        ("name: x\ncommand: 'echo\ngpus: 1\n", "2:10: not YAML: what begins here has no end; close it: ' with '"),
+        ("name: x\nenv: {A: 1\n", "2:6: not YAML: what begins here has no end; close it: ' with '"),
+        ("command: x\nenv: {A: @b}", "2:10: not YAML: found character '@' that cannot start any token; put text"),
+        ('command: "a\\qb"', "1:13: not YAML: found unknown escape character 'q'; write \\\\ for a backslash"),
+        ("command: 'it's'", "1:14: not YAML: expected <block end>, but found '<scalar>'; look at the quotes"),
+        ("command: x\ngpus 1\nname: y", "2:1: not YAML: could not find expected ':'; write 'name: value'"),
+        ("command: x\ngpus 1\n", "2:1: not YAML: could not find expected ':'; write 'name: value'"),
+        ("command: *.py", "1:11: not YAML: expected alphabetic or numeric character, but found '.'; put text"),
+        ("command: *py", "1:10: not YAML: found undefined alias 'py'; put text that begins with * or & in quotes"),
+        ("command: true", "1:10: command: true is not text; put it in quotes"),
+        ("command: [true, 5]", "1:10: command: true is not text; put it in quotes"),
+    ],
+)
+def test_what_is_not_meant_as_yaml_reads_it_is_named_where_it_begins(text: str, told: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        read_jobs(text, "job.yaml")
+    assert str(refused.value).startswith(f"job.yaml:{told}")
+
+
 def test_json_with_tabs_and_unicode_escapes_is_placed_too() -> None:
     (spec,) = read_jobs('{\n\t"command": "echo \\ud83d\\ude00"\n}')
     assert spec.commands["worker"] == "echo \U0001f600"

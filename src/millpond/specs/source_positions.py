@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import yaml
 
 from millpond.specs.errors import Problem, SpecError
+from millpond.specs.yaml_faults import yaml_fault
 
 Path = tuple[str | int, ...]
 
@@ -159,10 +160,8 @@ def _read_yaml(text: str, source: str) -> list[Located]:
             located.value = _NodeReader(located).plain(node, ())
             documents.append(located)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        hint = "indent with spaces" if "'\\t'" in str(error.problem) else ""
-        raise _fault(source, f"not YAML: {error.problem or error.context}", hint, line, column) from error
+        fault = yaml_fault(error)
+        raise _fault(source, f"not YAML: {fault.cause}", fault.remedy, fault.line, fault.column) from error
     except yaml.YAMLError as error:
         raise _fault(source, f"not YAML: {str(error).splitlines()[0]}", "save it as UTF-8 text") from error
     return [document for document in documents if document.value is not None]

@@ -47,7 +47,10 @@ _ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
 def _command(value: Any) -> Any:
     """A shell line as text, a program with arguments as a tuple."""
     words = value if isinstance(value, list) else [value]
-    if any(not isinstance(word, (str, int, float)) or isinstance(word, bool) for word in words):
+    for word in words:
+        if isinstance(word, bool):  # of the shell's commands, YAML reads two as truth values
+            raise BadValueError(f"{str(word).lower()} is not text", "put it in quotes")
+    if any(not isinstance(word, (str, int, float)) for word in words):
         raise BadValueError(
             f"{value!r} is not a command", "write a shell line, or a list of a program and its arguments"
         )
