@@ -120,12 +120,18 @@ def _run(arguments: list[str]) -> int:
         return error.exit_code
     except OSError as error:
         _abandon_output()
-        complain(MillpondError(f"the system says: {error}"))
+        complain(MillpondError(f"the system says: {_in_words(error)}"))
         return MillpondError.exit_code
     except Exception as error:
         complain_about_defect(error)
         return InconsistentStateError.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _in_words(error: OSError) -> str:
+    """An error of the system without its number, with the file that it is about."""
+    said = error.strerror or str(error)
+    return said if error.filename is None else f"{said}: {error.filename}"
 
 
 def _abandon_output() -> None:
