@@ -101,6 +101,19 @@ def test_attempts_are_one_life_and_a_line_that_was_cut_off_is_left_out(watched: 
     assert cards_of(watched.state_dir, again).at == [6_000.0, 6_060.0]
 
 
+def test_looks_by_a_clock_that_was_wrong_are_left_out_or_in_their_place(watched: Watched) -> None:
+    watched.look(2)
+    now = watched.now
+    for wrong in (-1e9, now - 90.0):
+        watched.now = wrong
+        watched.look()
+    watched.now = now
+    watched.look()
+    at = cards_of(watched.state_dir, JOB).at
+    assert at == sorted(at)
+    assert at[0] >= JOB.submitted_at - 60.0
+
+
 def test_nothing_is_kept_of_jobs_without_cards_or_that_do_not_run_here(watched: Watched) -> None:
     watched.jobs = [replace(JOB, gpu_milli=0), replace(JOB, state="suspended"), replace(JOB, id="elsewhere")]
     watched.look()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from millpond.server.web.jobs.life_line import life_of
 from millpond.specs.api.events import EventInfo
-from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo
 from millpond.specs.api.jobs.reasons import WaitInfo
 
 
@@ -34,6 +35,14 @@ def seen(ended_at: float | None, events: list[EventInfo], now: float = 200.0) ->
 def test_a_job_waits_starts_and_runs_until_now() -> None:
     assert seen(None, RUN) == [("waits", 100, 160), ("starts", 160, 170), ("runs", 170, 200)]
     assert seen(None, RUN[:1]) == [("waits", 100, 200)]
+
+
+def test_an_array_runs_from_the_first_start_of_a_member_on() -> None:
+    array = replace(job(), array=ArrayInfo(count=3, indices="0-2"))
+    for started, looks in ((None, ["waits"]), (150.0, ["waits", "runs"])):
+        spans = life_of(replace(array, first_started_at=started), RUN[:1], [], 200.0)
+        assert [span.look for span in spans] == looks
+        assert spans[-1].since == (started or 100.0)
 
 
 def test_a_suspended_job_rests_until_it_goes_on() -> None:

@@ -72,7 +72,7 @@ def test_a_free_card_that_is_closed_says_so_and_one_that_is_held_shows_its_holde
     nodes = [node("n1", replace(card(0), closure=closure), replace(card(1, ("a", 500, "running")), closure=closure))]
     assert parts_of(nodes, Colouring.USE) == [[(0, 1000, "closed")], [(0, 500, "held")]]
     assert parts_of(nodes, Colouring.HEALTH) == [[(0, 1000, "closed")]] * 2
-    assert "closed it runs hot" in map_of(nodes, Colouring.USE, JOBS.get).groups[0].nodes[0].cards[1].text
+    assert "closed (it runs hot)" in map_of(nodes, Colouring.USE, JOBS.get).groups[0].nodes[0].cards[1].text
 
 
 def test_only_a_job_that_the_reader_may_see_is_linked() -> None:

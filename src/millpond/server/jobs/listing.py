@@ -81,7 +81,8 @@ class JobListing:
             for info in self._job_cache.newest_first()
             if info.parent == request.members_of and wanted.matches(info) and reader.sees(info)
         )
-        with_ended = request.everything or any(JobState(state).ended for state in wanted.states)
+        states = [JobState(state) for state in wanted.states]
+        with_ended = any(state.ended for state in states) if states else request.everything
         # Of an array the oldest members are wanted; of those that have ended it is not known yet how new they are.
         live = list(matching if with_ended or request.members_of else itertools.islice(matching, limit + 1))
         ended: list[JobInfo] = []

@@ -22,10 +22,11 @@ _LONGEST: Final = 400
 """Characters of a clause that is looked at: reasons are shorter, and each word of a template may be any part of it."""
 _DEEPEST: Final = 4
 BETWEEN: Final = "; "
-"""Between clauses."""
+_CLAUSE_END: Final = re.compile(r"; (?![^()]*\))")
+"""Between clauses, but not between those in brackets, which belong to one."""
 _HOLES: Final = re.compile(r"%\((\w+)\)([sd])|\(s\)")
 _NUMBER: Final = r"\d[\d.,]*"
-_WORDS: Final = "[^;]+?"
+_WORDS: Final = ".+?"
 
 _Template = tuple[re.Pattern[str], str]
 
@@ -43,7 +44,7 @@ def phrase_in(language: str, text: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def _translated(language: str, text: str, depth: int) -> str:
-    clauses = text.split(BETWEEN)
+    clauses = _CLAUSE_END.split(text)
     found = [_clause(language, clause, depth) for clause in clauses]
     if found.count(None) == len(found):
         return text

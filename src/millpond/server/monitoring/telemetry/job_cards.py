@@ -148,7 +148,9 @@ def card_name(task: TaskInfo, grant: DeviceGrant) -> str:
 def cards_of(state_dir: Path, job: JobInfo) -> TimeSeriesInfo:
     """What was kept of the cards of a job, in all its attempts."""
     attempts = range(max(1, job.attempt - MOST_ATTEMPTS + 1), job.attempt + 1)
-    rows = [row for attempt in attempts for row in _rows(attempt_dir(state_dir, job.id, attempt) / _FILE)]
+    kept = [row for attempt in attempts for row in _rows(attempt_dir(state_dir, job.id, attempt) / _FILE)]
+    # A clock that was set wrong for a while dated some before there was a job.
+    rows = sorted((row for row in kept if row[0] >= job.submitted_at - _MINUTE_S), key=lambda row: row[0])
     names = dict.fromkeys(name for _, _, look in rows for name in look)
     series = []
     for name in names:

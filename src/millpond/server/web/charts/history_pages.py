@@ -116,7 +116,7 @@ async def history(
             visit,
             subject=subject.value,
             history=series_of(service, subject, begin, end, names),
-            back=back,
+            back=back or ("day" if begin is None else ""),
             is_chosen=begin is not None and not back,
             most=MOST_CHARTS,
             pool_chart=pool_chart,

@@ -50,7 +50,7 @@ def life_of(job: JobInfo, events: list[EventInfo], waits: list[WaitInfo], now: f
         now: where the line of a living job ends.
     """
     end = job.ended_at if job.ended_at is not None else max(now, job.submitted_at)
-    turns = [(job.submitted_at, "waits"), *_turns(events)]
+    turns = [(job.submitted_at, "waits"), *(_turns(events) if job.array is None else _turns_of_array(job))]
     spans: list[LifeSpan] = []
     for (since, look), (until, _) in zip(turns, [*turns[1:], (end, "")], strict=True):
         until = min(until, end)
@@ -76,6 +76,11 @@ def _turns(events: list[EventInfo]) -> list[tuple[float, str]]:
         if kind in _TURNS:
             found.append((event.at, _TURNS[kind]))
     return found
+
+
+def _turns_of_array(job: JobInfo) -> list[tuple[float, str]]:
+    """An array has no run of its own: it runs from the first start of a member on."""
+    return [] if job.first_started_at is None else [(job.first_started_at, "runs")]
 
 
 def _told(span: LifeSpan, waits: list[WaitInfo]) -> LifeSpan:

@@ -15,6 +15,7 @@ from typing import Final
 from millpond.model.amounts import milli_text
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
+from millpond.server.phrases.phrasebook import BETWEEN
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SliceInfo
 
@@ -183,9 +184,10 @@ class _Painter:
         name = f"{node.name}/{device.index}"
         held = CARD_MILLI - device.free_compute_milli
         names = [f"{each.job} ({milli_text(each.compute_milli)})" for each in device.slices]
-        health = "" if device.health == DeviceHealth.OK else f", {device.health} {device.health_detail}".rstrip()
-        closed = "" if device.closure is None else f", closed {device.closure.reason}".rstrip()
-        text = f"{name} {device.model}: {milli_text(held)}{health}{closed}{': ' + ', '.join(names) if names else ''}"
+        health = "" if device.health == DeviceHealth.OK else _with_reason(device.health, device.health_detail)
+        closed = "" if device.closure is None else _with_reason("closed", device.closure.reason)
+        holding = f"{name} {device.model}: {milli_text(held)}{': ' + ', '.join(names) if names else ''}"
+        text = BETWEEN.join(filter(None, (holding, health, closed)))
         known = {each.job for each in device.slices if self._find(each.job) is not None}
         job = next(iter(known)) if len(known) == 1 else ""
         if self._colouring is Colouring.HEALTH or health or (closed and not held):
@@ -204,3 +206,7 @@ class _Painter:
         if self._colouring is Colouring.OWNER:
             return self._owners[_owner(part.job, self._find)][0]
         return "held" if part.state == "running" else "resting" if part.state in ("frozen", "swapped") else "coming"
+
+
+def _with_reason(state: str, reason: str) -> str:
+    return f"{state} ({reason})" if reason else state
