@@ -17,6 +17,7 @@ FOUND_ANEW = {
     "next_change",
     "ordering",
     "reservations",
+    "looked_for_moves_at",
     "rounds",
     "tables_stale",
     "mix",

@@ -181,6 +181,11 @@ class World:
         self._end_stopped(self._stopped.pop(job))
         return self.settle()
 
+    @property
+    def stopped(self) -> list[str]:
+        """Lingering work that was asked to end and has not."""
+        return list(self._stopped)
+
     # ---- the engine's part --------------------------------------------------------------------------------------
 
     def tick(self) -> list[Decision]:

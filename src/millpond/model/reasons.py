@@ -46,6 +46,8 @@ class Cause(StrEnum):
     """It runs on borrowed room, and the hours in which its pool lends are over; also why it waits."""
     MIGRATED = "migrated"
     """It was asked to go on with other cards."""
+    CONSOLIDATED = "consolidated"
+    """It goes on with other cards, so that whole nodes come free; of one that starts: others were moved for it."""
     REQUEUED = "requeued"
     """It was asked to go back to its queue, and to start anew."""
     RESERVATION = "reservation"

@@ -16,8 +16,18 @@ from millpond.scheduling.records import JobRecord, Migration, MigrationStage, Ta
 from millpond.scheduling.state import ACTIVE, State
 
 _INTERRUPTING = frozenset(
-    {Cause.DRAINED, Cause.MIGRATED, Cause.WINDOW_CLOSED, Cause.LENDING_OVER, Cause.RESERVATION, Cause.REQUEUED}
+    {
+        Cause.DRAINED,
+        Cause.MIGRATED,
+        Cause.CONSOLIDATED,
+        Cause.WINDOW_CLOSED,
+        Cause.LENDING_OVER,
+        Cause.RESERVATION,
+        Cause.REQUEUED,
+    }
 )
+MOVING = frozenset({Cause.MIGRATED, Cause.CONSOLIDATED})
+"""Why a run ends whose job is to go on with other cards, and the next one begins."""
 """Why a run ends that goes on later and counts neither as preempted nor as failed."""
 
 
@@ -83,7 +93,7 @@ def holding_at(state: State, record: JobRecord, task: TaskRecord, node: str, dev
 
 def _restarted(migration: Migration, cause: Cause) -> Migration | None:
     """The migration that a run which begins now completes; None if its job began anew for another cause."""
-    return replace(migration, stage=MigrationStage.DONE) if cause is Cause.MIGRATED else None
+    return replace(migration, stage=MigrationStage.DONE) if cause in MOVING else None
 
 
 def stop(

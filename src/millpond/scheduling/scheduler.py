@@ -35,6 +35,7 @@ from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.event_handling.requeueing import with_priority
 from millpond.scheduling.explaining.explainer import Explainer
+from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
@@ -84,8 +85,16 @@ class Scheduler:
         self._overdue = Overdue(self._state, self._reserver)
         self._time_slicing = TimeSlicing(self._state, self._placer, self._claims)
         starter = Starter(self._state, self._placer, self._claims, self._planner)
+        self._consolidation = Consolidation(self._state, self._placer, self._claims, self._migrations, self._reserver)
         self._walk = AdmissionCycle(
-            self._state, self._placer, self._claims, self._planner, self._reserver, self._time_slicing, starter
+            self._state,
+            self._placer,
+            self._claims,
+            self._planner,
+            self._reserver,
+            self._time_slicing,
+            starter,
+            self._consolidation,
         )
         self._redo = Redo(self._state, self._claims, self._migrations, starter)
         self._replanner = Replanner(self._state, self._placer)
@@ -148,6 +157,7 @@ class Scheduler:
             # 3. Waiting work starts and running gangs grow, in order of the lines or by replanning.
             if not state.holds and not state.is_unfinished:
                 self._start_work()
+                self._consolidate()
             # 4. Jobs that share devices in turns rotate; what has been suspended for too long ends.
             if state.suspended and not state.is_unfinished:
                 self._time_slicing.rotate(Priority.BACKGROUND, free_only=False)
@@ -188,7 +198,7 @@ class Scheduler:
     def _start_work(self) -> None:
         """Step 3."""
         state = self._state
-        replans = state.ordering.replans and self.settings.preempt
+        replans = self._replans
         if state.growing or state.waiting.count:
             self._placer.refresh()
         walks = bool(state.waiting.count) or (self._grows_over_background and not replans)
@@ -205,6 +215,21 @@ class Scheduler:
                 self._walk.run()
             if state.suspended and not state.is_unfinished:
                 resume_suspended(state, self._claims, self._migrations, Priority.BACKGROUND)
+
+    def _consolidate(self) -> None:
+        """Step 3, where pools want it: running work is gathered on fewer nodes."""
+        if self._consolidates:
+            self._consolidation.go_on()
+            if not self._state.is_unfinished:
+                self._consolidation.empty_nodes()
+
+    @property
+    def _consolidates(self) -> bool:
+        return self._consolidation.is_wanted and not self._replans and not self._state.holds
+
+    @property
+    def _replans(self) -> bool:
+        return self._state.ordering.replans and self.settings.preempt
 
     @property
     def _grows_over_background(self) -> bool:
@@ -236,6 +261,8 @@ class Scheduler:
             changes += self._chances(now)
         if state.suspended:
             changes.append(next_end(state))
+        if self._consolidates:
+            changes += state.moves.next_due(state.decided_at)
         if self._claims.reservations:
             changes += [kept.at for kept in self._claims.reservations.values() if kept.at > now]
         instants = [change for change in changes if change is not None]
@@ -297,6 +324,7 @@ class Scheduler:
         self._explainer.estimates.note_cycle()
         if claims is not None:
             snapshots.give_claims(claims, self._state, self._claims)
+            self._consolidation.redo(decided)
         self._claims_seen = self._kept_version
         self._migrations.decided = {}
 
@@ -479,7 +507,15 @@ class Scheduler:
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels (compiled or interpreted) from now on; decisions are the same."""
-        for part in (self._placer, self._planner, self._reserver, self._replanner, self._state.ordering):
+        parts = (
+            self._placer,
+            self._planner,
+            self._reserver,
+            self._replanner,
+            self._consolidation,
+            self._state.ordering,
+        )
+        for part in parts:
             part.use_kernels(kernels)
 
     def snapshot(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.ledger.journal import Journal
+from millpond.scheduling.migration.recent_moves import RecentMoves
 from millpond.scheduling.nodes.card_cordons import CardCordons
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
@@ -81,6 +82,7 @@ class State:
             line up again.
         reserved: what is kept for advance reservations.
         known_speeds: how fast gangs were at which size.
+        moves: which jobs were moved of late so that nodes come free.
         fresh: jobs that joined a waiting line since the last cycle.
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
@@ -107,6 +109,7 @@ class State:
         self.preemption_budget = PreemptionBudget()
         self.idle_time = IdleTime()
         self.known_speeds = KnownSpeeds()
+        self.moves = RecentMoves()
         self.orderings = Orderings(settings)
         self.ordering: Ordering = self.orderings.base
         self.jobs: dict[str, JobRecord] = {}
@@ -409,6 +412,7 @@ class State:
         self._mark_judged()
         self.preemption_budget.earn(self.queues.by_name[ROOT_QUEUE].gpu_milli, self.now)
         self.idle_time.advance(self.now)
+        self.moves.prune(self.jobs, self.now)
 
     def renew_cells(self, *, finds_rights: bool = True) -> None:
         """Follow changed machines and guarantees.

@@ -78,6 +78,7 @@ class World:
         durations: what the policy learns about durations, one of ``KNOWLEDGE``. With ``none`` it sees nothing
             of a job but when it came and how many cards it asks for.
         suspends: work may be asked to leave its cards without ending, in the default pool.
+        consolidates: work is moved so that whole nodes come free, in the default pool.
         pools, queues, limits: as configured; without pools there is one, as the workload needs it, and a queue for
             each name that jobs use.
         until: nothing is simulated from this instant on; jobs that have not ended then never do.
@@ -98,6 +99,7 @@ class World:
     rates: EnergyRates = EnergyRates()
     machine_w: float = 0.0
     speeds: SpeedTable | None = None
+    consolidates: bool = False
 
     def __post_init__(self) -> None:
         if self.durations not in KNOWLEDGE:
@@ -106,7 +108,7 @@ class World:
     def opening(self) -> list[Event]:
         """The events that define the cluster and the queues."""
         at = self.start_at
-        pools = self.pools or (replace(self.workload.pool(), suspends=self.suspends),)
+        pools = self.pools or (replace(self.workload.pool(), suspends=self.suspends, consolidates=self.consolidates),)
         queues = self.queues or (() if self.durations == "none" else self.workload.queues())
         return [
             *(PoolChanged(at, pool) for pool in pools),

@@ -39,6 +39,7 @@ class Scenario:
         settings: the policy; ``replay`` fills in the seed and, for packing, the mix.
         load: offered load of a synthetic workload.
         suspends: work may be asked to leave its cards without ending.
+        consolidates: work is moved so that whole nodes come free.
         speeds: path of a table of how fast jobs are on which cards; empty: all are as fast on all.
     """
 
@@ -56,6 +57,7 @@ class Scenario:
     load: float = 0.9
     suspends: bool = False
     speeds: str = ""
+    consolidates: bool = False
 
     def __post_init__(self) -> None:
         if self.trace_format not in FORMATS:
@@ -138,6 +140,7 @@ def read_world(scenario: Scenario) -> World:
     speeds = read_speeds(Path(scenario.speeds)) if scenario.speeds else None
     workload = _workload(scenario, nodes, speeds)
     world = World(nodes, workload, scenario.durations, scenario.costs, scenario.suspends, speeds=speeds)
+    world = replace(world, consolidates=scenario.consolidates)
     _require_speeds(world)
     return queueing.admissible_world(world, skip_bad_rows=scenario.skip_bad_rows)
 

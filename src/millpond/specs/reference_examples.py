@@ -297,6 +297,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "longest_suspended": _pool("suspends: true, longest_suspended: 4h"),
         "lending_hours": _pool('lending_hours: "20:00-08:00"'),
         "measured_growth": _pool("measured_growth: true"),
+        "consolidates": _pool("consolidates: true"),
         "images": _pool("images: [registry.example.org]"),
     },
     "SlicesFile": {

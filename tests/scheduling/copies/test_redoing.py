@@ -15,12 +15,18 @@ from bursts import FEW, KINDS, OTHERS, settings_of, world_of
 from redone import essential, redo, stored
 
 from ledgers import check_everything
-from millpond.model.decisions import Decision, Start
+from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.events import Event
+from millpond.model.reasons import Cause
+from millpond.model.resources import TaskRequest
+from millpond.model.workloads import Job, Role
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
-from millpond.simulation.kernel import Simulation
+from millpond.simulation.clusters import uniform_cluster
+from millpond.simulation.costs import Costs
+from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.results.history import history_of
+from millpond.simulation.trace import TraceJob, Workload
 from seeds import few_then_many
 
 
@@ -35,7 +41,7 @@ class Killed:
         self, settings: Settings, seed: int, changed: Callable[[dict[str, Any]], dict[str, Any]] | None
     ) -> None:
         self.core = Scheduler(settings)
-        self.kills = 0
+        self.kills = self.moves = 0
         self.starts: list[tuple[str, int]] = []
         self._changed = changed
         self._draws = random.Random(seed)
@@ -50,6 +56,7 @@ class Killed:
     def decide(self, now: float) -> list[Decision]:
         decisions = self.core.decide(now)
         self.starts += [(each.job, each.attempt) for each in decisions if isinstance(each, Start) and not each.joins]
+        self.moves += sum(each.cause is Cause.CONSOLIDATED for each in decisions if isinstance(each, Stop))
         self._log.append((self._turn, now, decisions, self.core.changed_claims()))
         self._turn = []
         if self._draws.random() < 0.1:
@@ -102,6 +109,22 @@ def test_the_next_scheduler_of_the_same_version_stands_where_the_killed_one_stoo
 )
 def test_one_that_would_decide_otherwise_goes_on_where_the_killed_one_stood(kind: str) -> None:
     assert play(kind, 1, 40, of_other_policies) > 3
+
+
+def test_moves_that_are_under_way_go_on_where_a_server_was_killed() -> None:
+    draws = random.Random(3)
+    sizes = [draws.choice(((1, 14_400.0), (2, 7_200.0), (3, 600.0), (3, 900.0), (4, 600.0))) for _ in range(60)]
+    role = [Role.rigid(TaskRequest(0, 0, cards), 1) for cards, _ in sizes]
+    jobs = [TraceJob(Job(f"j{n}", (role[n],)), 120.0 * n, lasting) for n, (_, lasting) in enumerate(sizes)]
+    costs = Costs(start_s=20.0, grace_s=30.0)
+    world = World(uniform_cluster("8x4:V100"), Workload(tuple(jobs), "drawn"), costs=costs, consolidates=True)
+    killed = Killed(Settings(), 1, None)
+    simulation = Simulation(world, killed)
+    simulation.run()
+    assert history_of(simulation).finished.all()
+    assert len(killed.starts) == len(set(killed.starts))
+    assert killed.kills > 20
+    assert killed.moves > 5
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millpond.model.confinement import Confinement
-from millpond.model.decisions import Placement, Start
+from millpond.model.decisions import Grant, Placement, Start, Stop
 from millpond.model.events import (
     ClockJumped,
     Confirmed,
@@ -25,7 +25,7 @@ from millpond.model.resources import Amount
 from millpond.model.sharing import SliceHold
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.windows import Window
-from millpond.server.store.histories import LogEntry
+from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.views.events import account
 from millpond.specs.config.queues import UNLIMITED
 
@@ -39,6 +39,10 @@ TOLD = [
         ),
     ),
     (PoolChanged(1.0, Pool("gold")), "pool gold: cards are sliced"),
+    (
+        PoolChanged(1.0, Pool("gold", consolidates=True)),
+        "pool gold: cards are sliced; work is moved so that whole nodes come free",
+    ),
     (
         PoolChanged(
             1.0,
@@ -73,6 +77,21 @@ TOLD = [
 def test_settings_and_measurements_are_told_in_words(event: Event, text: str) -> None:
     (line,) = account([LogEntry(7, event)], [], {})
     assert (line.seq, line.text) == (7, text)
+
+
+def test_a_move_says_for_whom_and_where_to() -> None:
+    placement = Placement(0, "worker", "n", (Grant("GPU-7", 1_000, 1_000, 0),))
+    decided = (
+        Stop(3, "j", 1, Cause.CONSOLIDATED, (), 30.0, "big"),
+        Start(4, "j", 2, Cause.CONSOLIDATED, (placement,)),
+        Stop(5, "j", 2, Cause.CONSOLIDATED, (), 30.0),
+    )
+    lines = account([], [DecisionEntry(7, 1.0, decision) for decision in decided], {})
+    assert [line.text for line in lines] == [
+        "end all tasks within 30s, to be restart-migrated so that a node comes free for big",
+        "start 1 task on card GPU-7 (attempt 2, consolidated)",
+        "end all tasks within 30s, to be restart-migrated so that a node comes free",
+    ]
 
 
 def test_a_start_that_nothing_keeps_to_its_part_of_a_card_is_told_so() -> None:

@@ -40,6 +40,8 @@ class Pool:
         lending: when queues may borrow here beyond their guarantees; empty means at any hour.
         measured_growth: elastic gangs whose speed is measured grow by what that is worth, and give growth back to jobs
             that wait.
+        consolidates: running work that saves itself on notice is moved so that whole nodes come free: for a job that
+            finds no room although enough cards are free, and to be switched off.
     """
 
     name: str = DEFAULT_POOL
@@ -52,6 +54,7 @@ class Pool:
     longest_suspended_s: float = 3_600.0
     lending: tuple[Window, ...] = ()
     measured_growth: bool = False
+    consolidates: bool = False
 
     def cpu_capacity_milli(self, node: Node) -> int:
         """CPUs that may be handed out on a node of this pool."""

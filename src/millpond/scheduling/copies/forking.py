@@ -110,6 +110,7 @@ def _copy_places(source: Parts, twin: Parts) -> None:
     state.preemption_budget.restore(before.preemption_budget.snapshot())
     state.idle_time.restore(before.idle_time.snapshot())
     state.known_speeds.copy_from(before.known_speeds)
+    state.moves.copy_from(before.moves)
     state.outbox, state.pending = list(before.outbox), before.pending.copy()
     twin.event_handlers.nodes.load = dict(source.event_handlers.nodes.load)
     twin.placer.mix.copy_from(source.placer.mix)

@@ -71,6 +71,8 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "idle_time": state.idle_time.snapshot(),
         "ordering": state.ordering.snapshot(),
         "known_speeds": state.known_speeds.snapshot(),
+        "recent_moves": state.moves.snapshot(),
+        "looked_for_moves_at": state.moves.looked_at,
         "arrival_hours": state.arrivals.snapshot(),
         "mix": placer.mix.snapshot(),
         "affinities": {} if placer.affinities is None else placer.affinities.by_node,
@@ -196,6 +198,9 @@ def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> Non
             state.usage.combine(name, (leaf.queue.name for leaf in state.queues.leaves() if node in leaf.path))
     state.ordering.restore(plain["ordering"])
     state.known_speeds.restore(plain.get("known_speeds", ()))  # not written at first
+    if "recent_moves" in plain:  # not written at first
+        state.moves.restore(plain["recent_moves"])
+        state.moves.looked_at = plain["looked_for_moves_at"]
     placer.mix.restore(plain["mix"])
     if placer.affinities is not None:
         placer.affinities.by_node = dict(plain["affinities"])

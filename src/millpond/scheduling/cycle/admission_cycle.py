@@ -23,6 +23,7 @@ from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import grow, in_order
 from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.ordering.line_table import LineKey
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
@@ -77,6 +78,7 @@ class AdmissionCycle:
         reserver: Reserver,
         time_slicing: TimeSlicing,
         starter: Starter,
+        consolidation: Consolidation,
     ) -> None:
         self._state = state
         self._placer = placer
@@ -87,7 +89,7 @@ class AdmissionCycle:
         self._starter = starter
         self._reserved = ReservedPlaces(state)
         self._cells = CellPlacer(state, planner)
-        self._room_maker = RoomMaker(reserver, planner, claims, self._reserved, self._cells)
+        self._room_maker = RoomMaker(reserver, planner, claims, self._reserved, self._cells, consolidation)
         self._bounded = False
         self._lending_ends: dict[str, float] = {}
         self._kept_out: dict[LineKey, KeptOff] = {}
@@ -191,7 +193,7 @@ class AdmissionCycle:
             elif verdict is AdmissionVerdict.PLACED:
                 standing.place(record, outcome.placed[-1][1])
                 lines.go_on(record)
-                if outcome.plans and outcome.plans[-1].asked_later:
+                if outcome.plans and outcome.plans[-1].is_unfinished:
                     return  # nobody behind it comes before its victims have been asked
         self._claims.bind_all(self._blocked)
         while gangs:
@@ -294,6 +296,8 @@ class AdmissionCycle:
         # 6. Make room, by the least disruptive rule that allows it.
         if placed is None and len(outcome.plans) < PLANS_PER_CYCLE:
             plan = self._room_maker.plan(record)
+            if plan is None and record.job.pool not in self._blocked:
+                plan = self._room_maker.plan_moves(record)
             if plan is not None:
                 return self._keep(plan, outcome)
         if placed is None:

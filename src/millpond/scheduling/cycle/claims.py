@@ -41,7 +41,8 @@ class Claim:
     Attributes:
         placed: its tasks and the holdings they will take.
         victims: who has to leave first.
-        asks: some of its victims may not have been asked yet: those that are on the roster of running work.
+        asks: some of its victims may not have been asked yet: those that are on the roster of running work. Those that
+            are moved (``Cause.CONSOLIDATED``) are asked by ``migration.consolidation``.
     """
 
     placed: Placed
@@ -171,6 +172,10 @@ class Claims:
         if self._asked is None:
             self._asked = {victim[:2] for claim in self.by_job.values() for victim in claim.victims}
         return (record.id, record.attempt) in self._asked
+
+    def asked(self) -> list[JobRecord]:
+        """The jobs for which a claim waits to leave that have not."""
+        return [victim for claim in self.by_job.values() for victim, _ in self.present(claim)]
 
     def is_settled(self, job_id: str, claim: Claim) -> bool:
         """Whether all victims have left: ended, or suspended and confirmed to be."""

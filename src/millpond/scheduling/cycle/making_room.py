@@ -1,7 +1,8 @@
 """Making room for a job that has no place: which rule may have running work leave for it, the least disruptive first.
 
 Background work leaves for any other; a queue within its guarantee takes back what others borrowed; a higher class ends
-lower work; gangs whose speed was measured give growth to their equals; the ordering displaces equals. What may not be
+lower work; gangs whose speed was measured give growth to their equals; the ordering displaces equals. For the first job
+of a pool that none of these helps, others may be moved together (``migration.consolidation``). What may not be
 asked for is known before anything is searched, as far as it can be. ``reclaiming.plans`` makes the plan of each rule.
 """
 
@@ -20,6 +21,7 @@ from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.growth import mask_for_growth, missing_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord
@@ -41,7 +43,13 @@ class RoomMaker:
     """
 
     def __init__(
-        self, reserver: Reserver, planner: Planner, claims: Claims, reserved: ReservedPlaces, cells: CellPlacer
+        self,
+        reserver: Reserver,
+        planner: Planner,
+        claims: Claims,
+        reserved: ReservedPlaces,
+        cells: CellPlacer,
+        consolidation: Consolidation,
     ) -> None:
         self._state = reserver.state
         self._reserver = reserver
@@ -49,6 +57,7 @@ class RoomMaker:
         self._claims = claims
         self._reserved = reserved
         self._cells = cells
+        self._consolidation = consolidation
         self.departures = Departures(float("inf"), None)
         self._lowest = float("inf")
         self._has_background = self._has_grown = False
@@ -99,6 +108,15 @@ class RoomMaker:
         if record.job.is_background:
             return None
         return self._cells.keep_sound(lambda: self._by_any_rule(record))
+
+    def plan_moves(self, record: JobRecord) -> Plan | None:
+        """A plan by which others are moved together, in pools that want that; for the first job without room."""
+        if not self._state.cluster.pools[record.job.pool].consolidates:
+            return None
+        plan = self._cells.keep_sound(lambda: self._consolidation.plan(record, self._claims.mask(record)))
+        if plan is not None:
+            self._planner.leave(plan)
+        return plan
 
     def _by_any_rule(self, record: JobRecord) -> Plan | None:
         if self._has_background:

@@ -62,7 +62,7 @@ class Starter:
         if any(plan.by_ordering for plan in plans):
             claims.displaced_at = state.now
         asking = {plan.record.id for plan in plans if plan.asked_later}
-        state.is_unfinished = bool(asking)
+        state.is_unfinished = any(plan.is_unfinished for plan in plans)
         claimed: list[tuple[JobRecord, Claim]] = []
         for record, placed, cause in found:
             grows = not record.line
@@ -84,7 +84,7 @@ class Starter:
     def ask_more(self) -> bool:
         """Go on with a plan that has too many victims for one cycle: ask the next of them; False if there is none."""
         state, claims = self._state, self._claims
-        asking = [job for job, claim in claims.by_job.items() if claim.asks] if claims.by_job else ()
+        asking = [job for job, claim in claims.by_job.items() if claim.asks and claim.cause is not Cause.CONSOLIDATED]
         if not asking:
             return False
         job, claim = asking[0], claims.by_job[asking[0]]

@@ -117,6 +117,7 @@ class EngineEvents:
             if record.first_started_at is None:
                 record.first_started_at = state.now
             state.ordering.started(record, state.now)
+            state.moves.arrived(record, state.now)
             state.watch_deadline(record)
         if record.stop_trigger is None:
             state.enroll(record)

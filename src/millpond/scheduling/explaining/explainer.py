@@ -42,6 +42,7 @@ from millpond.scheduling.explaining.what_if_trial import WhatIfTrial
 from millpond.scheduling.feasibility.class_infeasibility import class_infeasibility
 from millpond.scheduling.feasibility.empty_cluster import EmptyCluster
 from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.runs import MOVING
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import why_suspend_refused
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
@@ -199,7 +200,8 @@ class Explainer:
         self._placer.refresh()
         if self._replans:
             return self._explain_replanned(record)
-        if self._starter.awaits_its_place(record):
+        claim = self._claims.by_job.get(record.id)
+        if self._starter.awaits_its_place(record) or (claim is not None and claim.cause is Cause.CONSOLIDATED):
             return self._room_being_made(record)
         with turn_of(self._state, self._claims, record):
             first = first_in_the_way(self._state, self._claims, record)
@@ -222,7 +224,7 @@ class Explainer:
             return _kept(record, kept)
         if record.state is JobState.STOPPING:
             cause = record.stop_cause or Cause.STOP_REQUESTED
-            moves = f", {record.migration.text}" if cause is Cause.MIGRATED and record.migration is not None else ""
+            moves = f", {record.migration.text}" if cause in MOVING and record.migration is not None else ""
             return Reason(cause, f"being ended{where}: {cause.value}{moves}")
         if record.state.ended:
             return Reason(Cause.FITS, f"it has ended: {record.state.value}")
@@ -294,10 +296,11 @@ class Explainer:
         if not leaving:
             return Reason(Cause.NOT_CONSIDERED, "its room has been made; the next cycle looks at it")
         one = len(leaving) == 1
+        is_moved = self._claims.by_job[record.id].cause is Cause.CONSOLIDATED
+        how = "being moved to other nodes" if is_moved else "leaving or being made smaller"
         return Reason(
             Cause.ROOM_BEING_MADE,
-            f"{len(leaving)} job{'' if one else 's'} {'is' if one else 'are'} leaving or being made smaller, and the "
-            "room is claimed for it",
+            f"{len(leaving)} job{'' if one else 's'} {'is' if one else 'are'} {how}, and the room is claimed for it",
             (("victims", len(leaving)),),
             blocked_by=leaving[0].id,
         )

@@ -5,13 +5,15 @@ has answered the ledger holds both places, so whatever the answer is, the task h
 notice and grace, its next place is claimed, and it starts there; that counts neither as a failure nor as a preemption.
 Work that does not save itself on notice is moved so only if the request says that it may lose what it has done.
 
+Moves that the platform wants so that nodes come free (``consolidation``) are restarts too.
+
 Work also leaves a card that has failed so, live and on its node, before it is given up; and suspended work whose memory
 lies in host memory comes back on other cards of its node when its own are taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +27,7 @@ from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims
-from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import tasks_of_next_run
 from millpond.scheduling.explaining.wording import card_memory_text, gpus_text
 from millpond.scheduling.ledger.holdings import Holding, HoldState
@@ -35,6 +37,7 @@ from millpond.scheduling.migration.targets import MigrationTarget, devices_of, h
 from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord, refuse_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_swap, give_back, given_up, goes_on
+from millpond.scheduling.tenancy.bounds import Beyond
 from millpond.scheduling.tenancy.card_models import on_models
 from millpond.scheduling.tenancy.cells.stakes import stake_of
 
@@ -202,19 +205,25 @@ class Migrations:
         Raises:
             ConflictError: there is no such place.
         """
-        source = device_moves.names_of(self._state.cluster, devices_of(record))
-        placed = self._place_anew(record, target)
-        going_to = device_moves.names_of(
-            self._state.cluster, [device for _, holding in placed for device in holding.devices]
-        )
-        record.migration = Migration(False, source, going_to)
-        self._claims.put(record.id, Claim(placed, ((record.id, record.attempt, ()),), Cause.MIGRATED))
-        runs.stop(self._state, record, Trigger.ENDED_FOR_RETRY, Cause.MIGRATED)
+        self.restart_on(record, self._place_anew(record, target), Cause.MIGRATED)
+
+    def restart_on(self, record: JobRecord, placed: Placed, cause: Cause, for_job: str = "") -> None:
+        """End a job for a place that is free now: it is claimed, and the job starts there."""
+        self.note_target(record, placed)
+        self._claims.put(record.id, Claim(placed, ((record.id, record.attempt, ()),), cause))
+        runs.stop(self._state, record, Trigger.ENDED_FOR_RETRY, cause, for_job=for_job)
+
+    def note_target(self, record: JobRecord, placed: Placed) -> None:
+        """A job is about to end for a place."""
+        cluster = self._state.cluster
+        source = device_moves.names_of(cluster, devices_of(record))
+        target = device_moves.names_of(cluster, [device for _, holding in placed for device in holding.devices])
+        record.migration = Migration(False, source, target)
 
     def _place_anew(self, record: JobRecord, target: MigrationTarget) -> Placed:
         """A place for all tasks, found as if they were not there. Nothing is taken."""
         state, cluster = self._state, self._state.cluster
-        tasks, mask = tasks_of_next_run(record), self._claims.mask(record)
+        mask = self._claims.mask(record)
         if target.node is not None:
             only = np.zeros(cluster.arrays.node_count, dtype=np.uint8)
             only[target.node] = 1
@@ -222,16 +231,13 @@ class Migrations:
         self._placer.refresh()
         given = self._given(record, target.devices) if target.devices else []
         own = devices_of(record)
+
+        def place(tasks: list[TaskRecord]) -> Placed | None:
+            device_moves.bar(cluster, own)
+            return self._taken(given) if given else self._placer.place(record, mask, tasks=tasks)
+
         mark = state.journal.begin()
-        state.charge(record, state.amounts.held(record, record.holding_tasks()), -1)
-        for task in tasks:
-            if task.holding is not None:
-                cluster.change(task.holding, HoldState.NOTHING)
-        device_moves.bar(cluster, own)
-        placed = self._taken(given) if given else self._placer.place(record, mask, tasks=tasks)
-        in_the_way = state.queues.cards_limit(record.queue, state.amounts.of_placed(record, placed)) if placed else None
-        if placed is not None and not state.settle(record, [holding for _, holding in placed]):
-            placed = None
+        placed, in_the_way = self._take_anew(record, place)
         state.journal.rollback(mark)
         if in_the_way is not None:
             queue, beyond = in_the_way
@@ -249,6 +255,34 @@ class Migrations:
                 f"job {record.id!r} finds no room on other cards{where} now", "wait until some are free; see `pond top`"
             )
         return placed
+
+    def take_elsewhere(self, record: JobRecord, mask: NodeMask | None) -> Placed | None:
+        """Take another place for a running job in the open transaction, in exchange for its own; None if there is none.
+
+        Args:
+            mask: (nodes,), 0 keeps a node out.
+        """
+        placed, in_the_way = self._take_anew(record, lambda tasks: self._placer.place(record, mask, tasks=tasks))
+        if placed is None or in_the_way is not None:
+            return None
+        self._state.charge(record, self._state.amounts.of_placed(record, placed), 1)
+        return placed
+
+    def _take_anew(
+        self, record: JobRecord, place: Callable[[list[TaskRecord]], Placed | None]
+    ) -> tuple[Placed | None, tuple[str, Beyond] | None]:
+        """Give a job's place back in the open transaction and take the one found then; and a limit in its way."""
+        state = self._state
+        tasks = tasks_of_next_run(record)
+        state.charge(record, state.amounts.held(record, record.holding_tasks()), -1)
+        for task in tasks:
+            if task.holding is not None:
+                state.cluster.change(task.holding, HoldState.NOTHING)
+        placed = place(tasks)
+        in_the_way = state.queues.cards_limit(record.queue, state.amounts.of_placed(record, placed)) if placed else None
+        if placed is not None and not state.settle(record, [holding for _, holding in placed]):
+            placed = None
+        return placed, in_the_way
 
     def _taken(self, placed: Placed) -> Placed | None:
         """The same places, taken in the open transaction; None if they are not free."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.model.workloads import Priority
+from millpond.model.workloads import CheckpointMode, Kind, Priority
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.placement.arrays import Int64Array, cells_of
@@ -53,8 +53,9 @@ _NO_EXTRAS = (0,) * EXTRA_LIMIT
     SLOT_REACHED,  # the most service that an earlier run came to
     SLOT_OWNER,  # number of its queue, for work with cards another than for work without
     SLOT_IN_CELLS,  # 1 when it is in cells that its queue is owed
-) = range(20)
-_SLOT_FIELDS = 20
+    SLOT_SAVES,  # 1 when it trains and saves itself on notice: it loses little by an end and a start
+) = range(21)
+_SLOT_FIELDS = 21
 
 
 _FEW_SLOTS = 64
@@ -89,7 +90,7 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (20, slots); live: those that were ever used.
+        slots: float64 (21, slots); live: those that were ever used.
         records: the job of each slot, None where it is free.
     """
 
@@ -186,6 +187,7 @@ class Roster:
             record.reached_s,
             self._owner_numbers.setdefault((record.queue, record.gpu_milli > 0), len(self._owner_numbers)),
             0.0,
+            float(job.kind is Kind.TRAIN and job.checkpoint.mode is CheckpointMode.SIGNAL),
         )
         self._slot_cells[slot :: self.slots.shape[1]] = array("d", values)
         self.version += 1

@@ -54,7 +54,8 @@ class Plan:
         shrunk: elastic gangs and the tasks they do without.
         suspended: those of the victims that need not end, and how they leave.
         placed: the place that the job gets.
-        asked_later: more victims, too many to find in one cycle how they leave; they are asked in the next ones.
+        asked_later: more victims, too many to find in one cycle how they leave; they are asked in the next ones. Or
+            those that are moved one after the other (``Cause.CONSOLIDATED``).
     """
 
     record: JobRecord
@@ -71,6 +72,11 @@ class Plan:
     def is_needed(self) -> bool:
         """Whether anybody has to leave."""
         return bool(self.leaving or self.shrunk)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether cycles that follow at once go on with it."""
+        return bool(self.asked_later) and self.cause is not Cause.CONSOLIDATED
 
     @property
     def asked_now(self) -> tuple[JobRecord, ...]:

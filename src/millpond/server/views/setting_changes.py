@@ -55,6 +55,8 @@ def _pool_text(pool: Pool) -> str:
         parts.append("work may be suspended" + (f", turns of {lasting(pool.turn_s)}" if pool.turn_s else ""))
     if pool.measured_growth:
         parts.append("elastic jobs grow by what was measured")
+    if pool.consolidates:
+        parts.append("work is moved so that whole nodes come free")
     if pool.lending:
         parts.append(f"borrowing at {', '.join(map(str, pool.lending))} only")
     return "; ".join(parts)

@@ -116,6 +116,8 @@ class PoolFile(Strict):
         lending_hours: when queues may borrow beyond their guarantees; left out: always.
         measured_growth: elastic jobs whose programs report steps grow where that makes them enough faster, and give
             cards that add least to jobs that wait.
+        consolidates: running work that saves itself on notice is moved to other nodes so that whole nodes come free:
+            for a job that finds no room although enough cards are free, and to be switched off.
         images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: any
             that their queues may have.
     """
@@ -133,6 +135,7 @@ class PoolFile(Strict):
     longest_suspended: Annotated[Duration, Field(gt=0)] = 3_600.0
     lending_hours: Windows | None = None
     measured_growth: bool = False
+    consolidates: bool = False
     images: Registries | None = None
 
     def pool(self) -> Pool:
@@ -148,6 +151,7 @@ class PoolFile(Strict):
             self.longest_suspended,
             model_of(self.lending_hours),
             self.measured_growth,
+            self.consolidates,
         )
 
 

@@ -44,13 +44,14 @@ _OPTIONS = (
     click.option("--suspends", is_flag=True, default=None, help="Work may leave its cards without ending."),
     click.option("--suspend-cost", type=_NUMBER, metavar="S", help="To suspend, and to resume.  [default: 0]"),
     click.option("--swap-rate", type=_NUMBER, metavar="GIB/S", help="Device memory moved.  [default: at once]"),
+    click.option("--consolidates", is_flag=True, default=None, help="Work is moved so that whole nodes come free."),
     click.option("--replan-period", type=_NUMBER, metavar="S", help="How often published preemptive orderings look."),
     click.option("--load", type=_NUMBER, help="synthetic: offered load.  [default: 0.9]"),
     click.option("--skip-bad-rows", is_flag=True, help="Leave wrong rows out, and count them."),
 )  # fmt: skip
 _QUEUEING_ONLY = (
     "ordering", "durations", "preempt", "preemption_cost", "start_cost", "restore_cost", "lost_work", "sharing_speed",
-    "replan_period", "suspends", "suspend_cost", "swap_rate", "speeds",
+    "replan_period", "suspends", "suspend_cost", "swap_rate", "speeds", "consolidates",
 )  # fmt: skip
 _PACKING_ONLY = ("arrivals", "until", "order")
 
@@ -161,8 +162,9 @@ def scenario_of(
         order=given["order"] or "",
         skip_bad_rows=given["skip_bad_rows"],
         speeds=given["speeds"] or "",
-        **_named(given, until="until", durations="durations", load="load", suspends="suspends"),
-    )
+        **_named(given, until="until", durations="durations", load="load", suspends="suspends",
+                 consolidates="consolidates"),
+    )  # fmt: skip
 
 
 def scenario_settings(
