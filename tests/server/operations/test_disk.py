@@ -83,6 +83,8 @@ def test_who_holds_too_much_is_told_so_and_submits_no_more_until_there_is_less(a
     assert "pond delete JOB" in error_of(refused).remedy
     data = api.client.post("/api/v1/datasets/mnist", json={"snapshot": "ab" * 32})
     assert data.status_code == 409
+    for sent in (api.client.put(f"/api/v1/blobs/{'ab' * 32}"), api.client.post("/api/v1/blobs")):
+        assert sent.status_code == 409, "contents take room too, one by one or many together"
     write(api, job.id, 1)
     api.service.disk.look()
     assert api.client.post(JOBS, json={"command": "work"}).status_code == 201

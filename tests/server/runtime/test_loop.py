@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from server_world import Clock, KilledError, Server, World, node
+from server_world import Clock, KilledError, Server, World, node, submission_of
 from sqlalchemy.exc import OperationalError
 
 from ledgers import overdrawn
@@ -169,6 +169,43 @@ def test_while_the_store_cannot_be_written_nothing_is_accepted_and_nothing_is_lo
     assert server.loop.trouble == ""
     assert server.store.jobs.ended_job("a").state == "succeeded"
     assert not server.store.jobs.is_job("b")
+
+
+@pytest.mark.parametrize("reading", ["existing", "repeated", "ended_job"])
+def test_a_store_that_cannot_be_read_for_a_moment_refuses_requests_and_ends_no_scheduler(
+    server: Server, reading: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.submit("a")
+    server.turn(2)
+
+    def fail(*_: object) -> None:
+        raise OperationalError("SELECT", {}, Exception("the connection is closed"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server.store.jobs, reading, fail)
+        if reading == "ended_job":
+            answer = server.loop.stop_job("never-was", "ada")
+        else:
+            answer = server.loop.submit(submission_of("b", "k"))
+        server.engine.finish(TaskId("a", 1, 0))
+        server.turn(2)
+        with pytest.raises(UnavailableError, match="connection is closed"):
+            answer.result(0)
+    server.turn(3)
+    assert server.store.jobs.ended_job("a").state == "succeeded"
+    again = server.submit("b", key="k").answer
+    server.turn(2)
+    assert again.result(0).id == "b"
+
+
+def test_what_can_be_no_id_is_not_looked_for_as_postgresql_refuses_to(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.store.jobs, "ended_job", {}.__getitem__)
+    answer = server.loop.stop_job("\0", "ada")
+    server.turn()
+    with pytest.raises(NotFoundError):
+        answer.result(0)
 
 
 def test_decisions_that_could_not_be_stored_reach_the_engine_later_and_once(server: Server) -> None:

@@ -7,9 +7,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from sqlalchemy.exc import DBAPIError
+
 from millpond.forecasting.durations import Forecast
 from millpond.model import events
-from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError, UnavailableError
 from millpond.model.reasons import Reason
 from millpond.model.workloads import Job, Priority
 from millpond.server.auth.roles import absent
@@ -218,9 +220,12 @@ class Batch:
     def answer_repeated(self, job_cache: JobCache) -> None:
         """Submissions that were made before get the job they got then."""
         for name, answer in self._repeated:
-            info = job_cache.get(name) or self._store.jobs.ended_job(name)
-            if info is None:
-                answer.set_exception(NotFoundError(f"no job {name!r}", "submit it with a new key"))
+            try:
+                info = job_cache.get(name) or self._ended_job(name)
+                if info is None:
+                    raise NotFoundError(f"no job {name!r}", "submit it with a new key")
+            except MillpondError as error:
+                answer.set_exception(error)
             else:
                 answer.set_result(info)
 
@@ -253,11 +258,14 @@ class Batch:
 
         Raises:
             ConflictError: the key was used with another document.
+            UnavailableError: the store cannot be read.
         """
         if not submission.key:
             return None
         if (earlier := self._by_key.get(submission.key)) is None:
-            if (stored := self._store.jobs.repeated(submission.key)) is None:
+            with _readable():
+                stored = self._store.jobs.repeated(submission.key)
+            if stored is None:
                 return None
             earlier = _Earlier(*stored)
         if submission.digest != earlier.digest:
@@ -343,11 +351,31 @@ class Batch:
         assert found is not None, "the id of a member names its array"
         return NewJob(member, user, max(self.now, self._latest), {}, group=group, parent=found[0])
 
+    def _ended_job(self, name: str) -> JobInfo | None:
+        """A job that has ended.
+
+        Raises:
+            UnavailableError: the store cannot be read.
+        """
+        if not name.isprintable():  # no id ever was, and a database may refuse to look for it
+            return None
+        with _readable():
+            return self._store.jobs.ended_job(name)
+
     def _not_alive(self, name: str) -> MillpondError:
-        info = self._store.jobs.ended_job(name)
+        info = self._ended_job(name)
         if info is None:
             return absent("job", name)
         return ConflictError(f"job {name!r} has ended already ({info.state})", "see how with `pond logs` or `pond why`")
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Have a store that cannot be read refuse the one request that needs it, and not end the scheduler's thread."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise UnavailableError(f"the store cannot be read ({error.orig})", "try again in a moment") from error
 
 
 @contextmanager

@@ -111,8 +111,7 @@ class TurnProcessor:
         elif self._flush():
             self._take(messages)
         else:
-            turn_away(messages, UnavailableError(self._loop.trouble, "see the server's log"))
-            self._unstored += events_in(messages)
+            self._refuse(messages)
         self._loop.paused, self._loop.seq = self._core.scheduler.holds, self._core.seq
         for message in messages:
             if isinstance(message, Query):
@@ -172,7 +171,12 @@ class TurnProcessor:
         """Everything between receiving a batch and having its decisions carried out."""
         joint = (message.members for message in messages if isinstance(message, JointSubmission))
         submitted = [submission.job.id for members in joint for submission in members]
-        batch = Batch(self._core, self._store, self._dependents, self._now(), submitted)
+        try:
+            batch = Batch(self._core, self._store, self._dependents, self._now(), submitted)
+        except DBAPIError as error:
+            self._store_fails(error)
+            self._refuse(messages)
+            return
         if (skipped := self._dependencies.clock_jump()) > 0.0:  # before all that came in since
             batch.add_event(events.ClockJumped(batch.now, skipped))
         for event in (*self._unstored, *self._engine.events(), *events_in(messages)):
@@ -199,6 +203,11 @@ class TurnProcessor:
         self._unstored = []
         self._handle(batch)
         self._decide(tick)
+
+    def _refuse(self, messages: Sequence[Message]) -> None:
+        """Turn requests away while the store fails; what has happened is kept until it does not."""
+        turn_away(messages, UnavailableError(self._loop.trouble, "see the server's log"))
+        self._unstored += events_in(messages)
 
     def _add(self, batch: Batch, message: Message) -> None:
         """Take a request into the batch, or answer it at once; queries and events are handled elsewhere."""
@@ -361,5 +370,5 @@ class TurnProcessor:
         return True
 
     def _store_fails(self, error: DBAPIError) -> None:
-        self._loop.trouble = f"the store cannot be written ({error.orig})"
+        self._loop.trouble = f"the store cannot be read or written ({error.orig})"
         log.error("%s; trying again every %g s", self._loop.trouble, RETRY_STORE_S)

@@ -49,10 +49,11 @@ def missing(asked: BlobList, service: ServiceOf) -> BlobList:
     return BlobList(digests=service.files.missing(asked.digests))
 
 
-@router.post("/blobs", status_code=201, dependencies=_SENDS, openapi_extra=BYTES_BODY)
-async def put_blobs(request: Request, service: ServiceOf) -> BlobList:
+@router.post("/blobs", status_code=201, openapi_extra=BYTES_BODY)
+async def put_blobs(request: Request, service: ServiceOf, access: _Sender) -> BlobList:
     """Send many small contents (at most 256 KiB each, 1,000 and 8 MiB in all), each behind its length in eight bytes,
     the most significant first. Answers with their digests, in their order."""
+    service.disk.check(access.caller.user, "")
     return BlobList(digests=await service.files.receive_batch(request.stream()))
 
 
