@@ -316,6 +316,18 @@ DETAIL = {
 }
 
 
+def test_reservations_are_cancelled_by_name_and_one_that_is_gone_keeps_no_other(server, run_pond):
+    server.will(404, {"error": {"cause": "no reservation 'gone'", "remedy": ""}})
+    server.will(204, {})
+    code, out, err = run_pond("reservations", "cancel", "gone", "demo")
+    assert (code, out) == (4, "demo: cancelled\n")
+    assert "no reservation 'gone'" in err
+    assert [(request.method, request.url.path) for request in server.requests] == [
+        ("DELETE", "/api/v1/reservations/gone"),
+        ("DELETE", "/api/v1/reservations/demo"),
+    ]
+
+
 def test_queues_are_listed_below_one_another_in_80_columns(server, run_pond):
     server.will(200, QUEUES)
     code, out, _ = run_pond("queue", "show")

@@ -80,6 +80,7 @@ def test_help_of_a_command_is_its_own_help() -> None:
     runner = CliRunner()
     asked = runner.invoke(cli, ["group", "add", "--help"], prog_name="pond").output
     assert runner.invoke(cli, ["help", "group", "add"]).output == asked
+    assert "-h, --help" in asked
     assert "pond run" in runner.invoke(cli, ["help"]).output
     wrong = runner.invoke(cli, ["help", "grup"], standalone_mode=False)
     assert "no command 'grup'" in str(wrong.exception)

@@ -57,6 +57,7 @@ class Client(JobRequests, ClusterRequests, QueueRequests):
         self._notify = notify
         self._connection = ServerConnection((url, token, state_dir), timeout_s, transport)
         self._ask = self._connection.ask
+        self._send = self._connection.send
 
     def __enter__(self) -> Self:
         return self

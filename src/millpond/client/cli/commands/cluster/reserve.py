@@ -129,7 +129,12 @@ def group(context: click.Context, output: str, watch: bool, state_dir: Path | No
 @with_client
 def cancel(client: Client, names: tuple[str, ...]) -> int:
     """Give each reservation NAME up; work on its cards goes on as any other."""
-    return for_each(names, client.cancel_reservation)
+
+    def give_up(name: str) -> None:
+        client.cancel_reservation(name)
+        click.echo(f"{name}: cancelled")
+
+    return for_each(names, give_up)
 
 
 @group.command("show")

@@ -28,7 +28,7 @@ def command(context: click.Context, words: tuple[str, ...], as_json: bool) -> No
             raise InvalidInputError("--json with a command", "leave the command out: it lists all of them")
         click.echo(json.dumps(described(root.command), indent=2, ensure_ascii=False))
         return
-    with click.Context(root.command, info_name="pond") as at:
+    with click.Context(root.command, info_name="pond", **root.command.context_settings) as at:
         click.echo(_help_of(at, words))
 
 
@@ -45,7 +45,7 @@ def _help_of(context: click.Context, words: tuple[str, ...]) -> str:
 
 def described(root: click.Group) -> dict[str, Any]:
     """All commands as data: ``commands`` by their words, each with arguments, options and text."""
-    context = click.Context(root, info_name="pond")
+    context = click.Context(root, info_name="pond", **root.context_settings)
     commands: dict[str, Any] = {}
     for title, entries in SECTIONS.items():
         for name, entry in entries.items():
