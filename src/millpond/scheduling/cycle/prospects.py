@@ -68,6 +68,9 @@ class Prospects:
         self._departures: Departures | None = None
         self._is_short = False
         self._guaranteed = np.zeros(len(self._table), dtype=np.bool_)
+        self._within_queues = np.ones(len(self._table), dtype=np.bool_)
+        """(lines,) where no limit of a queue keeps out the first of the line, for the room that these leave:"""
+        self._rooms = np.full((len(self._table.queues.items), 2), np.inf)
         self._makes_room: BoolArray | None = None
         self._fits: BoolArray | None = None
 
@@ -109,16 +112,22 @@ class Prospects:
         state, table = self._state, self._table
         if not state.has_bounds:
             return np.ones(len(table), dtype=np.bool_)
-        rooms = [UNBOUNDED if name is None else state.queues.room(name) for name in table.queues.items]
-        milli, cpu = np.array(rooms).reshape(-1, 2).T[:, self._queues]
-        if state.limits.in_force:
-            accounts = table.accounts.items
-            of_users = [UNBOUNDED if each is None else state.limits.room(each[1], each[0]) for each in accounts]
-            own_milli, own_cpu = np.array(of_users).reshape(-1, 2).T[:, table.number(ACCOUNT)]
-            milli, cpu = np.minimum(milli, own_milli), np.minimum(cpu, own_cpu)
         asked_milli, asked_cpu_milli = self._asked
-        within: BoolArray = (asked_milli <= milli) & (asked_cpu_milli <= cpu)
-        return within
+        rooms = [UNBOUNDED if name is None else state.queues.room(name) for name in table.queues.items]
+        within, now = self._within_queues, np.array(rooms).reshape(-1, 2)
+        changed = np.flatnonzero((now != self._rooms).any(axis=1)[self._queues])
+        if len(changed):
+            milli, cpu = now.T[:, self._queues[changed]]
+            within = self._within_queues = within.copy()
+            within[changed] = (asked_milli[changed] <= milli) & (asked_cpu_milli[changed] <= cpu)
+            self._rooms = now
+        if not state.limits.in_force:
+            return within
+        accounts = table.accounts.items
+        of_users = [UNBOUNDED if each is None else state.limits.room(each[1], each[0]) for each in accounts]
+        own_milli, own_cpu = np.array(of_users).reshape(-1, 2).T[:, table.number(ACCOUNT)]
+        within_both: BoolArray = within & (asked_milli <= own_milli) & (asked_cpu_milli <= own_cpu)
+        return within_both
 
     @cached_property
     def _asked(self) -> tuple[FloatArray, FloatArray]:

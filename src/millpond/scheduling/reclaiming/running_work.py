@@ -30,6 +30,9 @@ class RunningWork:
         self._bounds_at = -1
         self._outside: dict[tuple[int, int], BoolArray] = {}
         self._outside_at = (-1.0, -1, 0)
+        self._free: dict[tuple[int, int], BoolArray] = {}
+        """(slots,) whom nothing keeps from being asked to leave, by classes, but that they were asked in this walk."""
+        self._free_at = (-1.0, -1)
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -64,9 +67,16 @@ class RunningWork:
 
     def unprotected(self, classes: tuple[int, int]) -> BoolArray:
         """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
-        slots = self._state.roster.live
-        free = np.empty(slots.shape[1], dtype=np.bool_)
-        self._fill_unprotected(slots, self._state.now, float(classes[0]), float(classes[1]), free)
+        stamp = self._state.now, self._state.roster.version
+        if stamp != self._free_at:
+            self._free.clear()
+            self._free_at = stamp
+        found = self._free.get(classes)
+        if found is None:
+            slots = self._state.roster.live
+            found = self._free[classes] = np.empty(slots.shape[1], dtype=np.bool_)
+            self._fill_unprotected(slots, self._state.now, float(classes[0]), float(classes[1]), found)
+        free = found.copy()
         if self.leaving:
             free[[job.slot for job in self.leaving.values() if job.slot >= 0]] = False
         return free

@@ -69,6 +69,10 @@ class QueueTree:
         self.guarantees_card_memory = False
         """Whether any guarantee names the memory of cards."""
         self._shielding: tuple[bool, ...] | None = None
+        self._rooms: dict[str, tuple[float, float]] = {}
+        """What ``room`` has found, as long as it holds."""
+        self._bounded_alone: set[str] = set()
+        """The leaves that share no limit or guarantee with others: what they hold changes no other's room."""
         self.depth = 0
         """Queues from the deepest one up to the root, without that."""
         self.set_queue(Queue(ROOT_QUEUE, parent=""))
@@ -96,7 +100,12 @@ class QueueTree:
             own = self.by_name[node.queue.name]
             own.gpu_milli, own.cpu_milli, own.memory_mib = node.gpu_milli, node.cpu_milli, node.memory_mib
             own.models, own.card_mib = dict(node.models), node.card_mib
+        self._forget_answers()
+
+    def _forget_answers(self) -> None:
+        """What follows from usage and bounds is found anew."""
         self._shielding = None
+        self._rooms.clear()
 
     def count_cards(self, held: Iterable[tuple[str, Amount]]) -> None:
         """Begin to count cards by what they are.
@@ -105,7 +114,7 @@ class QueueTree:
             held: what work holds, each with its queue.
         """
         self.journal.require_no_trial()
-        self._shielding = None
+        self._forget_answers()
         for node in self.by_name.values():
             node.models.clear()
             node.card_mib = 0
@@ -183,7 +192,12 @@ class QueueTree:
             node.is_confined = len(confined) > len(node.confined_to)
             stated = (each.queue.minimum_run_s for each in node.path)
             node.minimum_run_s = next((seconds for seconds in stated if seconds is not None), 0.0)
-        self._shielding = None
+        self._forget_answers()
+        self._bounded_alone = {
+            name
+            for name, node in self.by_name.items()
+            if all(each is node for each in (*node.limited_by, *node.confined_to, *node.guarantors))
+        }
         self.depth = max(len(node.path) for node in self.by_name.values()) - 1
         given = [node.queue.guarantee for node in self.by_name.values()]
         self.has_guarantees = any(each != Amount() for each in given)
@@ -234,6 +248,10 @@ class QueueTree:
     def _add(self, name: str, amount: Amount, sign: int) -> None:
         gpu, cpu, memory = sign * amount.gpu_milli, sign * amount.cpu_milli, sign * amount.memory_mib
         counts_cards, self._shielding = self.counts_cards, None
+        if name in self._bounded_alone:
+            self._rooms.pop(name, None)
+        else:
+            self._rooms.clear()
         for node in self.by_name[name].path:
             node.gpu_milli += gpu
             node.cpu_milli += cpu
@@ -317,7 +335,12 @@ class QueueTree:
 
     def room(self, name: str) -> tuple[float, float]:
         """The most compute and CPU, in milli, of which ``limiting`` may name no queue for a leaf."""
-        node = self.by_name[name]
+        found = self._rooms.get(name)
+        if found is None:
+            found = self._rooms[name] = self._room(self.by_name[name])
+        return found
+
+    def _room(self, node: QueueNode) -> tuple[float, float]:
         rooms = [each.room for each in node.limited_by] + [each.confined_room for each in node.confined_to]
         if node.is_confined:
             covered = [each.confined_room for each in node.guarantors] or [(0.0, math.inf)]
