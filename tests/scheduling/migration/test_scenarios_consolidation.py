@@ -15,7 +15,7 @@ from worlds import World, asks, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Decision, Start, Stop
-from millpond.model.events import JobSubmitted, NodeClosed, NodeOpened, PoolChanged, StopRequested
+from millpond.model.events import DurationPredicted, JobSubmitted, NodeClosed, NodeOpened, PoolChanged, StopRequested
 from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
@@ -147,6 +147,15 @@ def test_nothing_is_moved_for_a_job_that_would_start_soon_anyway() -> None:
         scatter(here, *small_jobs(4), lasting=lasting)
         gather(here, single("big", 4))
         assert len(moves(here, "big")) == moved
+
+
+def test_the_first_node_that_comes_free_by_itself_is_what_moves_are_held_against() -> None:
+    here = world(3)
+    scatter(here, *small_jobs(3), lasting=COST_S + PAY_BACK * COST_S / 4 - 1)
+    for job in ("s1", "s2"):
+        here.tell(DurationPredicted(here.now, job, LONG_S, LONG_S))
+    gather(here, single("big", 4))
+    assert not moves(here, "big")
 
 
 def test_what_a_move_takes_is_learnt_and_the_next_has_to_bring_more() -> None:

@@ -94,16 +94,17 @@ class Consolidation:
             return None
         if asked < LEAST_MOVING_CARDS * CARD_MILLI or asked > state.cluster.idle_milli().get(pool, 0):
             return None
+        kept = self._reserver.reserve(record)
+        sooner_s = HORIZON_S if kept is None else min(kept.at - state.now, HORIZON_S)
         costs = self._costs()
-        most = self._saved_s(record) * asked / CARD_MILLI / PAY_BACK
-        costs[costs > most] = np.inf
+        costs[costs * PAY_BACK > sooner_s * asked / CARD_MILLI] = np.inf
         if not (costs < np.inf).any():
             return None
         nobody = np.full(len(costs), np.inf)
         rule = Rule(Cause.CONSOLIDATED, nobody, -costs, mask, lambda _: False, move_harm=costs)
         mark = state.journal.begin()
         plan = self._search.find(record, rule)
-        if plan is None or not self._is_sound(plan) or not self._pays(record, [job for job, _ in plan.moved]):
+        if plan is None or not self._is_sound(plan) or not self._pays(plan, asked, sooner_s):
             state.journal.rollback(mark)
             return None
         for job, placed in plan.moved:
@@ -132,18 +133,16 @@ class Consolidation:
             for job, claim in self._claims.by_job.items()
         )
 
-    def _saved_s(self, record: JobRecord) -> float:
-        """How much sooner a job would start with its place at once, as far as that counts."""
-        kept = self._reserver.reserve(record)
-        return HORIZON_S if kept is None else min(kept.at - self._state.now, HORIZON_S)
+    def _pays(self, plan: Plan, gpu_milli: int, sooner_s: float) -> bool:
+        """Whether few enough move, and what starts for it, at worst once one after the other has arrived, is worth it.
 
-    def _pays(self, record: JobRecord, moved: Sequence[JobRecord]) -> bool:
-        if not 0 < len(moved) <= MOST_MOVED:
-            return False
-        saved_s = self._saved_s(record) - sum(map(self._cost_s, moved))
-        return saved_s * record.demand.least_amount.gpu_milli >= PAY_BACK * sum(
-            self._cost_s(job) * job.gpu_milli for job in moved
-        )
+        Args:
+            sooner_s: how much sooner so much compute would be at work with its place at once, as far as that counts.
+        """
+        costs_s = [(self._cost_s(job), job.gpu_milli) for job, _ in plan.moved]
+        saved_s = sooner_s - sum(cost_s for cost_s, _ in costs_s)
+        is_paid_back = saved_s * gpu_milli >= PAY_BACK * sum(cost_s * milli for cost_s, milli in costs_s)
+        return is_paid_back and 0 < len(costs_s) <= MOST_MOVED
 
     def go_on(self) -> None:
         """Ask those who are to move for a waiting job, as many as may move at once.
@@ -178,8 +177,8 @@ class Consolidation:
             next((job.job.pool for _, _, job in line if job.id not in claimed and not job.job.is_background), "")
             for line in state.waiting.lines.values()
         }
-        pools = [name for name, pool in state.cluster.pools.items() if pool.consolidates and name not in waiting]
-        if not sum(self._empty_node(name) for name in pools):
+        wanting = [name for name, pool in state.cluster.pools.items() if pool.consolidates and name not in waiting]
+        if not sum(self._empty_node(name) for name in wanting if not self._is_gathering(name)):
             state.moves.looked_at = state.now
 
     def _empty_node(self, pool: str) -> bool:
