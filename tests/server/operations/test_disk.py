@@ -168,6 +168,12 @@ def test_readyz_keeps_requests_coming_and_says_that_nothing_is_taken_on_or_start
     assert "millpond_server_degraded 1.0" in api.client.get("/metrics").text
     assert error_of(api.client.post(JOBS, json={"command": "work"})).cause in full
     room.free_mib = 10_000
+    api.service.disk.free_files = lambda _: 7
+    assert readiness(api)[1:] == (
+        "degraded",
+        "nothing is taken on: the server's disk is full: it has room for 7 more files",
+    )
+    api.service.disk.free_files = lambda _: None
     watch.look_at_room()
     api.loop.query(lambda core: None).result(30)
     assert readiness(api) == (200, "ready", "")

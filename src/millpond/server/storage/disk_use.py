@@ -10,6 +10,7 @@ While nearly nothing is free no work is accepted: what is left, and what the sto
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -30,6 +31,8 @@ from millpond.specs.quantities import size_text
 MAKE_ROOM: Final = "remove what is no longer needed on the server (pond delete, pond data rm, --keep-logs-gib)"
 KEPT_FOR_ENDS_BYTES: Final = 8 * 2**20
 """While less is free, nothing new is taken on."""
+KEPT_FILES: Final = 1_000
+"""The same of files that the file system has room for; a start takes about a dozen."""
 _REMEDY: Final = "remove what is no longer needed (pond delete JOB, pond data rm), or have the limit raised"
 
 
@@ -47,12 +50,14 @@ class DiskBooks:
     Attributes:
         latest: as it was at the last look.
         free: free bytes beside a path.
+        free_files: files that may be made beside a path; None where the file system has no bound.
     """
 
     def __init__(self, job_store: JobStore, datasets: Datasets, state_dir: Path, accounts: Accounts) -> None:
         self._job_store = job_store
         self._state_dir = state_dir
         self.free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
+        self.free_files: Callable[[Path], int | None] = _free_files
         self._accounts = accounts
         self._datasets = datasets
         self._settled: dict[str, int] = {}
@@ -94,8 +99,12 @@ class DiskBooks:
 
     def full(self) -> str:
         """Why nothing can be taken on at all; empty when there is room: what is left is for ends alone."""
-        free = self.free(self._state_dir)
-        return f"the server's disk is full: {size_text(free)} are free" if free < KEPT_FOR_ENDS_BYTES else ""
+        free, files = self.free(self._state_dir), self.free_files(self._state_dir)
+        if free < KEPT_FOR_ENDS_BYTES:
+            return f"the server's disk is full: {size_text(free)} are free"
+        if files is not None and files < KEPT_FILES:
+            return f"the server's disk is full: it has room for {files} more files"
+        return ""
 
     def excess(self, user: str, group: str) -> str:
         """Whose limit is exceeded, in words; empty when none is."""
@@ -134,6 +143,11 @@ class DiskBooks:
         return DiskInfo(
             kind="group", name=name, used_bytes=used, limit_bytes=self._accounts.limits_of_group(name).disk_bytes
         )
+
+
+def _free_files(path: Path) -> int | None:
+    found = os.statvfs(path)
+    return found.f_favail if found.f_files else None
 
 
 def size_of(folder: Path) -> int:
