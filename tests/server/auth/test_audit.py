@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from auth_world import API, PASSWORD, AuthWorld
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 
 
 def audit(world: AuthWorld, user: str = "olga", **params: Any) -> list[dict[str, Any]]:
@@ -74,6 +74,40 @@ def test_entries_that_could_not_be_written_are_written_later(world: AuthWorld, m
     monkeypatch.setattr(world.store.audit, "add", failing)
     job = world.submit("max")
     assert [entry["object"] for entry in audit(world, object=job)] == [job]
+
+
+def test_no_name_in_a_request_is_one_that_a_database_refuses(world: AuthWorld) -> None:
+    names = ("%00", "x" * 300, "%E2%80%AE", "%ed%a0%80")
+    for name in names:
+        for method, path in (
+            ("PATCH", f"groups/{name}"),
+            ("PUT", f"groups/{name}/members/{name}"),
+            ("DELETE", f"secrets/group/{name}/{name}"),
+            ("PATCH", f"users/{name}"),
+        ):
+            assert world.client("max").request(method, f"{API}/{path}", json={}).status_code in (403, 404, 422), path
+    told = audit(world)
+    assert len(told) >= 2 * len(names)
+    for entry in told:
+        assert all(str(value).isprintable() for value in entry.values())
+        assert len(entry["group"]) <= 64
+
+
+def test_an_entry_that_the_database_refuses_for_good_keeps_no_other_from_being_written(
+    world: AuthWorld, monkeypatch: Any, caplog: Any
+) -> None:
+    add = world.store.audit.add
+
+    def refusing(entries: Any) -> None:
+        if any(entry.object == "poison" for entry in entries):
+            raise DataError("insert", {}, Exception("no such letter"))
+        add(entries)
+
+    monkeypatch.setattr(world.store.audit, "add", refusing)
+    world.security.audit.add(_MARK.model_copy(update={"object": "poison"}))
+    job = world.submit("max")
+    assert [entry["object"] for entry in audit(world, object=job)] == [job]
+    assert "refuses an entry of the audit log for good (no such letter)" in caplog.text
 
 
 def _mark() -> Any:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from millpond.server.auth.roles import AccessTarget, Caller, Verb
 from millpond.server.store.audit import AuditQuery, AuditStore
@@ -25,6 +25,8 @@ GATHER_S: Final = 0.2
 """Entries that no request waits for are gathered for so long before they are written."""
 RETRY_S: Final = 1.0
 _LONGEST_OBJECT = 200
+_LONGEST_GROUP = 64
+"""A request may name any: what is longer, or cannot be printed, is none."""
 _LONGEST_ACCOUNT = 2_000
 
 
@@ -73,7 +75,7 @@ class Act:
             verb=self.verb,
             kind=self.target.kind,
             object=_plain(self.target.name, _LONGEST_OBJECT),
-            group=next(iter(groups)) if len(groups) == 1 else "",
+            group=_plain(next(iter(groups)), _LONGEST_GROUP) if len(groups) == 1 else "",
             before=_plain(self.before, _LONGEST_ACCOUNT),
             after=_plain(self.after, _LONGEST_ACCOUNT),
             status=status,
@@ -137,6 +139,11 @@ class AuditLog:
             return True
         try:
             self._store.add(entries)
+        except DataError as error:
+            if len(entries) == 1:
+                log.error("the database refuses an entry of the audit log for good (%s): %s", error.orig, entries[0])
+                return True
+            return all(self._write([entry]) for entry in entries)
         except DBAPIError as error:
             log.error("%d entries of the audit log cannot be written yet (%s)", len(entries), error.orig)
             return False
