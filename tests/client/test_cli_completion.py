@@ -59,6 +59,17 @@ def test_jobs_that_have_ended_are_offered_where_that_makes_sense(offered, server
     assert server.requests[0].url.params["all"] == ended
 
 
+def test_help_offers_the_commands_that_it_explains(offered):
+    assert offered("help", "lo") == ["logs", "login", "logout"]
+    assert set(offered("help", "queue", "")) == {"add", "set", "delete", "show"}
+    assert offered("help", "queue", "show", "") == []
+
+
+def test_states_are_offered_one_behind_the_other(offered):
+    assert offered("ps", "--state", "su") == ["suspended", "succeeded"]
+    assert offered("ps", "--state", "running,qu") == ["running,queued"]
+
+
 def test_without_a_server_nothing_is_offered_and_nothing_is_said(tmp_path):
     words = {"COMP_WORDS": "pond logs tr", "COMP_CWORD": "2", VARIABLE: "bash_complete"}
     done = subprocess.run(

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from millpond.client.cli.command_table import SECTIONS
 from millpond.model.errors import InvalidInputError, NotFoundError
@@ -15,8 +16,17 @@ from millpond.model.errors import InvalidInputError, NotFoundError
 _HIDES_DEFAULT = (None, False, ())
 
 
+def _commands(context: click.Context, _argument: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The commands that may come next."""
+    within: click.Command | None = context.find_root().command
+    for word in context.params.get("words") or ():
+        within = within.get_command(context, word) if isinstance(within, click.Group) else None
+    names = within.list_commands(context) if isinstance(within, click.Group) else []
+    return [CompletionItem(name) for name in names if name.startswith(begun)]
+
+
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=_commands)
 @click.option("--json", "as_json", is_flag=True, help="All commands with their options, for programs.")
 @click.pass_context
 def command(context: click.Context, words: tuple[str, ...], as_json: bool) -> None:

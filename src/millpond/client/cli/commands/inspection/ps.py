@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Unpack
 
 import click
+from click.shell_completion import CompletionItem
 
 from millpond.client.cli.printing import array_tables, formats
 from millpond.client.cli.printing.listing import Listing, lists
@@ -108,6 +109,12 @@ def _states(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[s
     return states
 
 
+def _complete_states(_context: click.Context, _option: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The state that is begun, behind those that are written out."""
+    before, comma, last = begun.rpartition(",")
+    return [CompletionItem(f"{before}{comma}{state}") for state in _STATES if state.startswith(last)]
+
+
 @click.command("ps")
 @click.option("-a", "--all", "ended", is_flag=True, help="Show ended jobs too.")
 @click.option("--limit", type=click.IntRange(1, MOST_JOBS), default=200, show_default=True, help="Newest jobs to show.")
@@ -118,6 +125,7 @@ def _states(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[s
     "--state",
     "states",
     callback=_states,
+    shell_complete=_complete_states,
     default="",
     metavar="STATE,...",
     help=f"Only those in one of these states: {', '.join(_STATES[:-1])} or {_STATES[-1]}.",
