@@ -14,12 +14,14 @@ from millpond.client.cli.commands.simulation.replay import command
 from millpond.model.decisions import Grant, Placement
 from millpond.model.errors import MillpondError
 from millpond.model.resources import SliceRequest, TaskRequest
-from millpond.model.workloads import Job, Kind, Role
+from millpond.model.workloads import CheckpointMode, Job, Kind, Role
 from millpond.scheduling.settings import Settings
+from millpond.simulation.kernel import World
 from millpond.simulation.results.card_use import card_use
 from millpond.simulation.results.history import Run
 from millpond.simulation.scenarios.rows import RowFigures, play, row_world
 from millpond.simulation.scenarios.scenario_file import CalendarScenario, load_scenario, read_scenario
+from millpond.simulation.trace import TraceJob
 from millpond.specs.errors import SpecError
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -135,7 +137,7 @@ def use(*stretches: tuple[float, float, Kind, int]) -> Any:
         Run(index, MONDAY + begin * HOUR, MONDAY + end * HOUR, (place(milli),), (end - begin) * HOUR)
         for index, (begin, end, _, milli) in enumerate(stretches)
     ]
-    return card_use(runs, jobs, 1, MONDAY, MONDAY + 24 * HOUR)
+    return card_use(runs, [TraceJob(job, MONDAY, HOUR) for job in jobs], 1, MONDAY, MONDAY + 24 * HOUR)
 
 
 def place(milli: int) -> Placement:
@@ -155,7 +157,7 @@ def test_used_hours_and_utilisation_of_one_card() -> None:
 def test_days_begin_when_the_figures_do() -> None:
     nights = [Run(0, MONDAY + (24 * day + 12) * HOUR, MONDAY + 24 * (day + 1) * HOUR, (place(1000),)) for day in (4, 5)]
     job = Job("j", (Role.rigid(TaskRequest(devices=1), 1),))
-    found = card_use(nights, [job], 1, MONDAY, MONDAY + 7 * 24 * HOUR)
+    found = card_use(nights, [TraceJob(job, MONDAY, HOUR)], 1, MONDAY, MONDAY + 7 * 24 * HOUR)
     assert found.used_hours_on_working_days == pytest.approx(12 / 5)  # Friday's night, though it ends on Saturday
 
 
@@ -180,9 +182,91 @@ def test_a_scenario_file_of_ones_own_is_played(tmp_path: Path) -> None:
     assert all(len(line) <= 80 for line in table.splitlines())
 
 
+TRACE = """job,submit_s,duration_s,gpus,user
+a,100,3600,1,ann
+b,200,7200,2,bob
+"""
+
+
+def test_jobs_of_a_trace_come_from_the_begin_on_as_the_row_describes_them(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(TRACE, encoding="utf-8")
+    text = SMALL[: SMALL.index("  demand:")].replace("COSTS", "")
+    text += """  demand:
+  - job: {name: task, queue: red, priority: low, command: sh, checkpoint: signal}
+    trace: {format: native, jobs: jobs.csv}
+"""
+    path = tmp_path / "small.yaml"
+    path.write_text(text, encoding="utf-8")
+    scenario = load_scenario(str(path))
+    first, second = row_world(scenario.file, scenario.rows[0]).workload.jobs
+    assert (first.submit_at, second.submit_at) == (MONDAY, MONDAY + 100)
+    assert (first.duration_s, first.job.user, first.job.queue) == (3600, "ann", "red")
+    assert (second.job.gpu_milli, second.job.checkpoint.mode) == (2000, CheckpointMode.SIGNAL)
+    assert played(scenario).tasks_per_week == 2
+
+
+def test_synthetic_jobs_ask_for_so_much_of_all_cards_and_those_beyond_the_end_are_left_out() -> None:
+    text = SMALL[: SMALL.index("  demand:")].replace("COSTS", "")
+    text += "  demand:\n  - {job: {name: task, command: sh}, trace: {format: synthetic, jobs: 4000, load: 0.5}}\n"
+    scenario = read_scenario(text, "small.yaml")
+    world = row_world(scenario.file, scenario.rows[0])
+    asked_s = sum(entry.duration_s * entry.job.gpu_milli / 1000 for entry in world.workload.jobs)
+    assert len(world.workload.jobs) < 4000
+    assert 0.3 < asked_s / (2 * 7 * 24 * HOUR) < 0.8
+    assert world.workload.jobs[-1].submit_at < world.until
+    assert row_world(scenario.file, scenario.rows[0], seed=1).workload != world.workload
+
+
+def test_what_a_job_is_declared_to_keep_busy_of_a_card_adds_up_there() -> None:
+    runs = [Run(index, MONDAY, MONDAY + 12 * HOUR, (place(500),), 12 * HOUR) for index in range(2)]
+    job = Job("j", (Role.rigid(TaskRequest(devices=1, slice=SliceRequest(500, 1)), 1),), kind=Kind.SERVICE)
+    found = card_use(runs, [TraceJob(job, MONDAY, HOUR, busy=0.3)] * 2, 1, MONDAY, MONDAY + 24 * HOUR)
+    assert (found.used_hours, found.utilisation_percent) == pytest.approx((12, 30))
+    assert found.work_hours_per_week == 0
+
+
+@pytest.mark.long
+def test_in_the_scenario_of_all_levers_each_row_has_the_same_work() -> None:
+    scenario = load_scenario("utilisation")
+    assert [row.file.name for row in scenario.rows] == ["static", "pooled", "sliced", "scaled", "switched", "all"]
+    worlds = [row_world(scenario.file, row) for row in scenario.rows]
+    assert {len(world.nodes) for world in worlds} == {40}
+    assert [bool(world.power) for world in worlds] == [False] * 4 + [True] * 2
+    tasks = {
+        tuple(entry.duration_s for entry in world.workload.jobs if entry.job.kind is Kind.TRAIN) for world in worlds
+    }
+    assert len(tasks) == 1
+    computed = [services_busy_s(world) for world in worlds]
+    assert computed == pytest.approx([computed[0]] * 6, rel=0.01)
+
+
+@pytest.mark.long
+def test_all_levers_together_use_half_as_much_again_of_what_is_powered_for_a_quarter_less() -> None:
+    scenario = load_scenario("utilisation")
+    week = scenario.file.model_copy(update={"warm_up": 0, "weeks": 1})
+    static, together = (play(week, row_world(week, scenario.rows[index]), Settings()) for index in (0, -1))
+    assert together.powered_use_percent >= 1.5 * static.powered_use_percent
+    assert together.energy.energy_cost <= 0.75 * static.energy.energy_cost
+    assert together.cards.work_hours_per_week >= 0.99 * static.cards.work_hours_per_week
+    assert together.refused_sessions == 0
+
+
+def services_busy_s(world: World) -> float:
+    replicas = [entry for entry in world.workload.jobs if entry.job.kind is Kind.SERVICE]
+    return sum((entry.busy or 0.0) * min(entry.duration_s, entry.stop_at - entry.submit_at) for entry in replicas)
+
+
 @pytest.mark.parametrize(
     ("found", "written", "said"),
     [
+        ("hours: Mon-Fri HOURS", "users: 0.5", "neither hours nor a trace"),
+        (
+            "hours: Mon-Fri HOURS",
+            "trace: {format: synthetic, jobs: 5}",
+            "tasks, cards, lengths or users beside a trace",
+        ),
+        ("hours: Mon-Fri HOURS", "trace: {format: philly, jobs: 5}", "name its file"),
+        ("takes: 12h", "takes: 12h\n    busy: 2", "busy"),
         ("kind: dev", "kind: game", "small.yaml:16:"),
         ("kind: dev", "kind: dev, queue: green", "unknown queue 'green'"),
         ("suspends: true", "suspends: perhaps", "small.yaml:12:"),

@@ -38,6 +38,7 @@ from millpond.scheduling.explaining.explainer import Explainer
 from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
+from millpond.scheduling.nodes.power_overview import PowerOverview, candidates
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
 from millpond.scheduling.nodes.waking import nodes_to_wake
 from millpond.scheduling.placement.kernels import KernelSet
@@ -453,9 +454,9 @@ class Scheduler:
         """Every node with what is free and who holds what, for display."""
         return node_views(self._state)
 
-    def nodes_to_wake(self) -> dict[str, str]:
-        """The nodes that are off, or on their way, by which waiting jobs would fit, each with the first such job."""
-        return nodes_to_wake(self._state, self._placer, self._claims)
+    def power_overview(self) -> PowerOverview:
+        """Which nodes are empty, and which of those that are off waiting jobs need."""
+        return PowerOverview(candidates(self._state), nodes_to_wake(self._state, self._placer, self._claims))
 
     def reservations(self) -> list[ReservationView]:
         """The advance reservations that are not over, for display."""

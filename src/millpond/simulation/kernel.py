@@ -7,8 +7,8 @@ the time comes from.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from millpond.forecasting.durations import DurationPredictor, Forecast
@@ -28,12 +28,15 @@ from millpond.model.events import (
     StopRequested,
     Tick,
 )
+from millpond.model.hardware.node_power import PowerSavingRule
 from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.states import Outcome
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
+from millpond.scheduling.scheduler import Scheduler
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import SimulatedEngine, Work
+from millpond.simulation.node_power import SimulatedNodePower
 from millpond.simulation.present_runs import NEVER
 from millpond.simulation.speeds import JobSpeed, SpeedTable
 from millpond.simulation.trace import Workload, anonymous
@@ -84,6 +87,7 @@ class World:
         until: nothing is simulated from this instant on; jobs that have not ended then never do.
         rates: what cards draw, and what energy costs and emits.
         machine_w: what each machine draws besides its cards.
+        power: by pool, when its nodes are switched off and on; those of others never are.
         speeds: how fast jobs, by their names in the workload, are on which cards. The policy learns what it measures.
     """
 
@@ -98,6 +102,7 @@ class World:
     until: float = NEVER
     rates: EnergyRates = EnergyRates()
     machine_w: float = 0.0
+    power: Mapping[str, PowerSavingRule] = field(default_factory=dict)
     speeds: SpeedTable | None = None
     consolidates: bool = False
 
@@ -212,6 +217,15 @@ class Simulation:
         stops = (entry.stop_at for entry in entries)
         self._stops = sorted((at, index) for index, at in enumerate(stops) if at < NEVER)
         self._stopped = 0
+        self._power = self._node_power(scheduler)
+
+    def _node_power(self, scheduler: SchedulerInterface) -> SimulatedNodePower | None:
+        """What switches nodes; it asks more of a scheduler than others do."""
+        world = self.world
+        if not world.power:
+            return None
+        assert isinstance(scheduler, Scheduler), "nodes are switched by what the scheduler says of them"
+        return SimulatedNodePower(world.nodes, world.power, scheduler.power_overview, self._handle, world.start_at)
 
     @property
     def works(self) -> list[Work]:
@@ -235,7 +249,8 @@ class Simulation:
         while True:
             next_arrival = arrivals[arrived] if arrived < total else NEVER
             next_answer = engine.next_at()
-            now = min(next_arrival, next_answer, self._next_stop(), wake)
+            due = min(next_arrival, next_answer, self._next_stop(), wake)
+            now = min(due, self._next_switch())
             if now == NEVER or now >= self.world.until or idle_wakeups > IDLE_WAKEUPS:
                 break
             if goes_on is not None and not goes_on():
@@ -243,13 +258,15 @@ class Simulation:
                 break
             engine.now = now
             # As on a server every instant at which anything happens has a cycle, the end of a start among them.
-            changed = now > decided_at
+            changed = due <= now and now > decided_at
             if next_answer <= now:
                 changed = self._take_answers() or changed
             while arrived < total and arrivals[arrived] <= now:
                 self._submit(arrived, now)
                 arrived += 1
             self._stop_due(now)
+            if self._power is not None:
+                changed = self._power.let_join(now) or changed
             if changed:
                 decided_at = now
                 self.cycles += 1
@@ -262,7 +279,10 @@ class Simulation:
                 stuck = not decisions and arrived == total and engine.next_at() == NEVER
                 idle_wakeups = idle_wakeups + 1 if stuck else 0
             # While there are answers to this very instant it comes again, and its last turn says when to wake.
-            wake = self._next_wakeup(now) if engine.next_at() > now else NEVER
+            if due <= now or changed:
+                wake = self._next_wakeup(now) if engine.next_at() > now else NEVER
+            if self._power is not None and engine.next_at() > now:
+                self._power.look(now)
             if progress is not None and self._ended >= reported + PROGRESS_EVERY:
                 reported = self._ended
                 progress(reported)
@@ -274,6 +294,11 @@ class Simulation:
         """The scheduler's next wakeup, but never the present instant again: the clock has to move on."""
         wake = self._scheduler.next_wakeup(now)
         return NEVER if wake is None else max(wake, now + LEAST_STEP_S)
+
+    def _next_switch(self) -> float:
+        """When nodes are looked at next; ``NEVER`` once all work is over, and with it the play."""
+        is_over = self._ended >= len(self._jobs) and self.world.until == NEVER
+        return NEVER if self._power is None or is_over else self._power.next_at()
 
     def _log_and_handle(self, event: Event) -> None:
         if self._record:

@@ -26,6 +26,7 @@ class TraceJob:
         duration_s: how long it runs when nothing disturbs it. Only the pretending engine may read it.
         where: file and line it came from.
         stop_at: when its user stops it, whether it runs by then or not.
+        busy: which part of each of its cards it keeps busy in the mean; None: as usual for its kind.
     """
 
     job: Job
@@ -33,6 +34,7 @@ class TraceJob:
     duration_s: float
     where: str = ""
     stop_at: float = math.inf
+    busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

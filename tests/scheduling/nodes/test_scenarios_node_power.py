@@ -45,7 +45,7 @@ def test_a_node_that_is_off_takes_nothing_and_a_job_that_needs_it_says_so_until_
     assert world.running() == {"one"}
     world.submit(single("two", 2))
     assert world.core.explain("two", world.now).cause is Cause.NODES_OFF
-    assert world.core.nodes_to_wake() == {"b": "two"}
+    assert world.core.power_overview().wanted == {"b": "two"}
     switch(world, "b", BOOTING, ready_in_s=230.0)
     reason = world.core.explain("two", world.now)
     assert (reason.summary, reason.blocked_by) == ("it waits for node b, which is booting, about 4 min", "b")
@@ -62,10 +62,10 @@ def test_a_gang_wakes_all_that_it_needs_and_no_more_and_jobs_count_on_no_node_tw
     for name in "bcde":
         gone(world, name)
     world.submit(gang("wide", 3, asks(4)))
-    assert set(world.core.nodes_to_wake().values()) == {"wide"}
-    assert len(world.core.nodes_to_wake()) == 2  # the third of its nodes is on
+    assert set(world.core.power_overview().wanted.values()) == {"wide"}
+    assert len(world.core.power_overview().wanted) == 2  # the third of its nodes is on
     world.submit(single("next", 4))
-    assert len(world.core.nodes_to_wake()) == 3  # one more, whoever goes first
+    assert len(world.core.power_overview().wanted) == 3  # one more, whoever goes first
 
 
 def test_what_a_limit_keeps_waiting_or_what_fits_on_open_nodes_wakes_nothing() -> None:
@@ -74,7 +74,7 @@ def test_what_a_limit_keeps_waiting_or_what_fits_on_open_nodes_wakes_nothing() -
     gone(world, "b")
     world.submit(single("one", 2))
     world.submit(single("two", 2))
-    assert world.core.nodes_to_wake() == {}
+    assert world.core.power_overview().wanted == {}
 
 
 def test_a_node_that_an_operator_has_closed_is_not_woken_and_stays_closed_when_it_joins() -> None:
@@ -83,7 +83,7 @@ def test_a_node_that_an_operator_has_closed_is_not_woken_and_stays_closed_when_i
     world.tell(NodeClosed(world.now, "b", Cordon(world.now, reason="a fan is loud")))
     world.submit(single("one", 2))
     world.submit(single("two", 2))
-    assert world.core.nodes_to_wake() == {}
+    assert world.core.power_overview().wanted == {}
     world.tell(NodeJoined(world.now, machine("b", 2)))
     world.settle()
     assert world.running() == {"one"}
@@ -107,7 +107,7 @@ def test_a_node_that_its_engine_saw_drained_as_it_went_down_is_woken_all_the_sam
     switch(world, "a", OFF)
     world.tell(NodeLost(world.now, "a"))
     world.submit(single("j"))
-    assert world.core.nodes_to_wake() == {"a": "j"}
+    assert world.core.power_overview().wanted == {"a": "j"}
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,18 @@ def test_a_snapshot_keeps_what_is_off_and_a_replay_comes_to_the_same() -> None:
     plain = json.loads(json.dumps(world.core.snapshot()))
     again = Scheduler.restore(plain)
     assert again.snapshot() == world.core.snapshot()
-    assert again.nodes_to_wake() == world.core.nodes_to_wake() == {"b": "two"}
-    assert again.fork().nodes_to_wake() == {"b": "two"}
+    assert again.power_overview().wanted == world.core.power_overview().wanted == {"b": "two"}
+    assert again.fork().power_overview().wanted == {"b": "two"}
     assert (
         again.explain("two", world.now).summary == "it waits for node b, which is off, as it failed to boot: no answer"
     )
+
+
+def test_a_burst_of_small_jobs_wakes_all_the_nodes_that_it_needs_at_once() -> None:
+    """More jobs than nodes are searched for: most of them fit on what the first ones woke."""
+    world = World(*(machine(name, 8) for name in map("n{:02}".format, range(15))))
+    for number in range(15):
+        gone(world, f"n{number:02}")
+    for number in range(100):
+        world.submit(single(f"j{number:03}", 1))
+    assert len(world.core.power_overview().wanted) == 13

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -15,8 +16,10 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks
 
-MOST_JOBS: Final = 64
+MOST_JOBS: Final = 512
 """So many of those that wait are looked at; the next look sees the others."""
+MOST_SEARCHES: Final = 64
+"""For so many of them nodes are searched that are to be woken; most of a burst find room on those of the first."""
 
 
 def nodes_to_wake(state: State, placer: Placer, claims: Claims) -> dict[str, str]:
@@ -30,10 +33,14 @@ def nodes_to_wake(state: State, placer: Placer, claims: Claims) -> dict[str, str
     rounds = placer.selector.rounds
     mark = state.journal.begin()
     trial = _WakingTrial(state, placer, down)
-    for _, _, record in LineOrder(state).ranked[:MOST_JOBS]:
+    pools = {node.pool for name in down if (node := state.cluster.node_named(name)) is not None}
+    ranked = (record for _, _, record in LineOrder(state).ranked if record.job.pool in pools)
+    for record in islice(ranked, MOST_JOBS):
         tasks = admitted_tasks(state, record)
         if tasks and record.id not in claims.by_job:
             trial.give_place(record, tasks, claims.mask(record))
+        if trial.searches >= MOST_SEARCHES:
+            break
     state.journal.rollback(mark)
     placer.selector.rounds = rounds
     return trial.woken
@@ -44,6 +51,7 @@ class _WakingTrial:
 
     Attributes:
         woken: by node, the first job that needs it.
+        searches: how many jobs did not fit on what is awake.
     """
 
     def __init__(self, state: State, placer: Placer, down: Sequence[str]) -> None:
@@ -53,6 +61,7 @@ class _WakingTrial:
         self._awake: NodeMask = (cluster.arrays.node_usable[: cluster.arrays.node_count] != 0).astype(np.uint8)
         self._asleep = [cluster.node_index[name] for name in down]
         self.woken: dict[str, str] = {}
+        self.searches = 0
         for name in down:
             cluster.set_closed(name, False)
 
@@ -70,10 +79,12 @@ class _WakingTrial:
             self._state.journal.rollback(mark)
             return found is not None
 
-        most = len(self._asleep)
-        if not fits(most):
-            return
-        placed = place(bisect_left(range(most), True, key=fits)) or []
+        if (placed := place(0)) is None:
+            self.searches += 1
+            most = len(self._asleep)
+            if not fits(most):
+                return
+            placed = place(bisect_left(range(most), True, lo=1, key=fits)) or []
         charge_placed(self._state, record, placed)
         for node in {holding.node for _, holding in placed}.intersection(self._asleep):
             self.woken[self._state.cluster.node_name(node)] = record.id

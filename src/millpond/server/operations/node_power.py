@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sqlalchemy.exc import DBAPIError
@@ -20,11 +18,10 @@ from millpond.model.errors import MillpondError
 from millpond.model.events import NodePowerChanged
 from millpond.model.hardware.node_power import NodePower, NodePowerState
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.scheduling.nodes.power_overview import PowerOverview
 from millpond.scheduling.nodes.power_planner import PowerCandidate, PowerPlanner, PowerStep
-from millpond.scheduling.nodes.views import NodeView
 from millpond.server.operations.power_hooks import PowerHooks
 from millpond.server.operations.spare_nodes import SpareNodes
-from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.specs.config.power_saving import PowerHook, PowerSaving
@@ -34,14 +31,6 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 5.0
 MOST_AT_ONCE: Final = 16
 """Hooks that run at the same time; the others follow."""
-
-
-@dataclass(frozen=True, slots=True)
-class PowerOverview:
-    """The nodes, and which of those that are down a waiting job needs."""
-
-    nodes: tuple[PowerCandidate, ...]
-    wanted: Mapping[str, str]
 
 
 class NodeSwitch(Protocol):
@@ -99,14 +88,16 @@ class NodePowerWorker(Periodic):
             self._spares.latest = ()
             return
         self._report_hooks()
-        overview: PowerOverview = self._loop.query(power_overview, is_long=True).result(ANSWER_WITHIN_S)
+        overview: PowerOverview = self._loop.query(lambda core: core.scheduler.power_overview(), is_long=True).result(
+            ANSWER_WITHIN_S
+        )
         now = self._clock()
         for node in overview.nodes:
             saving = savings.get(node.pool)
             if saving is not None and node.power is not None:
                 self._go_on(node, node.power, saving, now)
         configured = {pool: saving.rule for pool, saving in savings.items()}
-        rules = self._spares.rules(now, configured, _demands(overview, configured))
+        rules = self._spares.rules(now, configured, overview.demands(configured))
         pools = {node.name: node.pool for node in overview.nodes}
         for step in self._planner.plan(now, overview.nodes, overview.wanted, rules):
             if step.node not in self._running:
@@ -154,23 +145,6 @@ class NodePowerWorker(Periodic):
             log.info("node %s stays as it is: %s", node, error)
             return False
         return True
-
-
-def power_overview(core: Core) -> PowerOverview:
-    """The nodes as the planner sees them; for the scheduler's thread."""
-    scheduler = core.scheduler
-    return PowerOverview(tuple(_candidate(view) for view in scheduler.node_views()), scheduler.nodes_to_wake())
-
-
-def _demands(overview: PowerOverview, pools: Collection[str]) -> dict[str, int]:
-    """By pool, the nodes that are in use, and those that waiting jobs need beside them."""
-    needed = Counter(node.pool for node in overview.nodes if not node.is_empty or node.name in overview.wanted)
-    return {pool: needed[pool] for pool in pools}
-
-
-def _candidate(view: NodeView) -> PowerCandidate:
-    takes_work = view.node.schedulable and view.closure is None
-    return PowerCandidate(view.node.name, view.node.pool, not view.jobs, takes_work and not view.planned, view.power)
 
 
 def _failure_of(done: Future[str]) -> str:

@@ -7,18 +7,19 @@ how busy it is meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import Job, Kind
 from millpond.simulation.results.history import Run
+from millpond.simulation.trace import TraceJob
 
 WHOLE_SESSION_USE = 0.2
 """What an hour counts in which one session holds a card whole."""
 TRAINING_BUSY, SESSION_BUSY, SESSIONS_BUSY_AT_MOST = 0.9, 0.1, 0.8
-"""How busy a card is with training, with each session on it, and with any number of sessions."""
+"""How busy a card is with training, with each session on it, and with any number of those that add up."""
 
 DAY_S = 86_400.0
 _SATURDAY = 5
@@ -47,9 +48,12 @@ class CardUse:
 
 @dataclass(slots=True)
 class _OnCard:
+    """How many of each there are, and how busy those keep the card that add up."""
+
     training: int = 0
     whole: int = 0
     slices: int = 0
+    added: float = 0.0
 
     @property
     def use(self) -> float:
@@ -59,11 +63,22 @@ class _OnCard:
 
     @property
     def busy(self) -> float:
-        sessions = min(SESSION_BUSY * (self.whole + self.slices), SESSIONS_BUSY_AT_MOST)
-        return max(TRAINING_BUSY if self.training else 0.0, sessions)
+        return max(TRAINING_BUSY if self.training else 0.0, min(self.added, SESSIONS_BUSY_AT_MOST))
+
+    def change(self, entry: TraceJob, sign: int, milli: int) -> None:
+        """One more of a job's tasks (``sign`` -1: one less), with so much compute of the card."""
+        is_session = entry.job.kind is Kind.DEV
+        if is_session or entry.busy is not None:
+            self.added += sign * (SESSION_BUSY if entry.busy is None else entry.busy)
+        else:
+            self.training += sign
+        if is_session and milli == CARD_MILLI:
+            self.whole += sign
+        elif is_session or entry.busy is not None:
+            self.slices += sign
 
 
-def card_use(runs: Iterable[Run], jobs: list[Job], cards: int, begin: float, end: float) -> CardUse:
+def card_use(runs: Iterable[Run], jobs: Sequence[TraceJob], cards: int, begin: float, end: float) -> CardUse:
     """Use of ``cards`` cards between two instants that are whole days apart (seconds since 1970).
 
     Args:
@@ -74,9 +89,9 @@ def card_use(runs: Iterable[Run], jobs: list[Job], cards: int, begin: float, end
     for run in runs:
         first, last = max(run.start_at, begin), min(run.end_at, end)
         if first < last:
-            job = jobs[run.job]
+            job = jobs[run.job].job
             part = (last - first) / (run.end_at - run.start_at)
-            work_s += run.done_s * part * sum(role.desired * role.request.devices for role in job.roles) * _trains(job)
+            work_s += run.done_s * part * sum(role.desired * role.request.devices for role in job.roles) * _works(job)
             for placement in run.placements:
                 for grant in placement.grants:
                     device = changes.setdefault(grant.device, [])
@@ -89,12 +104,7 @@ def card_use(runs: Iterable[Run], jobs: list[Job], cards: int, begin: float, end
         for at, sign, run, milli in device:
             _add(sums, on_card, now, at, begin)
             now = at
-            if _trains(jobs[run.job]):
-                on_card.training += sign
-            elif milli == CARD_MILLI:
-                on_card.whole += sign
-            else:
-                on_card.slices += sign
+            on_card.change(jobs[run.job], sign, milli)
     days = (end - begin) / DAY_S
     working = _working_s(begin, end, begin) / DAY_S
     used_s, working_s, busy_s, *held_s = (total / cards for total in sums)
@@ -109,8 +119,8 @@ def card_use(runs: Iterable[Run], jobs: list[Job], cards: int, begin: float, end
     )
 
 
-def _trains(job: Job) -> bool:
-    return job.kind is not Kind.DEV
+def _works(job: Job) -> bool:
+    return job.kind is Kind.TRAIN
 
 
 def _add(sums: list[float], on_card: _OnCard, begin: float, end: float, days_begin: float) -> None:

@@ -1,6 +1,7 @@
 """What a cluster drew, by its log alone: from events and decisions, and the declared power of cards and machines.
 
-Every card of a machine that is there draws power, from the machine's joining until it is lost. It computes with what
+Every card of a machine that is there draws power, from the machine's joining until it is lost, and of one that was
+switched off from the instant at which it is switched on again. A card computes with what
 tasks hold of it from the confirmation of their start until they end or leave it. What it draws is shared by those that
 hold it, in proportion to their parts; of an empty card it is nobody's. The rates are charged as on a server
 (``model.energy``).
@@ -15,6 +16,7 @@ from typing import Final
 from millpond.model import events
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Suspend, SuspendMode
 from millpond.model.energy import NO_ENERGY, EnergyRates, EnergySum
+from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import Kind
@@ -34,12 +36,14 @@ class MeteredEnergy:
         by_job: on the cards that jobs held.
         idle: by cards that nobody held.
         machines: by the machines around the cards.
-        unknown_gpu_s: card-seconds of models without a declared power.
+        powered_gpu_s: card-seconds of all cards that drew power, of any model.
+        unknown_gpu_s: those of models without a declared power.
     """
 
     by_job: Mapping[str, EnergySum]
     idle: EnergySum
     machines: EnergySum
+    powered_gpu_s: float
     unknown_gpu_s: float
 
     @property
@@ -50,10 +54,10 @@ class MeteredEnergy:
 
 @dataclass(slots=True)
 class _Held:
-    """What a task has of a card, and whether it computes there."""
+    """What a task has of a card, which part of it it uses while it computes, and whether it does."""
 
     milli: int
-    busy: float
+    use: float
     computes: bool = False
 
 
@@ -67,7 +71,7 @@ class _Card:
 
     @property
     def use(self) -> float:
-        return min(sum(each.milli * each.busy for each in self.held.values() if each.computes) / CARD_MILLI, 1.0)
+        return min(sum(each.use for each in self.held.values() if each.computes), 1.0)
 
 
 class EnergyMeter:
@@ -77,20 +81,29 @@ class EnergyMeter:
         rates: prices, and the declared power of cards; the energy of other models is unknown.
         machine_w: what each machine draws besides its cards.
         begin: what is drawn before is not charged.
+        busy: by job, which part of each of its cards it keeps busy, where that is not as usual for its kind.
     """
 
-    def __init__(self, rates: EnergyRates, machine_w: float = 0.0, begin: float = float("-inf")) -> None:
+    def __init__(
+        self,
+        rates: EnergyRates,
+        machine_w: float = 0.0,
+        begin: float = float("-inf"),
+        busy: Mapping[str, float] | None = None,
+    ) -> None:
         self._rates = rates
         self._machine_w = machine_w
         self._begin = begin
+        self._busy = busy or {}
         self._kinds: dict[str, Kind] = {}
+        self._known: dict[str, Node] = {}
         self._nodes: dict[str, tuple[float, tuple[str, ...]]] = {}
         self._cards: dict[str, _Card] = {}
         self._places: dict[_Task, Placement] = {}
         self._open: dict[int, tuple[Decision, tuple[Placement, ...]]] = {}
         self._by_job: dict[str, EnergySum] = {}
         self._idle = self._machines = NO_ENERGY
-        self._unknown_gpu_s = 0.0
+        self._powered_gpu_s = self._unknown_gpu_s = 0.0
 
     def happened(self, event: events.Event) -> None:
         """The next event of the log."""
@@ -98,8 +111,13 @@ class EnergyMeter:
             case events.JobSubmitted(job=job):
                 self._kinds[job.id] = job.kind
             case events.NodeJoined(node=node):
+                self._known[node.name] = node
                 self._node_leaves(node.name, event.at)
                 self._node_comes(node, event.at)
+            case events.NodePowerChanged(node=name, state=NodePowerState.BOOTING):
+                self._node_comes(self._known[name], event.at)
+            case events.NodePowerChanged(node=name, state=NodePowerState.FAILED):
+                self._node_leaves(name, event.at)
             case events.NodeLost(node=name):
                 self._node_leaves(name, event.at)
             case events.Confirmed(decision=number) if number in self._open:
@@ -138,7 +156,7 @@ class EnergyMeter:
             self._nodes[name] = at, cards
         for card in self._cards.values():
             self._charge(card, at)
-        return MeteredEnergy(dict(self._by_job), self._idle, self._machines, self._unknown_gpu_s)
+        return MeteredEnergy(dict(self._by_job), self._idle, self._machines, self._powered_gpu_s, self._unknown_gpu_s)
 
     # ---- what is where ------------------------------------------------------------------------------------------
 
@@ -164,11 +182,12 @@ class EnergyMeter:
             self._put(task, place, at)
 
     def _put(self, task: _Task, place: Placement, at: float) -> None:
-        busy = BUSY[self._kinds[task[0]]]
+        declared, usual = self._busy.get(task[0]), BUSY[self._kinds[task[0]]]
         for grant in place.grants:
             if (card := self._cards.get(grant.device)) is not None:
                 self._charge(card, at)
-                card.held[task] = _Held(grant.compute_milli, busy)
+                use = usual * grant.compute_milli / CARD_MILLI if declared is None else declared
+                card.held[task] = _Held(grant.compute_milli, use)
 
     def _leave(self, task: _Task, at: float) -> None:
         for card in self._cards_of(task):
@@ -222,6 +241,7 @@ class EnergyMeter:
         since, card.since = max(card.since, self._begin), at
         if at <= since:
             return
+        self._powered_gpu_s += at - since
         power = self._rates.cards.get(card.model)
         if power is None:
             self._unknown_gpu_s += at - since

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from millpond.model.energy import J_PER_KWH
 from millpond.model.hardware.nodes import DEFAULT_POOL, Pool
+from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import Kind
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import capacity_milli
@@ -20,10 +21,10 @@ from millpond.simulation.costs import Costs
 from millpond.simulation.engine import Work
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.queueing import admissible_world
-from millpond.simulation.results.card_use import CardUse, card_use
+from millpond.simulation.results.card_use import DAY_S, CardUse, card_use
 from millpond.simulation.results.energy_meter import EnergyMeter, MeteredEnergy
 from millpond.simulation.results.history import Run
-from millpond.simulation.scenarios.calendar_demand import WEEK_S, calendar_workload
+from millpond.simulation.scenarios.row_workload import WEEK_S, row_workload
 from millpond.simulation.scenarios.scenario_file import CostsFile, ScenarioFile, ScenarioRow
 
 
@@ -54,6 +55,8 @@ class RowFigures:
     Attributes:
         tasks_per_week: training jobs that ended with their work done.
         cards: what the cards were used for.
+        powered_hours: hours of a card and day in which its machine drew power, also while it booted.
+        powered_use_percent: how busy cards were in these.
         energy: what the cluster drew.
         sessions: dev jobs submitted.
         refused_sessions: those of them that had not started when their user gave up.
@@ -68,6 +71,8 @@ class RowFigures:
 
     tasks_per_week: float
     cards: CardUse
+    powered_hours: float
+    powered_use_percent: float
     energy: EnergyFigures
     sessions: int
     refused_sessions: int
@@ -94,7 +99,7 @@ def row_world(file: ScenarioFile, row: ScenarioRow, seed: int = 0) -> World:
     pools.setdefault(DEFAULT_POOL, Pool())
     world = World(
         cluster.nodes,
-        calendar_workload(file, row),
+        row_workload(file, row, seed),
         file.durations,
         _costs(row.file.costs or file.costs, seed),
         pools=tuple(pools.values()),
@@ -102,6 +107,7 @@ def row_world(file: ScenarioFile, row: ScenarioRow, seed: int = 0) -> World:
         until=file.begin_at + (file.warm_up + file.weeks) * WEEK_S,
         rates=cluster.energy,
         machine_w=file.machine_w,
+        power={pool: saving.rule for pool, saving in cluster.savings.items()},
     )
     return admissible_world(world, skip_bad_rows=False)
 
@@ -115,13 +121,21 @@ def play(
         progress: called now and then with the number of jobs that have ended.
     """
     begin = file.begin_at + file.warm_up * WEEK_S
-    meter = EnergyMeter(world.rates, world.machine_w, begin)
-    has_power = bool(world.rates.cards or world.machine_w)
-    simulation = Simulation(world, make_scheduler(settings), observer=meter if has_power else None)
+    busy = {entry.job.id: entry.busy for entry in world.workload.jobs if entry.busy is not None}
+    meter = EnergyMeter(world.rates, world.machine_w, begin, busy)
+    draws, switches = bool(world.rates.cards or world.machine_w), bool(world.power)
+    simulation = Simulation(world, make_scheduler(settings), observer=meter if draws or switches else None)
     before = time.process_time()
     simulation.run(progress)
     cpu_s = time.process_time() - before
-    return figures(simulation, begin, cpu_s, energy_figures(meter.close(world.until)) if has_power else UNDECLARED)
+    found = figures(simulation, begin, cpu_s)
+    metered = meter.close(world.until)
+    if switches:
+        card_days = capacity_milli(world.nodes) / CARD_MILLI * (world.until - begin) / DAY_S
+        hours = metered.powered_gpu_s / 3600 / card_days
+        use = found.cards.utilisation_percent * 24 / hours if hours else 0.0
+        found = replace(found, powered_hours=hours, powered_use_percent=use)
+    return replace(found, energy=energy_figures(metered)) if draws else found
 
 
 def energy_figures(metered: MeteredEnergy) -> EnergyFigures:
@@ -137,8 +151,8 @@ def energy_figures(metered: MeteredEnergy) -> EnergyFigures:
     )
 
 
-def figures(simulation: Simulation, begin: float, cpu_s: float, energy: EnergyFigures) -> RowFigures:
-    """The figures of a simulation that has run, from ``begin`` to its end."""
+def figures(simulation: Simulation, begin: float, cpu_s: float) -> RowFigures:
+    """The figures of a simulation that has run, from ``begin`` to its end, but for what it drew."""
     world = simulation.world
     end, cards = world.until, capacity_milli(world.nodes) // 1000
     entries = list(zip(world.workload.jobs, simulation.works, strict=True))
@@ -149,10 +163,13 @@ def figures(simulation: Simulation, begin: float, cpu_s: float, energy: EnergyFi
     done = [entry for entry, work in training if begin <= work.ended_at < end and work.ended_at < entry.stop_at]
     weeks, all_weeks = (end - begin) / WEEK_S, (end - world.start_at) / WEEK_S
     runs = (Run(*run) for run in simulation.engine.runs)
+    used = card_use(runs, world.workload.jobs, cards, begin, end)
     return RowFigures(
         tasks_per_week=len(done) / weeks,
-        cards=card_use(runs, [entry.job for entry, _ in entries], cards, begin, end),
-        energy=energy,
+        cards=used,
+        powered_hours=24.0,
+        powered_use_percent=used.utilisation_percent,
+        energy=UNDECLARED,
         sessions=len(sessions),
         refused_sessions=len(sessions) - len(waits),
         session_wait_p99_s=float(np.percentile(waits, 99)) if waits else math.nan,

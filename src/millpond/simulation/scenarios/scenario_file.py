@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.windows import Window
@@ -25,8 +25,11 @@ from millpond.specs.job.windows import WindowFile
 from millpond.specs.source_positions import Located, read_documents
 from millpond.specs.validation import Strict, validate
 
-BUILT_IN = ("aistation",)
+BUILT_IN = ("aistation", "utilisation")
 """Scenarios that come with Millpond."""
+
+
+_OF_THE_TRACE = frozenset({"gpus", "tasks", "roles"})
 
 
 def _instant(text: str) -> str:
@@ -60,24 +63,59 @@ class CostsFile(Strict):
     failing: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
+class TraceFile(Strict):
+    """Jobs of a trace, which say when they come, how long they run and how many cards they take.
+
+    Attributes:
+        format: of the trace; ``synthetic``: made up.
+        jobs: the trace's file, its path relative to the scenario; for ``synthetic``, how many.
+        load: for ``synthetic``, card time asked for, over what all cards have while jobs come.
+    """
+
+    format: Literal["synthetic", "chronus", "muri", "native", "philly"]
+    jobs: Annotated[int, Field(ge=1, le=1_000_000)] | Annotated[str, Field(min_length=1, max_length=1_000)]
+    load: Annotated[float, Field(gt=0, le=100)] = 0.9
+
+
 class DemandFile(Strict):
-    """What each user submits, again and again.
+    """What each user submits, again and again; or a trace.
 
     Attributes:
         job: a job file. If it names no queue and there is one named like the user's group, that is its queue.
         hours: the jobs are submitted when these hours begin.
+        trace: instead of hours and users, where its jobs come from; all but their tasks and cards is as ``job`` says.
+            Its clock begins as the scenario does.
         end: ``hours``: the user stops the job when the hours end, running or not; ``work``: it ends with its work.
         takes: how long it runs undisturbed; left out: as long as its hours last.
         times: jobs of each user each time.
         users: part of each group's users who submit them.
+        busy: which part of each of its cards a job keeps busy in the mean; left out: as usual for its kind.
     """
 
     job: dict[str, Any]
-    hours: WindowFile
+    hours: WindowFile | None = None
+    trace: TraceFile | None = None
     end: Literal["hours", "work"] = "work"
     takes: Annotated[Duration, Field(gt=0)] | None = None
     times: Annotated[int, Field(ge=1, le=1_000)] = 1
     users: Annotated[float, Field(gt=0, le=1)] = 1.0
+    busy: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> DemandFile:
+        if (self.hours is None) == (self.trace is None):
+            raise BadValueError("neither hours nor a trace, or both", "say in one of them when the jobs come")
+        if self.trace is not None:
+            if self.trace.format == "synthetic" and not isinstance(self.trace.jobs, int):
+                raise BadValueError("a synthetic trace from a file", "say how many jobs, as 2000")
+            if self.trace.format != "synthetic" and isinstance(self.trace.jobs, int):
+                raise BadValueError(f"a number of jobs of a {self.trace.format} trace", "name its file")
+            if set(self.job) & _OF_THE_TRACE or self.model_fields_set & {"end", "takes", "times", "users"}:
+                raise BadValueError(
+                    "tasks, cards, lengths or users beside a trace, which says them",
+                    "leave gpus, tasks, roles, end, takes, times and users out",
+                )
+        return self
 
 
 class RowFile(Strict):
@@ -135,8 +173,18 @@ class ScenarioFile(Strict):
 
 
 @dataclass(frozen=True, slots=True)
+class TraceDemand:
+    """A checked ``DemandFile`` with a trace; ``path`` is where the file of that is, empty for a synthetic one."""
+
+    spec: JobSpec
+    trace: TraceFile
+    path: Path
+    busy: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class CalendarDemand:
-    """A checked ``DemandFile``."""
+    """A checked ``DemandFile`` with hours."""
 
     spec: JobSpec
     window: Window
@@ -144,6 +192,7 @@ class CalendarDemand:
     takes_s: float | None
     times: int
     users: float
+    busy: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +201,7 @@ class ScenarioRow:
 
     file: RowFile
     cluster: ClusterConfig
-    demand: tuple[CalendarDemand, ...]
+    demand: tuple[CalendarDemand | TraceDemand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,20 +247,22 @@ def read_scenario(text: str, source: str = "") -> CalendarScenario:
     located = documents[0]
     file = validate(ScenarioFile, located)
     problems: list[Problem] = []
-    rows = [_row(row, number, located, problems) for number, row in enumerate(file.rows)]
+    folder = Path(source).parent
+    rows = [_row((row, number), located, folder, problems) for number, row in enumerate(file.rows)]
     if problems:
         raise SpecError(problems)
     return CalendarScenario(file, tuple(row for row in rows if row is not None))
 
 
-def _row(row: RowFile, number: int, located: Located, problems: list[Problem]) -> ScenarioRow | None:
+def _row(numbered: tuple[RowFile, int], located: Located, folder: Path, problems: list[Problem]) -> ScenarioRow | None:
+    row, number = numbered
     at = ("rows", number)
     try:
-        cluster = check_cluster(located.part((*at, "cluster")))
+        cluster = check_cluster(located.part((*at, "cluster")), is_simulated=True)
     except SpecError as error:
         problems.extend(error.problems)
         return None
-    demand: list[CalendarDemand] = []
+    demand: list[CalendarDemand | TraceDemand] = []
     for position, each in enumerate(row.demand):
         place = (*at, "demand", position)
         try:
@@ -220,8 +271,11 @@ def _row(row: RowFile, number: int, located: Located, problems: list[Problem]) -
             problems.extend(error.problems)
             continue
         problems.extend(_unknown(spec, cluster, located, (*place, "job")))
-        window = each.hours.window()
-        demand.append(CalendarDemand(spec, window, each.end == "hours", each.takes, each.times, each.users))
+        if each.trace is not None:
+            demand.append(TraceDemand(spec, each.trace, folder / str(each.trace.jobs), each.busy))
+        elif each.hours is not None:
+            window, ends = each.hours.window(), each.end == "hours"
+            demand.append(CalendarDemand(spec, window, ends, each.takes, each.times, each.users, each.busy))
     return ScenarioRow(row, cluster, tuple(demand))
 
 

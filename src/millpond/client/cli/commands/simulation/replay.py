@@ -36,7 +36,7 @@ _COMPILING = "compiling kernels, once on this machine"
 @click.option("--placement", type=PlacementChoice(), help="Where jobs go.  [default: default; published: best-fit]")
 @click.option("--ordering", type=OrderingChoice(), help="Who is next.  [default: default]")
 @click.option("--seed", type=int, default=0, help="For arrival orders, synthetic jobs, random placement, failures.")
-@click.option("--scenario", metavar="NAME|FILE", help="Instead of a trace: aistation, or a scenario file.")
+@click.option("--scenario", metavar="NAME|FILE", help="Instead of a trace: aistation, utilisation, or a file.")
 @click.option("--write-jobs", type=click.Path(dir_okay=False), help="synthetic: keep the jobs as a native trace.")
 @click.option(
     "--json", "json_file", metavar="[FILE]", is_flag=False, flag_value="-",

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 WIDTH = 80
+HOURS_A_DAY = 24
 _TIMES = (("completion", "jct_s"), ("waiting", "wait_s"), ("first start", "response_s"))
 _PARTS = ("avg", "median", "p99", "max")
 
@@ -26,26 +27,30 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def _print_rows(console: Console, summary: dict[str, Any]) -> None:
+    rows = summary["rows"]
+    columns = {
+        "": [row["row"] for row in rows],
+        "tasks\na week": [f"{row['tasks_per_week']:,.1f}" for row in rows],
+        "used h/day\n(working)": [f"{row['used_hours']:.1f} ({row['used_hours_on_working_days']:.1f})" for row in rows],
+        "on\nh/day": [f"{row['powered_hours']:.1f}" for row in rows],
+        "busy\n%": [f"{row['powered_use_percent']:.1f}" for row in rows],
+        "wait\np99": [duration(row["session_wait_p99_s"]) for row in rows],
+        "refused": [f"{row['refused_sessions']:,}" for row in rows],
+        "left/week\n(swapped)": [
+            f"{row['preemptions_per_week']:.1f} ({row['suspensions_per_week']:.1f})" for row in rows
+        ],
+        "lost\n%": [f"{row['lost_percent']:.2f}" for row in rows],
+        "kWh": ["unknown" if row["energy_kwh"] is None else f"{row['energy_kwh']:,.0f}" for row in rows],
+    }
+    if all(row["energy_kwh"] is None for row in rows):
+        del columns["kWh"]
+    switches = any(row["powered_hours"] < HOURS_A_DAY for row in rows)
+    del columns["used h/day\n(working)" if switches else "on\nh/day"]  # both do not fit
     table = Table(box=None, pad_edge=False)
-    has_energy = any(row["energy_kwh"] is not None for row in summary["rows"])
-    headings = (
-        "", "tasks\na week", "used h/day\n(working)", "busy\n%", "wait\np99", "refused",
-        "left/week\n(swapped)", "lost\n%", *(("kWh",) if has_energy else ()),
-    )  # fmt: skip
-    for heading in headings:
+    for heading in columns:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
-    for row in summary["rows"]:
-        table.add_row(
-            row["row"],
-            f"{row['tasks_per_week']:.1f}",
-            f"{row['used_hours']:.1f} ({row['used_hours_on_working_days']:.1f})",
-            f"{row['utilisation_percent']:.1f}",
-            duration(row["session_wait_p99_s"]),
-            f"{row['refused_sessions']:,}",
-            f"{row['preemptions_per_week']:.1f} ({row['suspensions_per_week']:.1f})",
-            f"{row['lost_percent']:.2f}",
-            *(("unknown" if row["energy_kwh"] is None else f"{row['energy_kwh']:,.0f}",) if has_energy else ()),
-        )
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
     console.print(table)
 
 
