@@ -96,6 +96,18 @@ def test_a_job_that_waits_is_told_the_text_of_pond_why(api: Api) -> None:
     assert cluster.answers == {}, "nothing is written where nothing has changed"
 
 
+def test_gangs_that_come_are_lined_up_before_those_that_wait_are_told(api: Api) -> None:
+    api.submit(gpus=4)
+    cluster = Cluster(TRIO)
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    cluster.waiting.append(replace(TRIO, key=replace(TRIO.key, name="next")))
+    adopter.look()
+    assert (len(cluster.jobs), cluster.answers) == (2, {})
+    adopter.look()
+    assert TRIO.key in cluster.answers
+
+
 def test_what_comes_after_a_run_began_is_a_job_of_its_own(api: Api) -> None:
     cluster = Cluster(TRIO)
     adopter = adopter_of(api, cluster)

@@ -82,10 +82,13 @@ class Adopter(Periodic):
         self._refused: dict[GangKey, _Refused] = {}
         self._chosen: dict[str, NodeChoice] = {}
         """By job, the nodes that it asks for as far as was looked."""
+        self._changed_at: dict[str, float] = {}
+        """By job, when it was last told of other nodes, a moment ago."""
         self._stopped: dict[GangKey, str] = {}
         """By gang, the job that was stopped while its pods waited: they are not lined up again by themselves."""
         self._asked: dict[str, str] = {}
         """By job, its last reason in short; those asked about longest ago first."""
+        self._answered_at = time.monotonic()
         self._worker = PeriodicWorker("adopter", self.look, LOOK_EVERY_S, "pods of others are not looked after now")
 
     def wake(self) -> None:
@@ -93,7 +96,10 @@ class Adopter(Periodic):
         self._worker.wake()
 
     def look(self) -> float | None:
-        """Compare gangs and jobs once; what was submitted is soon looked at again, to be told why it waits."""
+        """Compare gangs and jobs once; what was submitted is soon looked at again, to be told why it waits.
+
+        While gangs come all the time, answers wait for a while: each keeps the scheduler from binding the next ones.
+        """
         covering = self._standing()  # before the gangs are asked for: a job that runs since has taken its pods by then
         found = {gang.key: gang for gang in self._adoption.gangs()}
         self._forget_ended(found)
@@ -104,7 +110,10 @@ class Adopter(Periodic):
         self._submit(due)
         standing = {job: key for key, job in covering.items() if key in found}
         self._choose_anew({job: found[key] for job, key in standing.items()})
-        self._answer(standing)
+        now = time.monotonic()
+        if not due or now - self._answered_at >= LOOK_EVERY_S:
+            self._answered_at = now
+            self._answer(standing)
         return SOON_S if due else None
 
     def _standing(self) -> dict[GangKey, str]:
@@ -163,13 +172,22 @@ class Adopter(Periodic):
     def _choose_anew(self, standing: Mapping[str, FoundGang]) -> None:
         """Have jobs that wait ask for the nodes that their pods may have now, as other pods lie elsewhere by then."""
         chosen = {job: (gang.terms.selection, gang.terms.spacing) for job, gang in standing.items() if not gang.trouble}
-        news = {job: choice for job, choice in chosen.items() if self._chosen.get(job) != choice}
+        now = time.monotonic()
+        self._changed_at = {job: at for job, at in self._changed_at.items() if now - at < SOON_S}
+        news = {
+            job: choice
+            for job, choice in chosen.items()
+            if self._chosen.get(job) != choice and job not in self._changed_at
+        }
         waiting = self._loop.query(partial(_waiting, jobs=tuple(news))).result(ANSWER_WITHIN_S) if news else {}
         for job, asked in waiting.items():
             if asked != news[job]:
+                self._changed_at[job] = now  # where pods come and go all the time, not with each of them
                 self._loop.change_job(ChangeJob(job, partial(_changed, choice=news[job])))
         # One that is being started may come back, so it is looked at again.
-        self._chosen = {job: choice for job, choice in chosen.items() if job not in news or job in waiting}
+        self._chosen = {
+            job: choice for job, choice in chosen.items() if job in waiting or self._chosen.get(job) == choice
+        }
 
     def _refuse(self, gang: FoundGang, error: MillpondError) -> None:
         self._refused[gang.key] = _Refused(gang, time.monotonic())
