@@ -224,6 +224,17 @@ class TestASandboxedTask:
         end_of(apart, line.format(program))
         assert apart.log("apart") == b"said\n"
 
+    def test_writes_in_its_working_directory_even_beside_its_program(self, apart: Bench) -> None:
+        program = apart.workdir / "scripts" / "run"
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\ntouch scripts/made && echo made\n")
+        program.chmod(0o755)
+        apart.define("apart", f"{program}", env={"VIRTUAL_ENV": str(program.parent)})
+        apart.start("apart")
+        apart.events(2)
+        assert apart.log("apart") == b"made\n"
+        assert (program.parent / "made").exists()
+
     def test_finds_the_millpond_of_the_server_wherever_that_lies(
         self, apart: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

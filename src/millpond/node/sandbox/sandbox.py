@@ -184,23 +184,25 @@ def _named(
 ) -> list[_Layer]:
     """What a job's variables name in private directories; what lies elsewhere is visible anyhow.
 
-    Each is found where it lies after all links; where a link was named, there is one again. A job chooses the names:
-    nothing that holds or lies in what is hidden from it is shown, and no private directory as a whole.
+    Each is found where it lies after all links; where a link was named, there is one again. What lies in what is
+    mounted besides, such as the working directory, is as writable as that. A job chooses the names: nothing that holds
+    or lies in what is hidden from it is shown, and no private directory as a whole.
 
     Args:
         bound: what is mounted besides.
     """
     found, by_links = dict[Path, _Layer](), list[Path]()
+    shown = [path for path in bound if path not in private]
     known: dict[str, str | None] = {}
     for name in names:
         tree = _followed(name, known)
         if tree != name:
             by_links.append(name)
-        if tree is None or tree in private or not _lies_in(tree, private):
+        if tree is None or tree in private or not _lies_in(tree, private) or _lies_in(tree, shown):
             continue
         if not any(tree.is_relative_to(place) or place.is_relative_to(tree) for place in hidden):
             found[tree] = _Layer.of(tree, _READ_ONLY_TRY, "--ro-bind-try", str(tree), str(tree))
-    around = [path for path in (*bound, *found) if path not in private]
+    around = [*shown, *found]
     on_the_ways = {each for name in by_links for each in (name, *name.parents)}
     for link in (each for each in on_the_ways if os.path.islink(each)):  # noqa: PTH114 - see ``_step``
         folder, target = _followed(link.parent, known), _followed(link, known)
