@@ -4,8 +4,6 @@ Jobs of that log run to their ends, of whose lengths the policy learns nothing b
 of its work again, 60 s above eight cards, as in the simulator that the Philly case was measured with. The mean number
 of nodes with work is taken over time, from the first submission to the last. The *ideal* has the same cards busy on
 full nodes at every instant, so no placement can have fewer.
-
-Gandiva's rule (Xiao et al., OSDI'18) stands beside as far as it is a placement: best-fit.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from reporting import Table, command_line, emit, note, program, verdict
 NODES: Final = (140, 100)
 CARDS_PER_NODE: Final = 8
 ROWS: Final = {
-    "spread": ("spread", False),
     "random": ("random", False),
     "best-fit": ("best-fit", False),
     "default": ("default", False),

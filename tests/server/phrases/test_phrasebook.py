@@ -64,6 +64,19 @@ def test_words_without_a_template_stay_as_they_are(text: str) -> None:
     assert phrase_in(CHINESE, text) == text
 
 
+def test_moves_are_told_in_the_language_of_the_reader() -> None:
+    for text in (
+        "1 job is being moved to other nodes, and the room is claimed for it",
+        "2 jobs are being moved to other nodes, and the room is claimed for it",
+        "end all tasks within 30s, to be restart-migrated so that a node comes free for j-1",
+        "end all tasks within 30s, to be restart-migrated so that a node comes free",
+        "end all tasks within 30s, to be restart-migrated",
+        "start 1 task on n-1 (attempt 2, consolidated)",
+        "running on n-1, run 2; restart-migrated from n-2/0 to n-1/3",
+    ):
+        assert left_in_english(phrase_in(CHINESE, text), "j-1", "n-1", "n-2", "30s") == [], text
+
+
 def test_all_exit_codes_and_spans_are_told_in_the_language_of_the_reader() -> None:
     for code in (None, *range(256)):
         assert left_in_english(phrase_in(CHINESE, exit_text(code))) == []

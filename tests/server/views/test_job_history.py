@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millpond.model.confinement import Confinement
-from millpond.model.decisions import Grant, Placement, Start, Stop
+from millpond.model.decisions import Placement, Start, Stop
 from millpond.model.events import (
     ClockJumped,
     Confirmed,
@@ -80,7 +80,7 @@ def test_settings_and_measurements_are_told_in_words(event: Event, text: str) ->
 
 
 def test_a_move_says_for_whom_and_where_to() -> None:
-    placement = Placement(0, "worker", "n", (Grant("GPU-7", 1_000, 1_000, 0),))
+    placement = Placement(0, "worker", "n", ())
     decided = (
         Stop(3, "j", 1, Cause.CONSOLIDATED, (), 30.0, "big"),
         Start(4, "j", 2, Cause.CONSOLIDATED, (placement,)),
@@ -89,7 +89,7 @@ def test_a_move_says_for_whom_and_where_to() -> None:
     lines = account([], [DecisionEntry(7, 1.0, decision) for decision in decided], {})
     assert [line.text for line in lines] == [
         "end all tasks within 30s, to be restart-migrated so that a node comes free for big",
-        "start 1 task on card GPU-7 (attempt 2, consolidated)",
+        "start 1 task on n (attempt 2, consolidated)",
         "end all tasks within 30s, to be restart-migrated so that a node comes free",
     ]
 

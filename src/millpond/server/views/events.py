@@ -228,9 +228,6 @@ def _decision_text(decision: Decision) -> str:
         case Start(cause=Cause.MIGRATED, placements=placements, attempt=attempt):
             cards = ", ".join(map(_cards, placements))
             return f"restart-migrated: start {counted(len(placements), 'task')} on {cards} (attempt {attempt})"
-        case Start(cause=Cause.CONSOLIDATED, placements=placements, attempt=attempt):
-            cards = ", ".join(map(_cards, placements))
-            return f"start {counted(len(placements), 'task')} on {cards} (attempt {attempt}, consolidated)"
         case Stop(cause=Cause.MIGRATED, grace_s=grace):
             return f"end all tasks within {seconds_text(grace)}, to be restart-migrated"
         case Stop(cause=Cause.CONSOLIDATED, grace_s=grace, for_job=successor):
