@@ -58,3 +58,12 @@ def test_no_route_breaks_on_a_hostile_body(shared: AuthWorld, what: str) -> None
             assert error_of(answer).remedy or error_of(answer).details
             assert len(answer.content) < 100_000, (method, path)
     assert asked > 25
+
+
+def test_no_path_with_a_zero_byte_reaches_a_route(shared: AuthWorld) -> None:
+    described = shared.client().get("/openapi.json").json()["paths"]
+    asked = [(method, path) for path, methods in described.items() if "{" in path for method in methods]
+    for method, path in asked:
+        answer = shared.client("olga").request(method, re.sub(r"\{.*?\}", "a%00", path), json={})
+        assert (answer.status_code, error_of(answer).cause) == (404, "an address with a zero byte"), (method, path)
+    assert len(asked) > 60

@@ -177,6 +177,11 @@ class RequestGuard:
                 code="unauthorized",
                 remedy="log in with `pond login`, or send 'Authorization: Bearer TOKEN'",
             )
+        if "\0" in scope["path"] and not scope["path"].startswith(PROXY_PREFIX):
+            # Here, as permits look for what a path names before a route has checked its form, and PostgreSQL refuses.
+            return 404, ErrorBody(
+                cause="an address with a zero byte", code="request", remedy="see /docs for what there is"
+            )
         if "authorization" in headers:
             return None  # no web page can make a browser send this
         if _is_judged_elsewhere(scope["path"]) and not _logs_in(scope["path"]):
