@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import World, machine, single
 
+from millpond.model.events import NodeJoined, NodeLost
 from millpond.scheduling.placement.bid_price import VALUE_OF_CARD, slice_values
 from millpond.scheduling.placement.shapes import ANY_MODEL
 from millpond.scheduling.placement.tables import model_scarcity, quantum_floors
@@ -71,3 +74,17 @@ def test_scarcity_is_the_fill_of_a_model_by_demand_that_has_no_choice() -> None:
     assert model_scarcity({0b01: 90, ANY_MODEL: 10}, capacity)[0] == 1_000
     assert model_scarcity({0b11: 50, ANY_MODEL: 50}, capacity).sum() == 0
     assert model_scarcity({0b01: 25}, {}).sum() == 0
+
+
+def test_they_are_built_anew_for_other_cards_and_not_for_another_description_of_a_node() -> None:
+    node, other = machine("n1"), machine("n2")
+    world = World(node, other)
+    world.submit(single("first"))
+    placer = world.core._placer
+    before = placer.selector.tables
+    world.tell(NodeJoined(world.now, replace(node, cpu_milli=node.cpu_milli - 1_000, labels=(("zone", "z"),))))
+    world.submit(single("second"))
+    assert placer.selector.tables is before
+    world.tell(NodeLost(world.now, "n2"))
+    world.submit(single("third"))
+    assert placer.selector.tables is not before

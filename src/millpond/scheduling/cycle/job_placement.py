@@ -83,6 +83,8 @@ class Placer:
                 cluster.words.expect_models(request.models)
             counts = [(cluster.words.shape_of(request, ""), count) for request, count in settings.typical_mix]
             self.mix.current = TypicalMix.from_counts(counts)
+        self._built_for = self.mix.current, cluster.capacity_by_model()
+        """What the tables follow from."""
         self.selector = Selector(cluster.arrays, self._tables(self._main), links=cluster.links)
         self.tables_stale = False
         self.allowed_nodes: Callable[[JobRecord, Sequence[TaskRecord]], NodeMask | None] | None = None
@@ -99,7 +101,7 @@ class Placer:
                 self.tables_stale = True
 
     def capacity_changed(self) -> None:
-        """Nodes came or went: what is scarce may have changed."""
+        """Nodes came, went or changed: what is scarce may be another."""
         self.tables_stale = True
 
     def _tables(self, placement: str) -> Any:
@@ -119,17 +121,21 @@ class Placer:
         self.tables_stale = stale
 
     def refresh(self) -> None:
-        """Rebuild the score tables if the mix or the cluster has changed since."""
+        """Rebuild the score tables if the mix or the cards of the cluster are others since."""
         if self.tables_stale:
-            self._use_new_tables()
+            mix, capacity_milli = self._built_for
+            if self.mix.current is not mix or self.cluster.capacity_by_model() != capacity_milli:
+                self._use_new_tables()
             self.tables_stale = False
 
     def _use_new_tables(self) -> None:
+        self._built_for = self.mix.current, self.cluster.capacity_by_model()
         self.selector.use_tables(self._tables(self._main))
         self._others.clear()
 
     def use_tables_of(self, other: Placer) -> None:
         """Score as another placer of the same settings does."""
+        self._built_for = other._built_for
         self.selector.use_tables(other.selector.tables)
         for placement, selector in other._others.items():
             self._others[placement] = self._selector(selector.tables)
