@@ -164,6 +164,9 @@ def test_waits_count_those_who_gave_up_and_show_where_it_would_have_been_longer(
     assert report["total"]["jobs"] == sum(row["jobs"] for row in report["rows"])
     jobs = world.client("olga").get(f"{API}/usage/waits/jobs", params={"group": "vision", "cards": "1"}).json()["jobs"]
     assert [(job["job"], job["outcome"]) for job in jobs][:2] == [("w-9", "gave up"), ("w-2", "started")]
+    for path in ("usage", "usage/waits", "usage/waits/jobs"):
+        answer = world.client("olga").get(f"{API}/{path}", params={"queue": "a\0b"})
+        assert answer.status_code == 422, "PostgreSQL would refuse to look for it"
     for none in ("1111111111111111111", "9" * 19, "1-", "3-4-5", "-1"):  # of what no database has a number for, too
         answer = world.client("olga").get(f"{API}/usage/waits/jobs", params={"cards": none})
         assert (answer.status_code, answer.json()["jobs"]) == (200, []), none

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Query, WebSocketException
 from fastapi.dependencies.models import Dependant
@@ -197,8 +197,10 @@ AccessTokensOf = Annotated[AccessTokens, _kept_as("passes")]
 SecurityOf = Annotated[Security, _kept_as("security")]
 ServiceOf = Annotated[Service, _kept_as("service")]
 TenantsOf = Annotated[Tenants, _kept_as("tenants")]
-Word = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
-"""What a list is narrowed by; PostgreSQL refuses to look for a zero byte."""
+NO_ZERO: Final = r"^[^\x00]*$"
+"""PostgreSQL refuses to look for a zero byte."""
+Word = Annotated[str, Query(max_length=200, pattern=NO_ZERO)]
+"""What a list is narrowed by."""
 
 
 def permits_of(route: DeclaredRoute) -> list[Permit]:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Query
 
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, ServiceOf, may
+from millpond.server.api.permits import NO_ZERO, Access, ServiceOf, may
 from millpond.server.auth.roles import Verb
 from millpond.server.views.usage import UsageRequest
 from millpond.server.views.wait_report import WaitRequest
@@ -22,7 +22,10 @@ router = api_router(tags=["reports"])
 UsageReader = Annotated[Access, may(Verb.READ_USAGE)]
 Instant = Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")]
 Until = Annotated[float | None, Query(ge=0, le=LATEST, description="Seconds since 1970; default: now.")]
-Only = Annotated[str | None, Query(max_length=200, description="Only this one; empty: only where there is none.")]
+Only = Annotated[
+    str | None,
+    Query(max_length=200, pattern=NO_ZERO, description="Only this one; empty: only where there is none."),
+]
 
 
 def _only(
