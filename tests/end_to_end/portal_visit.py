@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from portal_scene import CHROMIUM, OPTIONS, SIZES
 from real_pond import Pond
 
-CHROMIUM = shutil.which("chromium")
 if CHROMIUM is None:
     pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make dev)")
@@ -20,10 +19,7 @@ PATIENCE_MS = 60_000
 expect = sync_api.expect
 expect.set_options(timeout=PATIENCE_MS)
 
-OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
-OPTIONS += ("--disable-component-update", "--disable-sync")
-PHONE = {"width": 390, "height": 844}
-DESKTOP = {"width": 1280, "height": 900}
+PHONE, DESKTOP = SIZES["phone"], SIZES["desktop"]
 
 
 @pytest.fixture(scope="module")
