@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from worlds import World, machine, queue, single
 
 from millpond.model.events import DurationPredicted, JobSubmitted
+from millpond.scheduling.ordering.base import Displaceable
 from millpond.scheduling.reclaiming.roster import SLOT_OWNER
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.displacement import Entitlement
@@ -19,7 +21,7 @@ LEAVES = ("red", "blue", "green", "default")
 
 
 def test_the_queues_whose_work_is_open_to_another_are_those_that_no_guarantee_shields() -> None:
-    draws, answers = random.Random(1), []
+    draws, answers, withheld = random.Random(1), [], 0
     world = World(
         *(machine(f"n{number}", 4) for number in range(3)),
         settings=Settings(ordering="default", preempt=True),
@@ -41,9 +43,16 @@ def test_the_queues_whose_work_is_open_to_another_are_those_that_no_guarantee_sh
         running = [job for job in state.running.values() if job.slot >= 0]
         for waiting in state.waiting:
             owners = planner.bounds.open_to(waiting)
+            judged = Displaceable(*(np.ones(state.roster.live.shape[1]) for _ in range(3)))
+            planner._owed.withhold(waiting, judged)
             for victim in running:
                 is_open = planner._displacement.is_open(waiting, victim, Entitlement.ORDERING)
                 assert owners[int(state.roster.slots[SLOT_OWNER, victim.slot])] == is_open, (waiting.id, victim.id)
+                if judged.harm[victim.slot] == np.inf:
+                    withheld += 1
+                    assert judged.move_harm[victim.slot] == np.inf
+                    assert not planner._displacement.may_displace(waiting, victim, Entitlement.ORDERING)
                 with_cards = victim.gpu_milli > 0
                 answers.append((is_open, state.queues.shields(victim.queue, waiting.queue, with_cards=with_cards)))
     assert set(answers) == {(True, False), (False, False), (False, True)}
+    assert 0 < withheld < len(answers)

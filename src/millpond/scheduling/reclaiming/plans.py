@@ -27,6 +27,7 @@ from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.limits import within
+from millpond.scheduling.reclaiming.owed_work import OwedWork
 from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.reclaiming.roster import (
     SLOT_CARDS,
@@ -67,6 +68,7 @@ class Planner:
         """How long the change log was then, and how many had been asked to leave."""
         self._running = RunningWork(state)
         self._displacement = Displacement(state)
+        self._owed = OwedWork(state, self._displacement)
         self.bounds = DisplacementBounds(state, placer.selector, self._running, self._displacement)
         self.use_kernels(interpreted())
 
@@ -82,6 +84,7 @@ class Planner:
         self._in_vain.clear()
         self._running.begin()
         self._displacement.begin(ranks)
+        self._owed.begin()
         self.bounds.begin()
 
     def block(self, record: JobRecord) -> None:
@@ -260,6 +263,10 @@ class Planner:
         judged = state.ordering.victims(record, slots, state.now, keys, allowed, self._running.budget)
         if judged is None:
             return None
+        if state.queues.has_guarantees:
+            self._owed.withhold(record, judged)
+            if not (judged.harm < np.inf).any():
+                return None
         stamp = state.cluster.arrays.change_head, len(self._running.leaving)
         if stamp != self._searched_at:
             self._in_vain.clear()

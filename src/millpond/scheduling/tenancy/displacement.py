@@ -247,10 +247,14 @@ class Displacement:
         guarantors = self._guarantors(victim)
         if not guarantors:
             return True
-        owes = next((node for node in guarantors if victim.id in self._holders(node).owed), None)
+        owes = self.owing(victim)
         if owes is not None and not self._takes_its_part(record, victim, by, owes):
             return False
         return self._stays_borrowed(record, victim, beside)
+
+    def owing(self, record: JobRecord) -> QueueNode | None:
+        """The nearest queue whose guarantee is owed to running work, as it was when the lines were looked at."""
+        return next((node for node in self._guarantors(record) if record.id in self._holders(node).owed), None)
 
     def _takes_its_part(self, record: JobRecord, victim: JobRecord, by: Entitlement, guarantor: QueueNode) -> bool:
         """Whether a job may have that part of a guarantee which is owed to running work, the nearest of these."""
