@@ -25,7 +25,7 @@ from millpond.server.storage.provisioning import copying, host
 from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
 from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as
 from millpond.server.storage.provisioning.containerfile import bases_of
-from millpond.server.storage.provisioning.staging import Item, Staging
+from millpond.server.storage.provisioning.staging import AT_ONCE, LONGEST_PAUSE_S, Item, Staging
 from millpond.specs.api.jobs.images import ImageAdd
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import DataSource, ProvisioningRules
@@ -269,6 +269,25 @@ def test_what_can_never_be_had_ends_its_job_and_what_fails_now_is_tried_again(ga
     for _ in range(2):
         assert gate.woken.acquire(timeout=PATIENCE_S)
     assert staging.look("a").unsatisfiable == "it is gone for good"
+    staging.close()
+
+
+def test_a_defect_in_fetching_ends_no_thread_and_is_tried_again(gate: Gate) -> None:
+    clock = Patience()
+    staging = Staging(gate, gate.woken.release, clock)
+    gate.open.set()
+    items = {str(number): f"/far/{number}" for number in range(2 * AT_ONCE)}
+    gate.troubles = {path: [KeyError("digest")] for path in items.values()}
+    staging.start()
+    staging.begin("odd", {"data": items})
+    assert eventually(lambda: len(gate.fetched) == len(items))
+    assert eventually(lambda: "a defect (KeyError)" in staging.look("odd").summary)
+    gate.troubles = {}
+    clock.now += LONGEST_PAUSE_S
+    staging.begin("plain", {"data": {"train": "/far/other"}})
+    for _ in range(2):
+        assert gate.woken.acquire(timeout=PATIENCE_S)
+    assert sorted(staging.settled()) == ["odd", "plain"]
     staging.close()
 
 

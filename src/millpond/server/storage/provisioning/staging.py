@@ -212,7 +212,10 @@ class Staging:
             except (InvalidInputError, NotFoundError) as error:
                 self._give_up(work, error)
             except (UnavailableError, DBAPIError) as error:
-                self._try_again(work, error)
+                self._try_again(work, str(getattr(error, "cause", error)))
+            except Exception as error:  # no item may end the thread that fetches all others
+                log.exception("%s cannot be fetched by a defect", work.item)
+                self._try_again(work, f"a defect ({type(error).__name__}), see the server's log")
 
     def _next(self) -> _Work | None:
         """The next item that is due; None at the end."""
@@ -266,12 +269,12 @@ class Staging:
                 self._settle(job)
             self._condition.notify_all()
 
-    def _try_again(self, work: _Work, error: Exception) -> None:
+    def _try_again(self, work: _Work, trouble: str) -> None:
         work.tried += 1
-        pause = min(FIRST_PAUSE_S * 2 ** (work.tried - 1), LONGEST_PAUSE_S)
-        log.warning("%s cannot be fetched (%s); trying again in %g s", work.item, error, pause)
+        pause = min(FIRST_PAUSE_S * 2.0 ** (work.tried - 1), LONGEST_PAUSE_S)
+        log.warning("%s cannot be fetched (%s); trying again in %g s", work.item, trouble, pause)
         with self._condition:
-            work.running, work.trouble = False, getattr(error, "cause", str(error))
+            work.running, work.trouble = False, trouble
             waiting = self._works.setdefault(work.item, work)  # another, if it was here and could not be written down
             waiting.jobs |= work.jobs
             self._plan(work.item, pause)
