@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,3 +69,26 @@ def test_a_file_torn_by_a_power_cut_counts_as_absent(tmp_path: Path) -> None:
     assert read_json(path) is None
     path.write_bytes(b"")
     assert read_json(path) is None
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        Path.mkdir,
+        os.mkfifo,
+        lambda path: path.symlink_to(path),
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.write_bytes(b"\xff\0"),
+        lambda path: path.write_text("[" * 100_000),
+        lambda path: path.write_text("{}"),
+        lambda path: path.write_text(json.dumps({"job": "a", "attempt": 1, "task": 0, "devices": 7, "groups": None})),
+    ],
+    ids=["folder", "pipe", "loop", "endless", "bytes", "deep", "empty", "odd"],
+)
+def test_what_a_task_puts_where_its_record_was_counts_as_no_record(
+    tmp_path: Path, put: Callable[[Path], object]
+) -> None:
+    files = TaskFiles.of(tmp_path, TaskId("a", 1, 0))
+    files.record.parent.mkdir(parents=True)
+    put(files.record)
+    assert read_record(files) is None

@@ -51,6 +51,17 @@ def test_exit_codes_are_those_of_a_shell(
     assert (end.outcome, end.exit_code, end.detail) == (outcome, exit_code, detail)
 
 
+@pytest.mark.parametrize("put", ["mkdir", "mkfifo", "echo {} >"])
+def test_a_task_that_spoils_its_own_record_harms_no_other(bench: Bench, put: str) -> None:
+    record = TaskFiles.of(bench.state_dir, TaskId("spoils", 1, 0)).record
+    bench.start("spoils", f"rm {record}; {put} {record}; kill -KILL $PPID")
+    bench.events(1)
+    assert end_of(bench).outcome is Outcome.NODE_LOST
+    bench.start("other", "exit 0")
+    bench.events(1)
+    assert end_of(bench).outcome is Outcome.SUCCESS
+
+
 def test_a_task_killed_by_the_kernel_for_want_of_memory_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = bench.workdir / "memory.events"
     counter.write_text("oom_kill 4\n")

@@ -159,7 +159,7 @@ class LiveTasks:
         try:
             message = json.loads(self._announcements.recv(MOST_ANNOUNCED))
             task = TaskId(str(message["job"]), int(message["attempt"]), int(message["task"]))
-        except (BlockingIOError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return
         self._on_kept(task)
 

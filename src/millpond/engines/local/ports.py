@@ -55,7 +55,10 @@ class Rendezvous:
 def recall(attempt_dir: Path) -> Rendezvous | None:
     """The meeting point agreed on earlier for this run; None when there is none yet."""
     plain = read_json(attempt_dir / _FILE)
-    return None if plain is None else Rendezvous(**plain)
+    try:
+        return None if plain is None else Rendezvous(**plain)
+    except TypeError:  # it was not written here
+        return None
 
 
 def agree(attempt_dir: Path, tasks: int, taken: Container[int], private: bool = False) -> Rendezvous:

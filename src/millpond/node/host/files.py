@@ -7,9 +7,11 @@ calls for each file, would be a good part of what a short task costs.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +20,10 @@ _ROOM: Final = b" " * 8192
 """Two blocks, as file systems give them; a record is smaller."""
 _READ_BYTES: Final = 8192
 _FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+_NO_FILE: Final = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
+)
+"""Errors by which a path leads to no file that could be read now or later: ENXIO is that of a socket."""
 
 
 def write_json(path: Path, value: Any, durable: bool = False, in_room: bool = False) -> None:
@@ -76,11 +82,23 @@ def keep_room(path: Path) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in the file; None when there is no file.
 
-    A file that is no JSON object counts as absent: only a power cut leaves one, and it ended all tasks as well.
+    A file that is no JSON object counts as absent, as a power cut leaves one, and it ended all tasks as well. So does
+    what is no file, or may not be read: a task that is not kept apart from its own folder may put anything there.
+
+    Raises:
+        OSError: it cannot be read now, as when the disk fails or too many files are open.
     """
     try:
-        value = json.loads(read_file(path))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for its other end
+        try:
+            value = json.loads(read_all(file)) if stat.S_ISREG(os.fstat(file).st_mode) else None
+        finally:
+            os.close(file)
+    except (ValueError, RecursionError):
+        return None
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         return None
     return value if isinstance(value, dict) else None
 

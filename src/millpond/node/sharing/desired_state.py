@@ -34,8 +34,11 @@ class DesiredStates:
 
     def of(self, task: TaskId) -> DesiredState:
         """What is wanted of a task."""
-        plain = read_json(self._path(task))
-        return DesiredState.RUNNING if plain is None else DesiredState(plain["desired"])
+        plain = read_json(self._path(task)) or {}
+        try:
+            return DesiredState(plain.get("desired", DesiredState.RUNNING))
+        except ValueError:  # it was not written here
+            return DesiredState.RUNNING
 
     def want(self, task: TaskId, desired: DesiredState) -> None:
         """Something else is wanted from now on.

@@ -239,9 +239,14 @@ def attempt_dir(state_dir: Path, job: str, attempt: int) -> Path:
 
 
 def read_record(files: TaskFiles) -> RunRecord | None:
-    """What is known about a task; None when it was never started."""
+    """What is known about a task; None when it was never started, or its record is none."""
     plain = read_json(files.record)
-    return None if plain is None else _record(plain | (read_json(files.home) or {}))
+    if plain is None:
+        return None
+    try:
+        return _record(plain | (read_json(files.home) or {}))
+    except (KeyError, TypeError, ValueError):  # no supervisor wrote it
+        return None
 
 
 def write_assignment(files: TaskFiles, grants: Sequence[Grant], left: Sequence[str], env: Mapping[str, str]) -> None:
