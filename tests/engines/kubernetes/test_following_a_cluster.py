@@ -10,6 +10,7 @@ from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes.cluster import cluster_view
 from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
+from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, NodeJoined, NodeLost
 from millpond.model.hardware.devices import DeviceHealth
@@ -60,6 +61,19 @@ def test_pods_of_others_count_at_once_and_until_they_end(cluster: StandinCluster
     assert (free_cards(node), node.cpu_milli, node.memory_mib) == (5, 30_000, 131_072 - 4096)
     cluster.put("pods", "theirs", foreign_pod(3) | {"status": {"phase": "Succeeded"}}, "elsewhere")
     assert free_cards(bench.next(NodeJoined).node) == 8
+
+
+def test_a_pod_that_cannot_be_handled_keeps_none_of_the_others_from_counting(
+    cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noted(view: cluster_view.ClusterView, key: str, pod: PodObject) -> None:
+        if pod.metadata.name == "odd":
+            raise KeyError("odd")
+
+    monkeypatch.setattr(cluster_view.ClusterView, "_note_neighbour", noted)
+    cluster.put("pods", "odd", foreign_pod(1), "elsewhere")
+    cluster.put("pods", "theirs", foreign_pod(3), "elsewhere")
+    assert free_cards(bench.next(NodeJoined).node) == 4
 
 
 def test_cards_of_own_pods_are_not_those_that_others_use(cluster: StandinCluster, bench: PodBench) -> None:

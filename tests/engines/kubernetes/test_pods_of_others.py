@@ -15,6 +15,8 @@ from standin_cluster import NAMESPACE, StandinCluster, refusal
 from millpond.engines.kubernetes import engine
 from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gangs, pod_answers
 from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
+from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.model.events import Confirmed, Ended, Event, NodeJoined, Refused, StopRequested
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
@@ -51,6 +53,20 @@ def bound_pair(cluster: StandinCluster, bench: AdoptingBench) -> None:
         bench.bound(pod)
         cluster.run(pod)
     assert bench.next(Confirmed).decision == 1
+
+
+def test_a_gang_that_cannot_be_looked_at_holds_up_no_other(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def demand(pod: ScheduledPod) -> PodDemand:
+        if pod.metadata.name == "odd":
+            raise KeyError("odd")
+        return demand_of(pod)
+
+    monkeypatch.setattr(gang_book, "demand_of", demand)
+    foreign_pod(cluster, "odd")
+    foreign_pod(cluster, "plain")
+    assert bench.gang().key.name == "plain"
 
 
 def test_the_pods_of_a_job_are_one_gang_that_waits_for_its_last_pod(
@@ -361,6 +377,10 @@ def test_pod_groups_are_told_why_they_wait_and_when_they_are_bound(
     [
         (("2", "3"), "the gang disagrees about its size: its pods say 2 and 3 (millpond.io/gang-size)"),
         (("two", "two"), "the annotation millpond.io/gang-size is 'two'; write a number from 1 to 100000"),
+        (
+            ("9" * 5_000,) * 2,
+            f"the annotation millpond.io/gang-size is '{'9' * 40}'; write a number from 1 to 100000",
+        ),
     ],
 )
 def test_gangs_that_disagree_about_their_size_are_told(

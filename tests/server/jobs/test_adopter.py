@@ -16,9 +16,11 @@ from millpond.model.states import Outcome
 from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
+from millpond.server.jobs.adoption import adopter as adopter_module
 from millpond.server.jobs.adoption.adopter import Adopter
 from millpond.server.jobs.adoption.gang_documents import GangPlace, key_in, spec_of
 from millpond.specs.config.adoption import AdoptFile
+from millpond.specs.job.job_spec import JobSpec
 
 TRIO = FoundGang(
     GangKey("team-a", "Job", "trio", "uid-1"),
@@ -165,6 +167,11 @@ def test_a_failed_pod_leaves_the_others_alone_and_is_not_started_again(api: Api)
         (GangTerms(fields=(("topology", "moon"),)), "millpond.io/topology:"),
         (GangTerms(fields=(("gpu_models", "[H9000]"),)), "no node has a GPU model 'H9000'"),
         (GangTerms(fields=(("reservation", "none-such"),)), "none-such"),
+        (GangTerms(fields=(("deadline", "2026-13-01"),)), "millpond.io/deadline:"),
+        (GangTerms(fields=(("topology", "[" * 5_000),)), "millpond.io/topology:"),
+        (GangTerms(fields=(("min_run_time", ".inf"),)), "millpond.io/min-run-time:"),
+        (GangTerms(fields=(("min_run_time", ".nan"),)), "millpond.io/min-run-time:"),
+        (GangTerms(fields=(("min_run_time", "9" * 4_000),)), "millpond.io/min-run-time:"),
     ],
 )
 def test_what_a_gang_may_not_have_is_told_and_tried_again_when_it_has_changed(
@@ -178,6 +185,22 @@ def test_what_a_gang_may_not_have_is_told_and_tried_again_when_it_has_changed(
     cluster.waiting = [TRIO]
     adopter.look()
     assert len(cluster.jobs) == 1
+
+
+def test_a_gang_that_cannot_be_handled_holds_up_no_other(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = replace(TRIO, key=replace(TRIO.key, name="odd"))
+    cluster = Cluster(odd, TRIO)
+    adopter = adopter_of(api, cluster)
+
+    def spec(gang: FoundGang, place: GangPlace, rules: AdoptFile) -> JobSpec:
+        if gang is odd:
+            raise KeyError("odd")
+        return spec_of(gang, place, rules)
+
+    monkeypatch.setattr(adopter_module, "spec_of", spec)
+    adopter.look()
+    assert list(cluster.jobs.values()) == [TRIO.key]
+    assert "a defect (KeyError)" in cluster.answers[odd.key]
 
 
 def test_a_gang_beyond_the_limit_of_its_queue_hears_it(api: Api) -> None:

@@ -5,12 +5,17 @@ Source: the Kubernetes API reference, NodeSelectorTerm and Toleration, for what 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 Labels = tuple[tuple[str, str], ...]
 """Of a node, sorted by key."""
+
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+"""Kubernetes reads no number beyond 64 bits."""
 
 
 class NodeOperator(StrEnum):
@@ -52,15 +57,18 @@ class NodeRequirement:
             case NodeOperator.DOES_NOT_EXIST:
                 return value is None
             case NodeOperator.GREATER:
-                return self._is_number(value) and int(value or "") > int(self.values[0])
+                return self._compared(value) > 0
             case NodeOperator.LESS:
-                return self._is_number(value) and int(value or "") < int(self.values[0])
+                return self._compared(value) < 0
             case NodeOperator.ABSENT_OR_IN:
                 return value is None or value in self.values
 
-    def _is_number(self, value: str | None) -> bool:
-        texts = (value, *self.values)
-        return len(texts) == 2 and all(text is not None and text.removeprefix("-").isdecimal() for text in texts)
+    def _compared(self, value: str | None) -> int:
+        """Above 0 where it is the greater number, below 0 where it is the less; 0 also where either is none."""
+        texts = (value or "", *self.values)
+        if len(texts) != 2 or not all(map(_WHOLE_NUMBER.fullmatch, texts)):
+            return 0
+        return int(texts[0]) - int(texts[1])
 
     @property
     def text(self) -> str:

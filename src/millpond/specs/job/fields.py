@@ -46,7 +46,7 @@ Compute = Annotated[
 
 def _duration(value: Any, info: ValidationInfo) -> float:
     """Seconds; what was stored before units were asked for may be a plain number of them."""
-    if info.context is STORED and isinstance(value, int | float) and not isinstance(value, bool):
+    if info.context is STORED and type(value) in (int, float) and 0 <= value <= quantities.LONGEST_S:
         return float(value)
     return quantities.seconds(value)
 

@@ -6,6 +6,7 @@ What is known of a gang follows from its pods and from its owner as they are now
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
 from millpond.model.task_spacing import SpacingKind
+
+log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 3.0
 """How often the owners of gangs are asked again that cannot start as they are."""
@@ -133,7 +136,11 @@ class GangBook:
             self._stale |= self._counting
         stale, self._stale = self._stale, set()
         for key in stale:
-            self._refresh(key)
+            try:
+                self._refresh(key)
+            except Exception:  # one gang must not hold up all others
+                log.exception("%s cannot be looked at by a defect: its pods wait", key.text)
+                self._found.pop(key, None)
 
     def _refresh(self, key: GangKey) -> None:
         waiting = self.waiting(key)
@@ -180,6 +187,10 @@ class GangBook:
             if key.kind != POD:
                 self._sizes[key] = await read_size(self._api, key, pods)
             self._places[key] = await read_places(self._api, pods)
+        except Exception as error:  # it would wait without a word
+            log.exception("what %s needs cannot be read by a defect", key.text)
+            trouble = f"what {key.text} needs cannot be read by a defect ({type(error).__name__}): see the server's log"
+            self._sizes[key], self._places[key] = GangSize(trouble=trouble), ClaimPlaces(trouble=trouble)
         finally:
             self._asking.discard(key)
         self.refresh(key)

@@ -16,6 +16,9 @@ from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusEr
 
 _FORBIDDEN: Final = 403
 LARGEST: Final = 100_000
+_MOST_DIGITS: Final = 20
+_SHOWN: Final = 40
+"""Characters of an annotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,9 @@ def _said_by(pods: Collection[ScheduledPod]) -> _Said:
         return _Said(trouble=f"the gang disagrees about its size: its pods say {words} ({SIZE_ANNOTATION})")
     if not texts:
         return _Said()
-    if not texts[0].isdecimal() or not 1 <= int(texts[0]) <= LARGEST:
-        return _Said(trouble=f"the annotation {SIZE_ANNOTATION} is {texts[0]!r}; write a number from 1 to {LARGEST}")
+    if len(texts[0]) > _MOST_DIGITS or not texts[0].isdecimal() or not 1 <= int(texts[0]) <= LARGEST:
+        shown = texts[0][:_SHOWN]
+        return _Said(trouble=f"the annotation {SIZE_ANNOTATION} is {shown!r}; write a number from 1 to {LARGEST}")
     return _Said(int(texts[0]))
 
 

@@ -142,14 +142,14 @@ class Reflector(Generic[T]):
             if not go_on:
                 break
         for key in [key for key in self.objects if key not in found]:
-            self._deleted(self.objects.pop(key))
+            self._tell(self._deleted, self.objects.pop(key))
         for key, item in found.items():
             known = self.objects.get(key)
             if known is not None and known.metadata.uid != item.metadata.uid:
-                self._deleted(known)  # another of the same name
+                self._tell(self._deleted, known)  # another of the same name
             self.objects[key] = item
             if known is None or known.metadata.resource_version != item.metadata.resource_version:
-                self._changed(item)
+                self._tell(self._changed, item)
         self._version = version
         self._answered()
         self.ready.set()
@@ -186,10 +186,17 @@ class Reflector(Generic[T]):
         self._version = item.metadata.resource_version
         if line.type == "DELETED":
             self.objects.pop(key, None)
-            self._deleted(item)
+            self._tell(self._deleted, item)
         else:
             self.objects[key] = item
-            self._changed(item)
+            self._tell(self._changed, item)
+
+    def _tell(self, heard: Callable[[T], None], item: T) -> None:
+        """Have somebody hear of an object; one that cannot be handled keeps none of the others from being followed."""
+        try:
+            heard(item)
+        except Exception:
+            log.exception("%s of %s cannot be handled by a defect", _key(item.metadata), self._path)
 
     def _answered(self) -> None:
         if self.trouble:

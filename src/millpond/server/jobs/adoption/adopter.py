@@ -7,6 +7,7 @@ submitted the engine knows which gang it stands for, so that it can never come t
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,7 +16,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from millpond.engines.kubernetes.adoption.gangs import Adoption, FoundGang, GangKey
-from millpond.model.errors import MillpondError
+from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.events import NodeChoiceChanged
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.states import JobState, TaskState
@@ -34,6 +35,8 @@ from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.config.adoption import AdoptFile
+
+log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 5.0
 SOON_S: Final = 1.0
@@ -147,6 +150,10 @@ class Adopter(Periodic):
                 submission = self._submission(gang)
             except MillpondError as error:
                 self._refuse(gang, error)
+                continue
+            except Exception as error:  # one user's pods must not hold up those of all others
+                log.exception("%s cannot be lined up by a defect", gang.key.text)
+                self._refuse(gang, InconsistentStateError(f"a defect ({type(error).__name__})", "see the server's log"))
                 continue
             self._adoption.entrust({submission.job.id: gang.key})
             sent.append((gang, submission.job.id, self._loop.submit(submission)))

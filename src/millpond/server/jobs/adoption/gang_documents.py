@@ -166,5 +166,5 @@ def _value(text: str) -> Any:
     """An annotation's value, as it would be read in a job file."""
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError is that of a date such as 2026-13-01
         return text
