@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from millpond.model.decisions import Decision, Migrate
 from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, StartEstimate
@@ -29,6 +27,7 @@ from millpond.scheduling.cycle.redo import Redo
 from millpond.scheduling.cycle.replanning import Replanner
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.starting import Starter
+from millpond.scheduling.cycle.wakeups import Wakeups
 from millpond.scheduling.elastic.growth import grow_all, resume_suspended
 from millpond.scheduling.estimating.lengths import ExpectedLengths, expected_lengths
 from millpond.scheduling.estimating.line_order import LineOrder
@@ -44,22 +43,20 @@ from millpond.scheduling.nodes.waking import nodes_to_wake
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.restore_room import bring_back
-from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.reserving.agreement import Misfit, misfit
-from millpond.scheduling.reserving.upkeep import follow_reservations, next_due, require_usable
+from millpond.scheduling.reserving.upkeep import follow_reservations, require_usable
 from millpond.scheduling.reserving.views import ReservationView, reservation_views
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
     end_overlong,
-    next_end,
     why_not_vacated,
     why_suspend_refused,
 )
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.cells.cell_map import CellChain, cell_map
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, queue_detail, queue_statuses
-from millpond.scheduling.tenancy.windows import follow_hours, leave, next_change
+from millpond.scheduling.tenancy.windows import follow_hours, leave
 
 
 class Scheduler:
@@ -102,8 +99,7 @@ class Scheduler:
         self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing, self._walk, starter)
         self.jobs = self._state.jobs
         self._claims_seen = (0, 0)
-        self._change_stamp: tuple[float, ...] = ()
-        self._change_at: float | None = None
+        self._wakeups = Wakeups(self._state, self._claims, self._time_slicing, self._replanner, self._consolidation)
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
 
@@ -199,7 +195,7 @@ class Scheduler:
     def _start_work(self) -> None:
         """Step 3."""
         state = self._state
-        replans = self._replans
+        replans = self._replanner.is_wanted
         if state.growing or state.waiting.count:
             self._placer.refresh()
         walks = bool(state.waiting.count) or (self._grows_over_background and not replans)
@@ -219,18 +215,10 @@ class Scheduler:
 
     def _consolidate(self) -> None:
         """Step 3, where pools want it: running work is gathered on fewer nodes."""
-        if self._consolidates:
+        if self._consolidation.is_wanted:
             self._consolidation.go_on()
             if not self._state.is_unfinished:
                 self._consolidation.empty_nodes()
-
-    @property
-    def _consolidates(self) -> bool:
-        return self._consolidation.is_wanted and not self._replans and not self._state.holds
-
-    @property
-    def _replans(self) -> bool:
-        return self._state.ordering.replans and self.settings.preempt
 
     @property
     def _grows_over_background(self) -> bool:
@@ -248,61 +236,7 @@ class Scheduler:
 
     def next_wakeup(self, now: float) -> float | None:
         """The instant at which a cycle is worth running although no event arrives; None when there is none."""
-        state = self._state
-        if state.is_unfinished:
-            return now
-        changes = [state.cordons.next_change(), next_change(state, now), self._time_slicing.next_due()]
-        if state.reserved.by_name:
-            changes.append(next_due(state))
-        if state.deadlines:
-            changes.append(state.deadlines[0][0])
-        if state.paused:
-            changes.append(state.paused[0][0])
-        if state.waiting.count and not state.holds:
-            changes += self._chances(now)
-        if state.suspended:
-            changes.append(next_end(state))
-        if self._consolidates:
-            changes += state.moves.next_due(state.decided_at)
-        if self._claims.reservations:
-            changes += [kept.at for kept in self._claims.reservations.values() if kept.at > now]
-        instants = [change for change in changes if change is not None]
-        return max(min(instants), now) if instants else None
-
-    def _chances(self, now: float) -> list[float | None]:
-        """When those who wait may have a chance that they do not have now, by themselves; None where never."""
-        state = self._state
-        instants: list[float | None] = []
-        if self.settings.preempt:
-            instants.append(self._next_change(now))
-        if state.protects:
-            instants.extend(self._protection_ends())
-        if state.ordering.replans:
-            instants.append(self._replanner.next_due(now))
-        instants.append(state.ordering.next_release(now))
-        return instants
-
-    def _protection_ends(self) -> list[float]:
-        """When the first minimum run time since the last cycle ends, so that running work may be asked to leave."""
-        roster = self._state.roster
-        until = roster.live[SLOT_PROTECTED_UNTIL][roster.live[SLOT_ALIVE] > 0.0]
-        ahead = until[(until > self._state.decided_at) & np.isfinite(until)]
-        return [float(ahead.min())] if len(ahead) else []
-
-    def _next_change(self, now: float) -> float | None:
-        """When running work changes its place in the order by itself; looked for anew only if something changed."""
-        state, stamp = self._state, self._work_stamp()
-        if stamp != self._change_stamp or (self._change_at is not None and self._change_at <= now):
-            _, lowest, _ = stamp
-            slots = state.roster.live
-            self._change_at = state.ordering.next_change_of_any(state.running.values(), slots, lowest, now)
-            self._change_stamp = stamp
-        return self._change_at
-
-    def _work_stamp(self) -> tuple[int, float, int]:
-        """What changes whenever the next change of running work has to be looked for anew."""
-        state = self._state
-        return state.roster.version, state.waiting.lowest_displacing(), state.ordering.time_left.version
+        return self._wakeups.next(now)
 
     # ---- what was decided before, from a log ----------------------------------------------------------------------
 
@@ -522,7 +456,7 @@ class Scheduler:
     def snapshot(self) -> dict[str, Any]:
         """Everything that decisions depend on, as JSON-able data."""
         plain = snapshots.take(self._state, self._placer, self._claims, self._event_handlers)
-        plain["next_change"] = [self._change_at] if self._change_stamp == self._work_stamp() else []
+        plain["next_change"] = self._wakeups.kept
         return plain
 
     @classmethod
@@ -531,8 +465,7 @@ class Scheduler:
         scheduler = cls(snapshots.settings_of(plain))
         snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims, scheduler._event_handlers)
         scheduler._claims_seen = scheduler._kept_version
-        if known := plain.get("next_change"):
-            scheduler._change_stamp, (scheduler._change_at,) = scheduler._work_stamp(), known
+        scheduler._wakeups.keep(plain.get("next_change", ()))
         return scheduler
 
     def fork(self) -> Scheduler:
@@ -541,6 +474,5 @@ class Scheduler:
         twin.use_kernels(self._placer.kernels)
         forking.fork(self._parts, twin._parts)
         twin._claims_seen = twin._kept_version
-        if self._change_stamp == self._work_stamp():
-            twin._change_stamp, twin._change_at = twin._work_stamp(), self._change_at
+        twin._wakeups.keep(self._wakeups.kept)
         return twin

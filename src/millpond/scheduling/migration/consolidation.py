@@ -79,8 +79,11 @@ class Consolidation:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether any pool consolidates."""
-        return any(pool.consolidates for pool in self._state.cluster.pools.values())
+        """Whether any pool consolidates, and the whole order is not planned anew at each cycle."""
+        state = self._state
+        if state.holds or (state.ordering.replans and state.settings.preempt):
+            return False
+        return any(pool.consolidates for pool in state.cluster.pools.values())
 
     # ---- for a job that waits -----------------------------------------------------------------------------------
 
