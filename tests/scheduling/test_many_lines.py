@@ -240,6 +240,14 @@ def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monk
     assert len(displaced) > len(seeds)
 
 
+def test_where_nobody_runs_no_plan_is_found_although_a_queue_is_guaranteed_cards() -> None:
+    settings = Settings(ordering="default", preempt=True)
+    world = World(machine("a", 1), settings=settings, queues=[queue("guaranteed", guarantee=1)])
+    world.tell(JobSubmitted(world.now, gang("waits", 2, asks(1))))
+    with in_a_walk(world) as (_, firsts, planner, claims):
+        assert planner.by_ordering(firsts[0], claims.mask(firsts[0])) is None
+
+
 @pytest.mark.parametrize("seeds", few_then_many([range(1)], [range(1, 40)]), ids=str)
 def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor one whose first a reservation keeps off nodes, once no line goes on for that."""

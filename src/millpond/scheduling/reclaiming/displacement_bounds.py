@@ -106,7 +106,7 @@ class DisplacementBounds:
             if not self._covering:
                 self._covering = self._covering_of_owners()
             path = self._state.queues.by_name[queue].path
-            found = self._unshielded[queue] = np.array([covering.issubset(path) for covering in self._covering])
+            found = self._unshielded[queue] = np.array([each.issubset(path) for each in self._covering], dtype=np.bool_)
         return found
 
     def _covering_of_owners(self) -> list[frozenset[QueueNode]]:
