@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import pytest
 
 from millpond.model.errors import UnavailableError
-from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker
+from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker, for_each
 
 LONG_S = 3_600.0
 WITHIN_S = 30.0
@@ -127,3 +127,14 @@ def test_closing_waits_for_a_pass_no_longer_than_said() -> None:
 
 def test_one_that_was_never_started_is_closed_at_once() -> None:
     assert PeriodicWorker("test", lambda: None, LONG_S, "trouble").close()
+
+
+def test_an_item_that_fails_keeps_none_of_the_others_waiting_and_is_told_at_the_end() -> None:
+    done = []
+
+    def work(number: int) -> None:
+        done.append(12 // number)
+
+    with pytest.raises(ZeroDivisionError):
+        for_each([1, 0, 2, 0, 3], work)
+    assert done == [12, 6, 4]

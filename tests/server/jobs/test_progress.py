@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,9 @@ class Programs:
 
     def look(self) -> None:
         self._watch.look()
+        self.settle()
+
+    def settle(self) -> None:
         for _ in range(3):
             self._api.loop.query(lambda core: None).result(60)
 
@@ -156,6 +159,29 @@ def test_a_running_job_shows_its_speed_and_that_of_a_card(api: Api) -> None:
     assert (shown.steps_per_s, shown.per_card, shown.text) == (3.0, 1.5, "3/s, 1.5/s per card")
     api.engine.finish(TaskId(job.id, 1, 0))
     assert api.job(job.id).progress == shown
+
+
+def test_a_run_that_cannot_be_measured_keeps_no_other_from_being_measured(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, odd = api.submit(name="plain", gpus=1), api.submit(name="odd", gpus=1)
+    programs = Programs(api)
+    programs.go_on(10.0, **{odd.id: 1.0, plain.id: 1.0})
+    look = ProgressMeter.look
+    met: list[ProgressMeter] = []
+
+    def fails_for_the_first(meter: ProgressMeter, reports: Iterable[Reported], now: float) -> None:
+        met.append(meter)
+        if meter is met[0]:
+            raise KeyError("odd")
+        look(meter, reports, now)
+
+    monkeypatch.setattr(ProgressMeter, "look", fails_for_the_first)
+    for _ in range(6):
+        with pytest.raises(KeyError):
+            programs.go_on(10.0, **{odd.id: 1.0, plain.id: 1.0})
+        programs.settle()
+    assert sorted(job.progress is not None for job in (api.job(plain.id), api.job(odd.id))) == [False, True]
 
 
 def test_a_speed_that_stays_is_told_once_and_one_that_swings_after_longer_and_longer_pauses(api: Api) -> None:

@@ -101,6 +101,18 @@ def test_attempts_are_one_life_and_a_line_that_was_cut_off_is_left_out(watched: 
     assert cards_of(watched.state_dir, again).at == [6_000.0, 6_060.0]
 
 
+@pytest.mark.parametrize(
+    "line", [b"\xff\xfe\0", b"7", b"[6060, 1, 5]", b'[6060, 1, {"n": [1]}]', b"[1e999, 1, {}]", b'["a", 1, {}]']
+)
+def test_a_line_that_is_none_is_left_out(watched: Watched, line: bytes) -> None:
+    watched.look()
+    file = attempt_dir(watched.state_dir, "job", 1) / "cards.jsonl"
+    file.write_bytes(file.read_bytes() + line + b"\n")
+    watched.recorder = watched.begun()
+    watched.look()
+    assert cards_of(watched.state_dir, JOB).at == [6_000.0, 6_060.0]
+
+
 def test_looks_by_a_clock_that_was_wrong_are_left_out_or_in_their_place(watched: Watched) -> None:
     watched.look(2)
     now = watched.now

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from typing import Any
 
 import pytest
 
@@ -65,6 +67,15 @@ def test_a_device_that_does_not_tell_is_left_out_and_one_that_came_later_is_igno
     watched.vendor.sample = lambda: (DeviceSample("FAKE-fake-1-0"), DeviceSample("MIG-new", 100))  # type: ignore[method-assign]
     watched.look()
     assert watched.telemetry.use_milli(["FAKE-fake-1-0", "MIG-new"]) == {}
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, "N/A"])
+def test_a_figure_that_is_none_is_not_kept(odd: Any) -> None:
+    watched = Watched()
+    watched.vendor.sample = lambda: (DeviceSample("FAKE-fake-1-0", 250, power_w=odd, energy_j=odd),)  # type: ignore[method-assign]
+    watched.look()
+    (kept,) = watched.telemetry.recent("FAKE-fake-1-0")
+    assert kept.sample == DeviceSample("FAKE-fake-1-0", 250)
 
 
 def test_a_vendor_that_fails_is_said_once_and_asked_again(

@@ -285,6 +285,19 @@ def test_hours_alone_bring_more_replicas_and_take_them_away_again(tmp_path: Path
     service.server.scheduler.close()
 
 
+def test_a_service_that_cannot_be_looked_at_keeps_no_other_from_being_scaled(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 3}, {"open_requests": 2})
+    odd = service.server.submit("odd", kind="service", tasks={"min": 1, "max": 2})  # newer, and looked at first
+    odd.answer.result(60)
+    service.measures.open = 5
+    service.scaler.is_spoken_for = lambda job: job == "odd" and 1 / 0 > 0
+    with pytest.raises(ZeroDivisionError):
+        service.scaler.look()
+    service.scaler.is_spoken_for = lambda _: True
+    assert service.running_after(0) == 3
+    service.server.scheduler.close()
+
+
 def test_the_loss_of_one_replica_leaves_the_others_alone() -> None:
     assert check_job({"command": "x", "kind": "service", "tasks": 3}).to_job("a").gang_rule.value == "restart-task"
     assert check_job({"command": "x", "tasks": 3}).to_job("a").gang_rule.value == "all"

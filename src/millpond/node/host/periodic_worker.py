@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
 from millpond.model.errors import MillpondError
 
@@ -15,6 +15,24 @@ log = logging.getLogger(__name__)
 CLOSES_WITHIN_S: Final = 10.0
 EXPECTED: Final = (MillpondError, OSError)
 UNTIL_WOKEN: Final = math.inf
+
+Item = TypeVar("Item")
+
+
+def for_each(items: Iterable[Item], work: Callable[[Item], None]) -> None:
+    """Do a part of a pass for each item: one that fails keeps none of the others waiting.
+
+    Raises:
+        Exception: the first that was raised, behind the last item.
+    """
+    first: Exception | None = None
+    for item in items:
+        try:
+            work(item)
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 class PeriodicWorker:

@@ -19,7 +19,7 @@ from millpond.model.errors import MillpondError
 from millpond.model.events import Noted, StopRequested, SuspendRequested
 from millpond.model.states import JobState
 from millpond.model.workloads import Kind
-from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
@@ -153,8 +153,9 @@ class IdleWatch(Periodic):
         }
         for gone in self._watched.keys() - jobs.keys():
             del self._watched[gone]
-        due = min(map(self._look_at, jobs.values()), default=math.inf)
-        return min(max(due - self._clock(), 0.0), LOOK_EVERY_S)
+        due = [math.inf]
+        for_each(jobs.values(), lambda job: due.append(self._look_at(job)))
+        return min(max(min(due) - self._clock(), 0.0), LOOK_EVERY_S)
 
     def _look_at(self, job: JobInfo) -> float:
         """Do what is due for one; returns when the next thing is due if it stays unused: an instant."""

@@ -21,7 +21,7 @@ from millpond.forecasting.series import NoForecast
 from millpond.model.amounts import decimal_text, seconds_text
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
-from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker, for_each
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.proxy.request_meter import Load, ProxyMeter
 from millpond.server.serving.replica_counts import Goal, Sizing
@@ -189,16 +189,18 @@ class Autoscaler(Periodic):
             self._sizing.call_off(gone)
             self._measured.forget(gone)
             self._forecasts.forget(gone)
-        for job in services.values():
-            if self.is_spoken_for(job.id):
-                self.latest.pop(job.id, None)
-                self._sizing.call_off(job.id)
-            elif job.state == JobState.RUNNING or job.scaled_to_zero:
-                file = self._file_of(job.id)
-                if file.scale is not None and job.scaled_to_zero:
-                    self._wake_in_hours(job, file, file.scale)
-                elif file.scale is not None:
-                    self._look_at(job, file, file.scale)
+        for_each(services.values(), self._look_after)
+
+    def _look_after(self, job: JobInfo) -> None:
+        if self.is_spoken_for(job.id):
+            self.latest.pop(job.id, None)
+            self._sizing.call_off(job.id)
+        elif job.state == JobState.RUNNING or job.scaled_to_zero:
+            file = self._file_of(job.id)
+            if file.scale is not None and job.scaled_to_zero:
+                self._wake_in_hours(job, file, file.scale)
+            elif file.scale is not None:
+                self._look_at(job, file, file.scale)
 
     def _wake_in_hours(self, job: JobInfo, file: JobFile, scale: Scale) -> None:
         """Have a service at rest come back in the hours in which it must not go without replicas."""

@@ -21,7 +21,7 @@ from millpond.model.events import Noted
 from millpond.model.reasons import Reason
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
-from millpond.node.host.periodic_worker import EXPECTED, UNTIL_WOKEN, Periodic, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, UNTIL_WOKEN, Periodic, PeriodicWorker, for_each
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.front import ServiceFront
@@ -105,13 +105,7 @@ class Rollouts(Periodic):
         services = list(self._unsettled)
         replicas = [replica for service in services for replica in self._replicas(service)]
         self._ready = Counter(place.task.job for place in self._probe.ready_ones(replicas))
-        for service in services:
-            try:
-                self._step(service)
-            except MillpondError as error:
-                self._warn(service, str(error))
-            else:
-                self._troubles.pop(service, None)
+        for_each(services, self._try_step)
 
     def _pass(self) -> float:
         self.look()
@@ -132,6 +126,14 @@ class Rollouts(Periodic):
                     serve = stored_job(revision.document).file.serve or Serve()
                     found += [(place, serve) for place in places]
         return found
+
+    def _try_step(self, service: str) -> None:
+        try:
+            self._step(service)
+        except MillpondError as error:
+            self._warn(service, str(error))
+        else:
+            self._troubles.pop(service, None)
 
     def _step(self, service: str) -> None:
         self._end_leftovers(service)

@@ -62,10 +62,14 @@ class ProgressWatch(Periodic):
         }
         runs = {job: run for job, run in self._runs.items() if job in jobs and run.attempt == jobs[job].attempt}
         until, told = time.monotonic() + READ_FOR_S, list[ProgressMeasured]()
+        trouble: Exception | None = None
         for name in [*runs, *(jobs.keys() - runs.keys())]:
             run = runs.pop(name, None) or _MeasuredRun(self._state_dir, jobs[name])
             runs[name] = run
-            measured = run.look(jobs[name], self._clock())
+            try:
+                measured = run.look(jobs[name], self._clock())
+            except Exception as error:  # no run keeps the others from being measured
+                trouble, measured = trouble or error, None
             if measured is not None:
                 told.append(measured)
             if len(told) == MOST_AT_ONCE or time.monotonic() > until:
@@ -73,6 +77,8 @@ class ProgressWatch(Periodic):
         self._runs = runs
         if told:
             self._loop.notify(told)
+        if trouble is not None:
+            raise trouble
 
 
 class _MeasuredRun:

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.errors import MillpondError, NotFoundError
 from millpond.model.events import StopRequested
 from millpond.model.states import JobState
-from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker, for_each
 from millpond.scheduling.records import JobRecord
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.runtime.inbox import ChangeJob
@@ -41,15 +41,18 @@ class SweepWatch(Periodic):
         living = {
             info.id for info in self._loop.job_cache.newest_first() if info.array is not None and info.array.sweep
         }
-        for sweep in sorted(self._seen | living):
-            try:
-                for trial, reason in self._trials.refresh(sweep).items():
-                    self._stop(trial, reason)
-            except NotFoundError:  # deleted as soon as it had ended
+        seen, self._seen = self._seen, living
+        for_each(sorted(seen | living), lambda sweep: self._look_at(sweep, is_last=sweep not in living))
+
+    def _look_at(self, sweep: str, *, is_last: bool) -> None:
+        try:
+            for trial, reason in self._trials.refresh(sweep).items():
+                self._stop(trial, reason)
+        except NotFoundError:  # deleted as soon as it had ended
+            is_last = True
+        finally:
+            if is_last:
                 self._trials.drop(sweep)
-            if sweep not in living:
-                self._trials.drop(sweep)
-        self._seen = living
 
     def _stop(self, trial: str, reason: str) -> None:
         info = self._loop.job_cache.get(trial)

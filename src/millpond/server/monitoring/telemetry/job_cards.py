@@ -7,6 +7,7 @@ the life of a job of weeks takes no more room than that of an afternoon, and goe
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,14 +189,27 @@ def _line(at: int, looks: int, look: Look) -> str:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, int, Look]]:
-    """Begin, looks and figures of each line; a last one that a killed server did not finish is left out."""
+    """Begin, looks and figures of each line; one that a killed server did not finish, or that is none, is left out."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return
     for line in lines:
         try:
             at, looks, look = json.loads(line)
-        except ValueError:
+            row = int(at), int(looks), {name: _figures(figures) for name, figures in look.items()}
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
-        yield at, looks, {name: tuple(figures) for name, figures in look.items()}
+        yield row
+
+
+def _figures(plain: Sequence[float | None]) -> Figures:
+    """Those of a card.
+
+    Raises:
+        ValueError, TypeError: these are none.
+    """
+    figures = tuple(plain)
+    if len(figures) != len(FIGURES) or not all(figure is None or math.isfinite(figure) for figure in figures):
+        raise ValueError("no figures of a card")
+    return figures

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -79,7 +81,7 @@ class Telemetry:
         for sample in samples:
             ring = self._rings.get(sample.device)
             if ring is not None:  # a card that was cut up since the start is not the pool's
-                ring.append(Sampled(at, sample))
+                ring.append(Sampled(at, _without_odd_figures(sample)))
 
     def latest(self, device: str) -> Sampled | None:
         """The last sample of a device; None when there is none, or it is too old to mean anything."""
@@ -111,3 +113,15 @@ class Telemetry:
         begun_s = time.thread_time()
         self.look(vendor)
         return max(vendor.sample_every_s, (time.thread_time() - begun_s) * COST_SHARE)
+
+
+def _without_odd_figures(sample: DeviceSample) -> DeviceSample:
+    """A sample whose figures can be added up: some tools print ``nan``, or a word, where a number is expected."""
+    power, energy = _figure(sample.power_w), _figure(sample.energy_j)
+    if power == sample.power_w and energy == sample.energy_j:
+        return sample
+    return replace(sample, power_w=power, energy_j=energy)
+
+
+def _figure(reported: object) -> float | None:
+    return reported if isinstance(reported, (int, float)) and math.isfinite(reported) else None
