@@ -6,6 +6,7 @@ A file for each task holds it; none means that the task is to run. It says nothi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -47,6 +48,7 @@ class DesiredStates:
             OSError: the disk is full.
         """
         if desired is DesiredState.RUNNING:
-            self._path(task).unlink(missing_ok=True)
+            with contextlib.suppress(IsADirectoryError):  # a task put it there, and it says nothing
+                self._path(task).unlink(missing_ok=True)
         else:
             write_json(self._path(task), {"desired": desired.value})
