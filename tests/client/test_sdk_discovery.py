@@ -7,6 +7,7 @@ import json
 import pytest
 
 from millpond.client.sdk import default_state_dir, find_server
+from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import UnavailableError
 
 
@@ -49,8 +50,16 @@ def test_without_a_server_the_remedy_is_pond_up(tmp_path, there):
         find_server(state_dir=directory)
 
 
-def test_a_broken_server_file_is_named(tmp_path):
-    (tmp_path / "server.json").write_text('{"url": 1')
+@pytest.mark.parametrize("text", [b"", b'{"url": 1', b"\0" * 512, b"{}"])
+def test_a_server_file_that_a_power_cut_broke_keeps_no_server_from_starting(tmp_path, text):
+    (tmp_path / "server.json").write_bytes(text)
+    assert read_server_file(tmp_path) is None
+    with pytest.raises(UnavailableError, match="no Millpond server is running here; start one with `pond up`"):
+        find_server(state_dir=tmp_path)
+
+
+def test_a_server_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "server.json").mkdir()
     with pytest.raises(UnavailableError, match=r"server\.json cannot be read"):
         find_server(state_dir=tmp_path)
 

@@ -88,6 +88,8 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
 def read_server_file(state_dir: Path, name: str = SERVER_FILE) -> ServerFile | None:
     """What the server of a state directory left about itself; None when there is none.
 
+    A file of anything else counts as absent: only a power cut leaves one, and it ended the server as well.
+
     Args:
         name: ``STANDBY_FILE`` for the one that stands by.
 
@@ -97,10 +99,10 @@ def read_server_file(state_dir: Path, name: str = SERVER_FILE) -> ServerFile | N
     path = state_dir / name
     try:
         return from_json(ServerFile, path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    except (OSError, ValueError) as error:
-        raise UnavailableError(f"{path} cannot be read ({_first_line(error)})", "run `pond up` as its owner") from error
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be read ({error.strerror})", "run `pond up` as its owner") from error
 
 
 def _no_token(url: str) -> UnavailableError:
@@ -116,7 +118,3 @@ def _read_token(path: Path) -> str:
         raise UnavailableError(
             f"the API token in {path} cannot be read ({error.strerror})", "set MILLPOND_TOKEN, or be its owner"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
