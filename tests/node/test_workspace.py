@@ -86,6 +86,35 @@ def test_a_damaged_content_is_never_handed_to_a_task(contents: Contents) -> None
         contents.attempt(snapshot=sent)
 
 
+@pytest.mark.parametrize("cut", [b"", b"y"])
+def test_a_damaged_content_counts_as_missing_so_that_it_is_sent_again(contents: Contents, cut: bytes) -> None:
+    sent = contents.snapshot({"a": b"x"})
+    for digest in (digest_of(b"x"), sent):
+        whole = blob_path(contents.blobs, digest).read_bytes()
+        blob_path(contents.blobs, digest).write_bytes(cut)
+        with pytest.raises(OSError, match="send it again"):
+            contents.attempt(snapshot=sent)
+        assert not blob_path(contents.blobs, digest).exists()
+        contents.put(whole)
+    assert (contents.attempt(snapshot=sent) / "files/work/a").read_text() == "x"
+
+
+def test_a_dataset_is_on_disk_before_it_comes_under_its_name(
+    contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = contents.snapshot({"images/1": b"x", "2": b"y"}, {"l": "2"})
+    place, forced, fsync = contents.datasets / put, set(), os.fsync
+
+    def record(file: int) -> None:
+        assert not place.exists()
+        forced.add(os.fstat(file).st_ino)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", record)
+    contents.attempt(data=(DataMount("set", snapshot=put),))
+    assert forced == {(place / name).stat().st_ino for name in ("images/1", "2", "images", ".")}
+
+
 def test_a_list_that_leads_out_is_not_followed(contents: Contents) -> None:
     sent = contents.put(b'{"files":[{"path":"../out","digest":"%s","executable":false}],"links":[]}' % (b"0" * 64))
     with pytest.raises(OSError, match="path"):

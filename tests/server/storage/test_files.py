@@ -101,6 +101,18 @@ def test_a_job_whose_folder_was_not_wholly_sent_is_refused_by_file(api: Api) -> 
     assert "train.py" in error_of(answer).cause
 
 
+@pytest.mark.parametrize("broken", ["the file", "the snapshot"])
+def test_a_content_that_a_power_cut_has_emptied_is_asked_for_again(api: Api, broken: str) -> None:
+    ship = send(api, {"train.py": b"text"})
+    digest = digest_of(b"text") if broken == "the file" else ship
+    os.truncate(blob_path(api.state_dir / "blobs", digest), 0)
+    answer = api.client.post(JOBS, json={"command": "x", "ship": ship})
+    assert (answer.status_code, "again" in error_of(answer).remedy) == (422, True)
+    assert not blob_path(api.state_dir / "blobs", digest).exists()
+    assert send(api, {"train.py": b"text"}) == ship
+    assert api.client.post(JOBS, json={"command": "x", "ship": ship}).status_code == 201
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

@@ -121,12 +121,19 @@ def complete_snapshot(blobs: BlobStore, digest: str) -> FolderSnapshot:
         snapshot = read_snapshot(blobs.read(digest))
     except NotFoundError as error:
         raise InvalidInputError(error.cause, error.remedy) from error
+    except InvalidInputError:
+        blobs.remove_damaged(digest)
+        raise
     absent = set(blobs.missing([digest, *{entry.digest for entry in snapshot.files}]))
     lacking = [entry.path for entry in snapshot.files if entry.digest in absent]
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise InvalidInputError(f"the file {lacking[0]}{more} of the snapshot was not sent", "send the folder again")
-    wrong = [entry.path for entry in snapshot.files if blobs.size(entry.digest) != entry.size]
+    wrong = [entry for entry in snapshot.files if blobs.size(entry.digest) != entry.size]
     if wrong:
-        raise InvalidInputError(f"the size of {wrong[0]} in the snapshot is not that of its content", "send it again")
+        for entry in wrong:
+            blobs.remove_damaged(entry.digest)
+        raise InvalidInputError(
+            f"the size of {wrong[0].path} in the snapshot is not that of its content", "send it again"
+        )
     return snapshot

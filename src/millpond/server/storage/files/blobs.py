@@ -80,6 +80,12 @@ class BlobStore:
                 absent.append(digest)
         return absent
 
+    def remove_damaged(self, digest: str) -> None:
+        """Remove a content that a power cut has cut or emptied, so that it counts as missing and is sent again."""
+        with suppress(FileNotFoundError), blob_path(self.folder, digest).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                Path(file.name).unlink()
+
     def receive(self, digest: str, largest: int) -> Incoming:
         """A content on its way in, for a ``with`` block; it is kept when ``finish`` says so.
 
