@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import subprocess
@@ -11,11 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from millpond.client.cli.commands.server import background, down
+from millpond.client.cli.main import cli
 from millpond.model.errors import MillpondError
 from millpond.specs.api.jobs.jobs import JobInfo, JobList, TaskInfo
-from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
+from millpond.specs.api.server import LOCK_FILE, SERVER_FILE, STANDBY_FILE, HealthInfo, ServerFile
 
 
 @pytest.fixture
@@ -124,3 +127,42 @@ def test_ctrl_c_stops_the_wait_for_jobs_and_says_what_goes_on(
     assert "7 jobs (stuck-abcde on n1" in said
     assert "the server goes on" in said
     assert "`pond down --keep-jobs` leaves them running" in said
+
+
+@pytest.fixture
+def unanswering(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has locked the state directory, answers nobody and is deaf to SIGTERM."""
+    with (tmp_path / LOCK_FILE).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(
+            ["sh", "-c", "trap '' TERM; echo; exec sleep 600"], stdin=lock, stdout=subprocess.PIPE
+        )
+    assert process.stdout is not None
+    process.stdout.readline()
+    left = ServerFile(url="http://127.0.0.1:1", pid=process.pid, token_path=str(tmp_path / "token"), version="1")
+    (tmp_path / SERVER_FILE).write_text(json.dumps(asdict(left)))
+    (tmp_path / "token").write_text("t")
+    with process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("options", [[], ["--keep-jobs"]])
+def test_a_server_that_does_not_answer_is_ended_and_its_jobs_are_said_to_go_on(
+    unanswering: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setattr(down, "_ENDS_BY_ITSELF_WITHIN_S", 0.0)
+    done = CliRunner().invoke(cli, ["down", *options, "--state-dir", str(tmp_path)])
+    assert unanswering.wait() == -9
+    assert "which did not answer" in done.output
+    assert ("those that run go on" in str(done.exception)) == (not options)
+
+
+def test_a_process_that_does_not_use_the_state_directory_is_never_ended(
+    unanswering: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    (tmp_path / LOCK_FILE).unlink()
+    (tmp_path / LOCK_FILE).touch()
+    done = CliRunner().invoke(cli, ["down", "--state-dir", str(tmp_path)])
+    assert "it is another program" in str(done.exception)
+    assert unanswering.poll() is None

@@ -21,12 +21,11 @@ from typing import Any, Final, Self
 from millpond.model.errors import UnavailableError
 from millpond.node.host import procfs
 from millpond.node.host.files import read_json, write_json
-from millpond.specs.api.server import SERVER_FILE, ServerFile
+from millpond.specs.api.server import LOCK_FILE, SERVER_FILE, ServerFile
 
 log = logging.getLogger(__name__)
 
 DATABASE_FILE: Final = "millpond.db"
-LOCK_FILE: Final = "lock"
 _OF_OTHERS: Final = 0o077
 IDENTITY_FILE: Final = "identity.json"
 """Whose state this is; see ``server.startup.identity``."""

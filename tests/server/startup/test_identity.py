@@ -18,9 +18,10 @@ from millpond.node.sessions.task_socket import program_folder, task_socket_path
 from millpond.node.task.records import TaskFiles, TaskId, running_records
 from millpond.server.runtime.recovery import recover
 from millpond.server.startup.identity import ServerIdentity, adopt_files, identify
-from millpond.server.state_dir import IDENTITY_FILE, LOCK_FILE
+from millpond.server.state_dir import IDENTITY_FILE
 from millpond.server.store.identity import DatabaseOwner
 from millpond.server.store.store import Store
+from millpond.specs.api.server import LOCK_FILE
 
 
 @pytest.fixture

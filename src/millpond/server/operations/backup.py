@@ -33,11 +33,11 @@ from millpond.node.task.layout import open_regular
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.envelope import MAGIC, OpeningReader, SealingWriter, is_sealed, needed_key
 from millpond.server.auth.vault.keys import KeySource
-from millpond.server.state_dir import DATABASE_FILE, IDENTITY_FILE, LOCK_FILE
+from millpond.server.state_dir import DATABASE_FILE, IDENTITY_FILE
 from millpond.server.storage.files.blobs import BLOBS_FOLDER
 from millpond.server.storage.files.partials import PARTIALS_FOLDER
 from millpond.server.version import VERSION
-from millpond.specs.api.server import SERVER_FILE
+from millpond.specs.api.server import LOCK_FILE, SERVER_FILE
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1

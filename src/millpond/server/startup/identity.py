@@ -24,9 +24,10 @@ from millpond.node.host.files import read_json, write_json
 from millpond.node.sessions.task_socket import program_folder, task_socket_path
 from millpond.node.task import running_tasks
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, read_record
-from millpond.server.state_dir import IDENTITY_FILE, LOCK_FILE
+from millpond.server.state_dir import IDENTITY_FILE
 from millpond.server.store.identity import DatabaseOwner
 from millpond.server.store.store import Store
+from millpond.specs.api.server import LOCK_FILE
 
 log = logging.getLogger(__name__)
 

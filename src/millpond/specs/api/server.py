@@ -11,6 +11,9 @@ SERVER_FILE = "server.json"
 STANDBY_FILE = "standby.json"
 """The same about a server that stands by."""
 
+LOCK_FILE = "lock"
+"""Name of the file in the state directory that its server has locked, by flock(2)."""
+
 FIRST_LOGIN_FILE = "first-login"
 """Name of the file in the state directory with the invitation for the first login from elsewhere."""
 

@@ -1,6 +1,7 @@
 """``pond down``: stop the server of a state directory, and its jobs with it; nothing else.
 
 Waiting jobs are withdrawn before running ones are stopped, so that none of them starts in the room that becomes free.
+A server that does not answer, such as one whose database hangs, is ended too: its lock shows which process it is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from millpond.client.sdk.resources.jobs import MOST_JOBS
 from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
 from millpond.specs.api.jobs.jobs import JobInfo
-from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
+from millpond.specs.api.server import LOCK_FILE, STANDBY_FILE, HealthInfo, ServerFile, ServerInfo
 
 _LOOK_EVERY_S = 0.1
 _STOPS_AT_ONCE = 16
@@ -36,6 +37,8 @@ _SILENT_S = 2.0
 _MOST_NAMED = 5
 _GO_ON = "`pond down` waits for them again, `pond down --keep-jobs` leaves them running"
 _SERVER_ENDS_WITHIN_S = 30.0
+_ENDS_BY_ITSELF_WITHIN_S = 10.0
+"""One that does not answer is killed afterwards, which is safe at any moment (``server.state_dir``)."""
 _STANDBY_ANSWERS_WITHIN_S = 10.0
 
 
@@ -58,17 +61,67 @@ def command(state_dir: Path | None, keep_jobs: bool, jobs_end_within: float) -> 
     if left is None or not _exists(left.pid):
         click.echo(f"no server is running on {directory}")
         return
-    pid = _answering_pid(directory, left.pid)
+    info = _info(directory)
+    if info is None:
+        _end_unanswering(directory, left, keep_jobs)
+        return
     if not keep_jobs:
         with Client(state_dir=directory) as client:
-            if client.server().apart:
+            if info.apart:
                 click.echo("the jobs of the original are left alone")
             else:
                 _stop_jobs(client, jobs_end_within)
-    os.kill(pid, signal.SIGTERM)
+    os.kill(info.pid, signal.SIGTERM)
+    _await_end(info.pid)
+    click.echo(f"stopped the server at {left.url}")
+
+
+def _info(directory: Path) -> ServerInfo | None:
+    """What the server says of itself; None when it does not answer."""
+    try:
+        with Client(state_dir=directory) as client:
+            return client.server()
+    except (UnavailableError, NotAllowedError):
+        return None
+
+
+def _end_unanswering(directory: Path, left: ServerFile, keep_jobs: bool) -> None:
+    """End a server that cannot be asked to stop its jobs.
+
+    Raises:
+        UnavailableError: the process is another one, whose number the file that was left behind has by now.
+        MillpondError: jobs should have been stopped, and run on.
+    """
+    if not _has_locked(left.pid, directory / LOCK_FILE):
+        raise UnavailableError(
+            f"process {left.pid} does not answer as the server of {directory}, and does not use that directory",
+            "it is another program, and the server has ended",
+        )
+    os.kill(left.pid, signal.SIGTERM)
+    if not _within(_ENDS_BY_ITSELF_WITHIN_S, lambda: not _exists(left.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(left.pid, signal.SIGKILL)
+    _await_end(left.pid)
+    click.echo(f"stopped the server at {left.url}, which did not answer")
+    if not keep_jobs:
+        raise MillpondError(
+            "its jobs could not be stopped: those that run go on",
+            "`pond up` takes them over again once its database answers, then `pond down` stops them",
+        )
+
+
+def _has_locked(pid: int, lock: Path) -> bool:
+    """Whether this process holds the lock by which a server has its state directory."""
+    try:
+        opened = [file for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists() and file.samefile(lock)]
+        return any("FLOCK" in Path(f"/proc/{pid}/fdinfo/{file.name}").read_text() for file in opened)
+    except OSError:  # it has ended, or is of another account
+        return False
+
+
+def _await_end(pid: int) -> None:
     if not _within(_SERVER_ENDS_WITHIN_S, lambda: not _exists(pid)):
         raise MillpondError(f"the server (process {pid}) has not ended", "its log says what it waits for")
-    click.echo(f"stopped the server at {left.url}")
 
 
 def _end_standby(directory: Path) -> None:
@@ -89,17 +142,6 @@ def _health_of(left: ServerFile) -> HealthInfo | None:
     while (health := background.health_of(left)) is None and _exists(left.pid) and time.monotonic() < give_up_at:
         time.sleep(_LOOK_EVERY_S)
     return health
-
-
-def _answering_pid(directory: Path, pid: int) -> int:
-    """The server's process, from its own mouth: the number in a file that was left behind may be another's by now."""
-    try:
-        with Client(state_dir=directory) as client:
-            return client.server().pid
-    except (UnavailableError, NotAllowedError) as error:
-        raise UnavailableError(
-            f"process {pid} does not answer as the server of {directory}", "see whether it is one before ending it"
-        ) from error
 
 
 def _stop_jobs(client: Client, within_s: float) -> None:
