@@ -30,7 +30,7 @@ from millpond.node.sharing.gate import layout
 from millpond.node.sharing.gate.region import GateRegion
 from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.task.limits import Limiter
-from millpond.node.task.records import TaskId
+from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.operations.devices import escapes
 
 pytestmark = pytest.mark.end_to_end
@@ -204,16 +204,28 @@ def test_a_whole_card_is_left_alone(bench: Bench, card: Card) -> None:
     assert b"MILLPOND_GATE" not in Path(f"/proc/{pid(bench, 'whole')}/environ").read_bytes()
 
 
+@pytest.mark.long
+def test_an_escape_that_cannot_be_written_down_is_told(bench: Bench, card: Card, fake_driver: FakeDriver) -> None:
+    TaskFiles.of(bench.state_dir, TaskId("bare", 1, 0)).escape.mkdir(parents=True)
+    escape(bench, card, fake_driver)
+    assert event_of(bench, Noted)
+
+
 def test_an_escape_is_told_within_two_looks(bench: Bench, card: Card, fake_driver: FakeDriver) -> None:
+    escape(bench, card, fake_driver)
+    seen = {noted.text.split(" ")[0] for noted in bench.events(2) if isinstance(noted, Noted)}
+    assert seen == {"process", "it"}  # a process without the gate, and more memory than the slice
+    assert "bare, task 0: " in escapes(bench.state_dir)[0]
+
+
+def escape(bench: Bench, card: Card, fake_driver: FakeDriver) -> None:
+    """Start a task that uses more than its slice."""
     bare = ("env", "-i", *(f"{name}={value}" for name, value in fake_driver.env().items()))
     (bench.workdir / "bare").mkdir()
     bench.define("bare", (*bare, sys.executable, "-c", PROGRAM), workdir=bench.workdir / "bare")
     grant = Grant(card.uuid, 250, 1000, 1024)
     bench.apply(Start(bench.next_id(), "bare", 1, Cause.FITS, (Placement(0, "worker", "real", (grant,)),)))
     event_of(bench, Confirmed)
-    seen = {noted.text.split(" ")[0] for noted in bench.events(2) if isinstance(noted, Noted)}
-    assert seen == {"process", "it"}  # a process without the gate, and more memory than the slice
-    assert "bare, task 0: " in escapes(bench.state_dir)[0]
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ an order it can follow.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -244,7 +245,8 @@ class Executor:
         if escape.kind in (EscapeKind.DISTURBED, EscapeKind.UNFAIR):  # it may be the one who is harmed
             self._outbox.note(escape.task.job, escape.text)
             return
-        TaskFiles.of(self._context.state_dir, escape.task).escape.write_text(escape.text)
+        with contextlib.suppress(OSError):  # a full disk keeps the escape from being shown, and nothing else
+            TaskFiles.of(self._context.state_dir, escape.task).escape.write_text(escape.text)
         match live.record.escapes:
             case EscapePolicy.REPORT:
                 self._outbox.note(escape.task.job, f"{escape.text}; it goes on, as its pool has it reported only")
