@@ -19,11 +19,13 @@ from millpond.model.decisions import Grant, Placement, SuspendMode
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.hardware.nodes import Cordon, Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority, Role
@@ -88,6 +90,12 @@ EVENTS: tuple[events.Event, ...] = (
     events.DeviceReported(1.0, "n", "u", "XID 63"),
     events.LoadSampled(1.0, "n", 500),
     events.JobSubmitted(1.0, JOB),
+    events.NodeChoiceChanged(
+        1.0,
+        "j",
+        ((NodeRequirement("zone", NodeOperator.IN, ("a", "b")),),),
+        (SpacingRule(SpacingKind.EVEN, "zone", ("worker",), ("ps",), 2, (("a", 1),), 3, 4),),
+    ),
     events.SchedulingPaused(1.0, Cause.NOT_ISOLATED, "install bubblewrap"),
     events.SchedulingResumed(1.0, Cause.NOT_ISOLATED),
     events.ClockJumped(1.0, 3_600.0),

@@ -143,7 +143,7 @@ def test_who_closes_a_machine_while_the_store_cannot_be_written_is_told(tmp_path
     server.store.trip = _full
     answer = server.loop.change_setting(_closing())
     server.turn()
-    assert "cannot be written" in str(answer.exception(0))
+    assert "cannot be read or written" in str(answer.exception(0))
     assert server.core.scheduler.node_views()[0].closure is None
 
 

@@ -193,12 +193,13 @@ def _named(
     """
     found, by_links = dict[Path, _Layer](), list[Path]()
     shown = [path for path in bound if path not in private]
+    shown_there = [path for path in shown if _lies_in(path, private)]
     known: dict[str, str | None] = {}
     for name in names:
         tree = _followed(name, known)
         if tree != name:
             by_links.append(name)
-        if tree is None or tree in private or not _lies_in(tree, private) or _lies_in(tree, shown):
+        if tree is None or tree in private or not _lies_in(tree, private) or _lies_in(tree, shown_there):
             continue
         if not any(tree.is_relative_to(place) or place.is_relative_to(tree) for place in hidden):
             found[tree] = _Layer.of(tree, _READ_ONLY_TRY, "--ro-bind-try", str(tree), str(tree))
