@@ -195,7 +195,7 @@ class Scheduler:
     def _start_work(self) -> None:
         """Step 3."""
         state = self._state
-        replans = self._replanner.is_wanted
+        replans = state.replans
         if state.growing or state.waiting.count:
             self._placer.refresh()
         walks = bool(state.waiting.count) or (self._grows_over_background and not replans)

@@ -316,6 +316,11 @@ class State:
     # ---- quotas and fair shares ---------------------------------------------------------------------------------
 
     @property
+    def replans(self) -> bool:
+        """Whether the ordering plans all running and waiting work anew at each cycle."""
+        return self.ordering.replans and self.settings.preempt
+
+    @property
     def has_bounds(self) -> bool:
         """Whether anything bounds what queues or users hold."""
         return self.queues.has_bounds or self.limits.in_force or bool(self.entitlements.unlent)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from millpond.forecasting.rises import SpareForecast, forecast_spare
-from millpond.forecasting.series import LoadSeries
+from millpond.forecasting.series import DAY_S, HOUR_S, LoadSeries
 from millpond.model.events import Event, NodeJoined, NodeLost, NodePowerChanged
 from millpond.model.hardware.node_power import NodePowerState, PowerSavingRule
 from millpond.model.hardware.nodes import Node
@@ -22,8 +22,8 @@ from millpond.scheduling.nodes.power_planner import PowerPlanner
 
 LOOK_EVERY_S: Final = 60.0
 """A server looks more often; a node that is needed boots so much later here at the most."""
-_FORECAST_EVERY_S: Final = 3_600.0
-_HISTORY_S: Final = 15 * 86_400.0
+_FORECAST_EVERY_S: Final = HOUR_S
+_HISTORY_S: Final = 15 * DAY_S
 
 
 class SimulatedNodePower:

@@ -61,11 +61,6 @@ class Replanner:
         """Run on other kernels from now on; decisions are the same."""
         self._first_fitting = kernels.call("first_fitting_node")
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the ordering plans all running and waiting work anew at each cycle."""
-        return self._state.ordering.replans and self._state.settings.preempt
-
     def is_due(self, now: float) -> bool:
         """Whether replanning happens at this instant at all; some systems do it only at multiples of a period."""
         period = self._state.settings.replan_period_s

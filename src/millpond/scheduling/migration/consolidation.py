@@ -81,7 +81,7 @@ class Consolidation:
     def is_wanted(self) -> bool:
         """Whether any pool consolidates, and the whole order is not planned anew at each cycle."""
         state = self._state
-        if state.holds or (state.ordering.replans and state.settings.preempt):
+        if state.holds or state.replans:
             return False
         return any(pool.consolidates for pool in state.cluster.pools.values())
 

@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from millpond.forecasting.series import WEEK_S
 from millpond.model.windows import spans
 from millpond.simulation.clusters import capacity_milli, cards_per_node
 from millpond.simulation.readers import read_workload
 from millpond.simulation.scenarios.scenario_file import CalendarDemand, ScenarioFile, ScenarioRow, TraceDemand
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import TraceJob, Workload
-
-WEEK_S = 7 * 86_400.0
 
 
 def row_workload(file: ScenarioFile, row: ScenarioRow, seed: int = 0) -> Workload:

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from millpond.forecasting.series import WEEK_S
 from millpond.model.energy import J_PER_KWH
 from millpond.model.hardware.nodes import DEFAULT_POOL, Pool
 from millpond.model.resources import CARD_MILLI
@@ -24,7 +25,7 @@ from millpond.simulation.queueing import admissible_world
 from millpond.simulation.results.card_use import DAY_S, CardUse, card_use
 from millpond.simulation.results.energy_meter import EnergyMeter, MeteredEnergy
 from millpond.simulation.results.history import Run
-from millpond.simulation.scenarios.row_workload import WEEK_S, row_workload
+from millpond.simulation.scenarios.row_workload import row_workload
 from millpond.simulation.scenarios.scenario_file import CostsFile, ScenarioFile, ScenarioRow
 
 
