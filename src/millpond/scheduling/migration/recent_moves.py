@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -99,6 +99,5 @@ class RecentMoves:
 
     def restore(self, plain: Mapping[str, Any]) -> None:
         """What ``snapshot`` wrote."""
-        moves: Iterable[tuple[str, int, float, bool]] = plain["moves"]
-        self.by_job = {job: RecentMove(attempt, at, is_over) for job, attempt, at, is_over in moves}
+        self.by_job = {job: RecentMove(attempt, at, is_over) for job, attempt, at, is_over in plain["moves"]}
         self.away_s = plain["away_s"]
