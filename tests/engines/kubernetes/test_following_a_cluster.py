@@ -11,7 +11,9 @@ from standin_cluster import NAMESPACE, StandinCluster, refusal
 from millpond.engines.kubernetes.cluster import cluster_view
 from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
 from millpond.engines.kubernetes.cluster.objects import PodObject
-from millpond.model.errors import UnavailableError
+from millpond.engines.kubernetes.cluster.reflector import Reflector
+from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
+from millpond.model.errors import InconsistentStateError, UnavailableError
 from millpond.model.events import Confirmed, Ended, NodeJoined, NodeLost
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Node
@@ -74,6 +76,28 @@ def test_a_pod_that_cannot_be_handled_keeps_none_of_the_others_from_counting(
     cluster.put("pods", "odd", foreign_pod(1), "elsewhere")
     cluster.put("pods", "theirs", foreign_pod(3), "elsewhere")
     assert free_cards(bench.next(NodeJoined).node) == 4
+
+
+def test_an_engine_that_cannot_follow_the_cluster_any_more_says_so(
+    cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reflector, "_take", _broken)
+    cluster.add_node("n3")
+    with pytest.raises(InconsistentStateError, match="odd"):
+        eventually(lambda: bench.engine.events() and False)
+
+
+def test_a_decision_that_is_not_carried_out_by_a_defect_ends_the_engine(
+    bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PodExecutor, "carry_out", _broken)
+    bench.engine.apply([start(1)])
+    with pytest.raises(InconsistentStateError, match="odd"):
+        eventually(lambda: bench.engine.events() and False)
+
+
+def _broken(*_arguments: object) -> None:
+    raise KeyError("odd")
 
 
 def test_cards_of_own_pods_are_not_those_that_others_use(cluster: StandinCluster, bench: PodBench) -> None:

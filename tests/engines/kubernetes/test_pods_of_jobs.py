@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pod_bench import PodBench, eventually, start, stop
 from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
 
-from millpond.engines.kubernetes.pods import live_pods, pod_executor
+from millpond.engines.kubernetes.pods import live_pods, log_copies, pod_executor
 from millpond.engines.kubernetes.pods.pod_files import CarriedFiles
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
 from millpond.engines.kubernetes.pods.pod_volumes import PodMount
@@ -23,6 +25,23 @@ from millpond.node.task.records import TaskFiles, TaskId
 
 POD = "train-abcde-1-0"
 ORDER = CarryOrder("http://server", "token", "train-abcde", 1)
+
+
+def test_output_that_the_disk_had_no_room_for_is_copied_when_it_has(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place_in, failures = log_copies._place_in, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def full(path: Path) -> tuple[int, int]:
+        if failures:
+            raise failures.pop()
+        return place_in(path)
+
+    monkeypatch.setattr(log_copies, "_place_in", full)
+    cluster.logs[POD] = ["2026-11-24T10:00:01Z one\n"]
+    bench.started()
+    files = TaskFiles.of(bench.folder / "state", TaskId("train-abcde", 1, 0))
+    eventually(lambda: files.log.exists() and files.log.read_text() == "one\n")
 
 
 def test_a_task_runs_as_a_pod_with_what_it_was_given(bench: PodBench, cluster: StandinCluster) -> None:

@@ -69,6 +69,28 @@ def test_a_gang_that_cannot_be_looked_at_holds_up_no_other(
     assert bench.gang().key.name == "plain"
 
 
+def test_a_pass_that_fails_does_not_end_the_words_for_all_pods(
+    cluster: StandinCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, failures = pod_answers.PodAnswers.write_due, [KeyError("odd")]
+
+    async def failing(answers: pod_answers.PodAnswers) -> None:
+        if failures:
+            raise failures.pop()
+        await write(answers)
+
+    monkeypatch.setattr(pod_answers.PodAnswers, "write_due", failing)
+    bench = AdoptingBench(cluster, tmp_path)
+    bench.open()
+    try:
+        job_of(cluster, 2)
+        foreign_pod(cluster, "theirs-0", owner=OWNER)
+        assert "1 of the 2 pods" in eventually(lambda: condition(cluster, "theirs-0"))
+        assert not failures
+    finally:
+        bench.close()
+
+
 def test_the_pods_of_a_job_are_one_gang_that_waits_for_its_last_pod(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from auth_world import API, PASSWORD, AuthWorld
 from sqlalchemy.exc import DataError, OperationalError
 
@@ -93,14 +94,17 @@ def test_no_name_in_a_request_is_one_that_a_database_refuses(world: AuthWorld) -
         assert len(entry["group"]) <= 64
 
 
+@pytest.mark.parametrize(
+    "refusal", [DataError("insert", {}, Exception("no such letter")), ValueError("no such letter")]
+)
 def test_an_entry_that_the_database_refuses_for_good_keeps_no_other_from_being_written(
-    world: AuthWorld, monkeypatch: Any, caplog: Any
+    world: AuthWorld, monkeypatch: Any, caplog: Any, refusal: Exception
 ) -> None:
     add = world.store.audit.add
 
     def refusing(entries: Any) -> None:
         if any(entry.object == "poison" for entry in entries):
-            raise DataError("insert", {}, Exception("no such letter"))
+            raise refusal
         add(entries)
 
     monkeypatch.setattr(world.store.audit, "add", refusing)

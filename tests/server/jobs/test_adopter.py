@@ -19,6 +19,8 @@ from millpond.node.task.records import TaskId
 from millpond.server.jobs.adoption import adopter as adopter_module
 from millpond.server.jobs.adoption.adopter import Adopter
 from millpond.server.jobs.adoption.gang_documents import GangPlace, key_in, spec_of
+from millpond.server.runtime.core import Core
+from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.config.adoption import AdoptFile
 from millpond.specs.job.job_spec import JobSpec
 
@@ -96,6 +98,27 @@ def test_a_job_that_waits_is_told_the_text_of_pond_why(api: Api) -> None:
     cluster.answers.clear()
     adopter.look()
     assert cluster.answers == {}, "nothing is written where nothing has changed"
+
+
+def test_a_job_whose_reason_cannot_be_found_keeps_no_other_gang_from_being_told(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.submit(gpus=4)
+    cluster = Cluster(TRIO, replace(TRIO, key=replace(TRIO.key, name="next")))
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    broken, _ = cluster.jobs
+    why = adopter_module._why
+
+    def failing(core: Core, job: str, before: str | None) -> tuple[str, ReasonInfo | None]:
+        if job == broken:
+            raise KeyError("odd")
+        return why(core, job, before)
+
+    monkeypatch.setattr(adopter_module, "_why", failing)
+    with pytest.raises(KeyError):
+        adopter.look()
+    assert [key.name for key in cluster.answers] == ["next"]
 
 
 def test_gangs_that_come_are_lined_up_before_those_that_wait_are_told(api: Api) -> None:

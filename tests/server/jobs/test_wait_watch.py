@@ -11,9 +11,11 @@ from api_world import Api
 from millpond.client.cli.commands.inspection.why import waits_of
 from millpond.model.events import NodeClosed, NodeOpened, QueueChanged, WaitExplained
 from millpond.model.hardware.nodes import Cordon
+from millpond.model.reasons import Reason
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
+from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.reasons import ReasonInfo
@@ -90,6 +92,24 @@ def test_what_was_foreseen_is_shown_beside_what_came(api: Api) -> None:
     assert "no node has room" in waited
     assert start.startswith("foreseen ")
     assert "; it came " in start
+
+
+def test_a_job_whose_reason_cannot_be_found_keeps_no_other_from_being_noted(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.submit(gpus=4)
+    broken, waiting = api.submit(gpus=2), api.submit(gpus=2)
+    cause = Scheduler.cause
+
+    def failing(scheduler: Scheduler, job: str, now: float) -> Reason:
+        if job == broken.id:
+            raise KeyError("odd")
+        return cause(scheduler, job, now)
+
+    monkeypatch.setattr(Scheduler, "cause", failing)
+    with pytest.raises(KeyError):
+        look(api, WaitWatch(api.loop, api.store.histories, api.clock), 70.0)
+    assert (len(notes(api, broken.id)), len(notes(api, waiting.id))) == (0, 1)
 
 
 def test_a_server_that_was_restarted_does_not_note_the_same_reason_again(api: Api) -> None:

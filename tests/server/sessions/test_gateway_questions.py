@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from millpond.server.sessions.ssh import gateway_process
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 from millpond.server.sessions.ssh.gateway_process import Gateway, HostKey
 from millpond.server.sessions.ssh.messages import receive, send
@@ -19,7 +20,8 @@ WITHIN_S = 30.0
 class SlowProgram:
     """A gatekeeper; the program that somebody wants to reach takes its time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *defects: Exception) -> None:
+        self.defects = list(defects)
         self.lets_in = threading.Event()
         self.looked = threading.Event()
 
@@ -29,10 +31,33 @@ class SlowProgram:
         return {"said": question["ask"]}, None
 
     def cut_off(self) -> None:
+        if self.defects:
+            raise self.defects.pop()
         self.looked.set()
 
     def close(self) -> None:
         """Nobody is there."""
+
+
+def test_a_defect_in_an_answer_does_not_end_ssh_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[socket.socket] = []
+
+    def spawn(_gateway: Gateway, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        ends.append(theirs.dup())
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(Gateway, "_spawn", spawn)
+    monkeypatch.setattr(gateway_process, "_AFTER_TROUBLE_S", 0.01)
+    keeper = SlowProgram(RuntimeError("odd"))
+    gateway = Gateway(socket.socket(), cast(HostKey, None), cast(SshAuthorizer, keeper))
+    gateway.start()
+    try:
+        assert keeper.looked.wait(WITHIN_S)
+    finally:
+        gateway.close()
+        for end in ends:
+            end.close()
+    assert len(ends) == 2
 
 
 def test_whoever_logs_in_does_not_wait_for_a_program_that_others_connect_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,9 +105,11 @@ class KubernetesEngine:
         self._options = options
         self._state_dir = state_dir.resolve()
         self._launch_of = launch_of
-        self._tasks: list[asyncio.Task[None]] = []
+        self._work = LoopWork(self._outbox)
+        self._is_adopted = False
         self._hanging_up = contextlib.AsyncExitStack()
         self._loop = uvloop.new_event_loop()
+        self._loop.set_exception_handler(self._failed)
         self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes-engine", daemon=True)
         self._thread.start()
         try:
@@ -224,9 +226,11 @@ class KubernetesEngine:
             others = [each for each in unanswered if self._is_foreign(each.job)]
             self._foreign.adopted.adopt(expected - own, others, self._foreign.pods)
             work += self._foreign.work()
-        LoopWork(self._outbox).begin(self._lease.keep())
+        self._is_adopted = True
+        self._work.begin(self._lease.keep())
         self._view.settle()
-        self._tasks = [self._loop.create_task(each) for each in work]
+        for each in work:
+            self._work.begin(each)
 
     def events(self) -> list[Event]:
         """Everything that happened since the last call, oldest first. Does not block.
@@ -332,14 +336,21 @@ class KubernetesEngine:
         self._loop.close()
 
     async def _end(self) -> None:
-        stay = {asyncio.current_task(), self._lease.asking if self._tasks else None}
+        stay = {asyncio.current_task(), self._lease.asking if self._is_adopted else None}
         others = [task for task in asyncio.all_tasks() if task not in stay]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        if self._tasks:
+        if self._is_adopted:
             await self._lease.release()
         await self._hanging_up.aclose()
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What the loop called has raised: a decision, for one, would never be answered."""
+        if "handle" in context:
+            self._outbox.fail(context["exception"])
+        else:
+            loop.default_exception_handler(context)
 
     def _ask(self, work: Coroutine[Any, Any, R]) -> R:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CONNECT_WITHIN_S + 5.0)

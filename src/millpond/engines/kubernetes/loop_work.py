@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from millpond.engines.outbox import Outbox
+from millpond.node.host.periodic_worker import PassTrouble
 
 
 class LoopWork:
@@ -26,6 +27,23 @@ class LoopWork:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._outbox.fail(error)
+
+
+async def again_and_again(work: Callable[[], Awaitable[None]], every_s: float, trouble: str) -> None:
+    """Do a pass every so many seconds, for ever: what ``PeriodicWorker`` is on a thread.
+
+    Args:
+        trouble: begins the log line of an error that has ended a pass.
+    """
+    noted = PassTrouble(trouble)
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await work()
+        except Exception as error:
+            noted.note(error)
+        else:
+            noted.over()
 
 
 async def all_of(work: Iterable[Coroutine[Any, Any, None]]) -> None:

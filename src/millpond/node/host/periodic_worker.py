@@ -1,4 +1,4 @@
-"""A background thread that does the same thing again and again, until it is closed."""
+"""The same thing done again and again in the background: a pass that fails is no reason not to begin the next."""
 
 from __future__ import annotations
 
@@ -35,17 +35,44 @@ def for_each(items: Iterable[Item], work: Callable[[Item], None]) -> None:
         raise first
 
 
+class PassTrouble:
+    """What passes end with: logged once, until one succeeds or fails with another text.
+
+    Args:
+        trouble: begins the log line of an error, such as "the disk cannot be measured".
+        expected: errors that are logged in one line; all others are logged with their traceback.
+    """
+
+    def __init__(self, trouble: str, expected: tuple[type[Exception], ...] = EXPECTED) -> None:
+        self._trouble = trouble
+        self._expected = expected
+        self._logged = ""
+
+    def over(self) -> None:
+        """A pass has succeeded."""
+        self._logged = ""
+
+    def note(self, error: Exception) -> None:
+        """A pass has failed."""
+        text = str(getattr(error, "orig", error))  # of a database's error, the driver's own words
+        if text == self._logged:
+            return
+        self._logged = text
+        if isinstance(error, self._expected):
+            log.warning("%s: %s", self._trouble, text)
+        else:
+            log.error("%s", self._trouble, exc_info=error)
+
+
 class PeriodicWorker:
     """Calls a function every so many seconds, or when it is woken, on a daemon thread of its own.
 
-    An error ends the pass, not the thread. It is logged once, until a pass succeeds or fails with another text; the
-    next pass comes after ``every_s``.
+    An error ends the pass, not the thread (``PassTrouble``); the next pass comes after ``every_s``.
 
     Args:
         name: of the thread.
         work: one pass. Returns the seconds until the next, None for ``every_s``, or ``UNTIL_WOKEN``.
-        trouble: begins the log line of an error, such as "the disk cannot be measured".
-        expected: errors that are logged in one line; all others are logged with their traceback.
+        trouble, expected: as ``PassTrouble`` has them.
     """
 
     def __init__(
@@ -58,9 +85,7 @@ class PeriodicWorker:
     ) -> None:
         self._work = work
         self._every_s = every_s
-        self._trouble = trouble
-        self._expected = expected
-        self._logged = ""
+        self._trouble = PassTrouble(trouble, expected)
         self._first_after_s = 0.0
         self._woken = threading.Event()
         self._closing = False
@@ -109,20 +134,10 @@ class PeriodicWorker:
         try:
             pause_s = self._work()
         except Exception as error:
-            self._log(error)
+            self._trouble.note(error)
             return self._every_s
-        self._logged = ""
+        self._trouble.over()
         return self._every_s if pause_s is None else pause_s
-
-    def _log(self, error: Exception) -> None:
-        text = str(getattr(error, "orig", error))  # of a database's error, the driver's own words
-        if text == self._logged:
-            return
-        self._logged = text
-        if isinstance(error, self._expected):
-            log.warning("%s: %s", self._trouble, text)
-        else:
-            log.error("%s", self._trouble, exc_info=error)
 
 
 class Periodic:

@@ -214,7 +214,8 @@ class _Connection:
         self._process.wait()
 
     def _listen(self, answers: IO[str]) -> None:
-        with answers:
+        # What is no whole line is its last, as it was killed.
+        with answers, contextlib.suppress(ValueError):
             for line in answers:
                 answered = json.loads(line)
                 with self._guard:

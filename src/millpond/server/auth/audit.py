@@ -139,14 +139,14 @@ class AuditLog:
             return True
         try:
             self._store.add(entries)
-        except DataError as error:
-            if len(entries) == 1:
-                log.error("the database refuses an entry of the audit log for good (%s): %s", error.orig, entries[0])
-                return True
-            return all(self._write([entry]) for entry in entries)
-        except DBAPIError as error:
-            log.error("%d entries of the audit log cannot be written yet (%s)", len(entries), error.orig)
-            return False
+        except Exception as error:  # requests wait for this thread
+            if isinstance(error, DBAPIError) and not isinstance(error, DataError):
+                log.error("%d entries of the audit log cannot be written yet (%s)", len(entries), error.orig)
+                return False
+            if len(entries) > 1:
+                return all(self._write([entry]) for entry in entries)
+            why = getattr(error, "orig", error)
+            log.error("the database refuses an entry of the audit log for good (%s): %s", why, entries[0])
         return True
 
 

@@ -6,7 +6,7 @@ is: numbers alone change all the time. So the log grows by the changes of jobs t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 from millpond.model.events import WaitExplained
 from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
-from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
@@ -55,18 +55,21 @@ class WaitWatch(Periodic):
         known = {job: cause for job, cause in self._known.items() if job in left}
         unseen = [job for job in reversed(waiting) if job not in known]
         chosen = [*unseen, *known][:MOST_AT_ONCE]
-        noted = []
-        for job in chosen:
-            before = known.pop(job) if job in known else self._stored(job)
-            asked = partial(_explained, job=job, before=before)
-            found = self._loop.query(asked, is_long=True).result(ANSWER_WITHIN_S)
-            if found is not None:
-                noted.append(_note(job, found, now))
-                before = found.cause
-            known[job] = before
-        self._known = known
-        if noted:
-            self._loop.notify(noted)
+        noted: list[WaitExplained] = []
+        self._known = {job: known[job] for job in known if job not in chosen}
+        try:
+            for_each(chosen, lambda job: noted.extend(self._look_at(job, known, now)))
+        finally:
+            if noted:
+                self._loop.notify(noted)
+
+    def _look_at(self, job: str, known: Mapping[str, Cause | None], now: float) -> Iterator[WaitExplained]:
+        """Why a job waits, where that is news; it counts as looked at also where that fails."""
+        before = self._known[job] = known[job] if job in known else self._stored(job)
+        found = self._loop.query(partial(_explained, job=job, before=before), is_long=True).result(ANSWER_WITHIN_S)
+        if found is not None:
+            self._known[job] = found.cause
+            yield _note(job, found, now)
 
     def _stored(self, job: str) -> Cause | None:
         """The last cause that the log has, from before this server began."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -18,7 +17,7 @@ from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
-from millpond.engines.kubernetes.loop_work import LoopWork
+from millpond.engines.kubernetes.loop_work import LoopWork, again_and_again
 from millpond.engines.kubernetes.pods.pod_template import SCHEDULER, SERVER_LABEL
 
 SCHEDULED_PODS: Final = ObjectKind(
@@ -129,12 +128,8 @@ class ForeignPods:
     def work(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
         following = (reflector.run() for reflector in (*self._pods, *self._unlabelled))
-        return (*following, self._book.look_again(), self._lost.run(), self._answer())
-
-    async def _answer(self) -> None:
-        while True:
-            await asyncio.sleep(ANSWER_EVERY_S)
-            await self._answers.write_due()
+        answering = again_and_again(self._answers.write_due, ANSWER_EVERY_S, "pods are not told why they wait now")
+        return (*following, self._book.work(), self._lost.work(), answering)
 
     def _said(self, gang: FoundGang) -> None:
         if gang.trouble:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.affinities.gang_affinities import MutualTerm, about_its_like, spacing_of
 from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
@@ -22,6 +22,7 @@ from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of
 from millpond.engines.kubernetes.adoption.pod_nodes import within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.loop_work import again_and_again
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
 from millpond.model.task_spacing import SpacingKind
@@ -166,13 +167,14 @@ class GangBook:
         if before is None or (gang.trouble, gang.terms) != (before.trouble, before.terms):
             self._said(gang)
 
-    async def look_again(self) -> None:
-        """Ask for the sizes of those that cannot start, again and again."""
-        while True:
-            await asyncio.sleep(LOOK_AGAIN_S)
-            for gang in self.find():
-                if gang.trouble and (gang.key.kind != POD or gang.key in self._places):
-                    self._ask(gang.key)
+    def work(self) -> Coroutine[Any, Any, None]:
+        """What is to run: it asks for the sizes of those that cannot start, again and again."""
+        return again_and_again(self._look_again, LOOK_AGAIN_S, "sizes of gangs are not asked for now")
+
+    async def _look_again(self) -> None:
+        for gang in self.find():
+            if gang.trouble and (gang.key.kind != POD or gang.key in self._places):
+                self._ask(gang.key)
 
     def _ask(self, key: GangKey) -> None:
         if key not in self._asking:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
 from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_book import GangBook
 from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
+from millpond.engines.kubernetes.loop_work import again_and_again, all_of
 from millpond.engines.outbox import Outbox
 
 GONE_AFTER_S: Final = 120.0
@@ -27,15 +29,15 @@ class LostGangs:
         self._outbox = outbox
         self._since: dict[str, float] = {}
 
-    async def run(self) -> None:
-        """Look again and again."""
-        while True:
-            await asyncio.sleep(GONE_AFTER_S / LOOKS)
-            whole = {gang.key for gang in self._book.find() if not gang.trouble}
-            missing = {job: key for job, key in self._adopted.waiting_jobs.items() if key not in whole}
-            self._since = {job: since for job, since in self._since.items() if job in missing}
-            for job, key in missing.items():
-                await self._look(job, key)
+    def work(self) -> Coroutine[Any, Any, None]:
+        """What is to run: it looks again and again."""
+        return again_and_again(self._look_at_all, GONE_AFTER_S / LOOKS, "jobs without pods are not ended now")
+
+    async def _look_at_all(self) -> None:
+        whole = {gang.key for gang in self._book.find() if not gang.trouble}
+        missing = {job: key for job, key in self._adopted.waiting_jobs.items() if key not in whole}
+        self._since = {job: since for job, since in self._since.items() if job in missing}
+        await all_of(self._look(job, key) for job, key in missing.items())
 
     async def _look(self, job: str, key: GangKey) -> None:
         now = asyncio.get_running_loop().time()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
@@ -31,12 +30,14 @@ from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import NodeObject, PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, total
+from millpond.engines.kubernetes.loop_work import again_and_again
 from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
 from millpond.engines.kubernetes.pods.pod_template import TaskMark
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.engines.kubernetes.pods.suspension_order import answers_of
 from millpond.engines.outbox import Outbox
 from millpond.model.hardware.nodes import Node
+from millpond.node.host.periodic_worker import for_each
 
 _UNLABELLED = f"its label {POOL_LABEL} was taken away: what runs there goes on, and nothing new starts"
 LOOK_EVERY_S = 5.0
@@ -179,7 +180,8 @@ class ClusterView:
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
-        return [self._nodes.run(), self._pods.run(), self._look_for_silence()]
+        look = again_and_again(self._look_for_silence, LOOK_EVERY_S, "it is not looked for silent nodes now")
+        return [self._nodes.run(), self._pods.run(), look]
 
     def recount(self, name: str) -> None:
         """Describe a node anew, if it is Millpond's; reported if that has changed."""
@@ -252,10 +254,7 @@ class ClusterView:
             self._outbox.lost(name)
 
     async def _look_for_silence(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            for name in list(self._silent_since):
-                self.recount(name)
+        for_each(list(self._silent_since), self.recount)
 
     def _node_changed(self, node: NodeObject) -> None:
         if self.ours.neighbours is not None:

@@ -171,7 +171,7 @@ class LogCopies:
 
     async def _read_now(self, copy: LogCopy) -> None:
         try:
-            with contextlib.suppress(httpx2.HTTPError):
+            with contextlib.suppress(httpx2.HTTPError, OSError):
                 async with self._reading:
                     await self._read(copy, follow=False)
         finally:
@@ -195,7 +195,7 @@ class LogCopies:
             except httpx2.HTTPStatusError as error:
                 if over and error.response.status_code in _NOT_THERE:
                     break
-            except httpx2.HTTPError as error:
+            except (httpx2.HTTPError, OSError) as error:  # also a disk without room for the log
                 log.debug("the log of %s was cut: %s", copy.pod, error)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)

@@ -21,7 +21,7 @@ from millpond.model.events import NodeChoiceChanged
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.states import JobState, TaskState
 from millpond.model.task_spacing import SpacingRule
-from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.scheduling.records import JobRecord
 from millpond.server.jobs.adoption.gang_documents import place_of, spec_of
 from millpond.server.jobs.submission import new_id
@@ -202,17 +202,19 @@ class Adopter(Periodic):
 
     def _answer(self, waiting: Mapping[str, GangKey]) -> None:
         """Say why jobs wait: a few at a time, those first that were asked about longest ago."""
-        asked = {job: before for job, before in self._asked.items() if job in waiting}
-        chosen = [*(job for job in waiting if job not in asked), *asked][:MOST_ANSWERS]
-        for job in chosen:
-            before = asked.pop(job, None)
-            brief, found = self._loop.query(partial(_why, job=job, before=before), is_long=True).result(ANSWER_WITHIN_S)
-            asked[job] = brief
-            if found is not None:
-                self._adoption.answer(waiting[job], self._veiled(job, found))
-            elif brief == _GROWS != before:
-                self._adoption.answer(waiting[job], _GROWS)
-        self._asked = asked
+        self._asked = {job: before for job, before in self._asked.items() if job in waiting}
+        chosen = [*(job for job in waiting if job not in self._asked), *self._asked][:MOST_ANSWERS]
+        for_each(chosen, lambda job: self._answer_one(job, waiting[job]))
+
+    def _answer_one(self, job: str, key: GangKey) -> None:
+        before = self._asked.pop(job, None)
+        self._asked[job] = before or ""  # it counts as asked about also where that fails
+        brief, found = self._loop.query(partial(_why, job=job, before=before), is_long=True).result(ANSWER_WITHIN_S)
+        self._asked[job] = brief
+        if found is not None:
+            self._adoption.answer(key, self._veiled(job, found))
+        elif brief == _GROWS != before:
+            self._adoption.answer(key, _GROWS)
 
     def _veiled(self, job: str, reason: ReasonInfo) -> str:
         """What whoever made the pods may read of it."""

@@ -96,7 +96,11 @@ class SshAuthorizer:
     def cut_off(self) -> None:
         """End the sessions whose user may no longer be inside their job: their connections are shut down."""
         for session in list(self._sessions.values()):
-            bearer = self._bearer(session.question)
+            try:
+                bearer = self._bearer(session.question)
+            except DBAPIError as error:
+                log.error("who may still be inside jobs is not known while the store does not answer (%s)", error.orig)
+                return
             if bearer is None or not allows(bearer[0], Verb.USE_JOBS, session.target):
                 with suppress(OSError):
                     session.connection.shutdown(socket.SHUT_RDWR)

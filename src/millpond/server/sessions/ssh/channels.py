@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable
@@ -18,6 +19,8 @@ from asyncssh.stream import SSHTCPStreamSession
 from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.ssh.control import GatewayControl, RefusalError, TaskSession
 from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest
+
+log = logging.getLogger(__name__)
 
 _MOST_WAITING: Final = 4
 _STDIN: Final = b"\x00"
@@ -129,6 +132,9 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
                 await until_one_ends(self._to_command(session, connection), self._to_client(connection))
         except ConnectionError:
             self._end("the connection to the task broke", _LOST)
+        except Exception as error:  # the client would wait for ever
+            log.exception("a session ends by a defect")
+            self._end(f"a defect ({type(error).__name__}): see the server's log", _LOST)
         finally:
             session.left()
 

@@ -1,4 +1,4 @@
-"""Keeps a gateway process going, and answers what it asks, in a thread of its own.
+"""Keeps a gateway process going, and answers what it asks, on a thread of its own.
 
 The listening socket is the server's: a gateway that dies is replaced without the port being free in between. A gateway
 whose server dies sees the end of their socket and ends too.
@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Final
 
+from millpond.node.host.periodic_worker import PeriodicWorker
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 from millpond.server.sessions.ssh.listener import HostKey
 from millpond.server.sessions.ssh.messages import GatewayRequest, receive, send
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
+_AFTER_TROUBLE_S: Final = 5.0
 _HEARS_WITHIN_S: Final = 10
 _CUT_OFF_WITHIN_S: Final = 5
 """Sessions of users who no longer may be inside a job go on for so long at most."""
@@ -50,14 +52,17 @@ class Gateway:
         self._authorizer = authorizer
         self._uid = uid
         self._closing = threading.Event()
+        self._pause_s = _FIRST_PAUSE_S
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._conversation: socket.socket | None = None
-        self._thread = threading.Thread(target=self._run, name="ssh-gateway", daemon=True)
+        self._worker = PeriodicWorker(
+            "ssh-gateway", self._run_one, _AFTER_TROUBLE_S, "no SSH gateway can be kept going"
+        )
 
     def start(self) -> None:
         """Take people in."""
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
         """Take no more clients; ends all sessions."""
@@ -65,29 +70,32 @@ class Gateway:
             self._closing.set()
             if self._conversation is not None:
                 self._conversation.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
+        self._worker.close()
         self._listener.close()
 
-    def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
-        while not self._closing.is_set():
-            with ExitStack() as stack:
-                own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                stack.enter_context(own)
-                with theirs:
-                    process = self._spawn(theirs)
-                stack.callback(_end, process)
-                with self._lock:
-                    self._conversation = own
-                if not self._closing.is_set() and self._converse(own):
-                    pause_s = _FIRST_PAUSE_S
-                with self._lock:
-                    self._conversation = None
-            self._authorizer.close()
-            if not self._closing.is_set():
-                log.error("the SSH gateway ended with exit code %s; another one in %g s", process.returncode, pause_s)
-                self._closing.wait(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    def _run_one(self) -> float:
+        """Have one process going, up to its end; returns the seconds until the next one."""
+        with ExitStack() as stack:
+            stack.callback(self._authorizer.close)
+            own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            stack.enter_context(own)
+            with theirs:
+                process = self._spawn(theirs)
+            stack.callback(_end, process)
+            with self._lock:
+                self._conversation = own
+            stack.callback(self._over)
+            if not self._closing.is_set() and self._converse(own):
+                self._pause_s = _FIRST_PAUSE_S
+        pause_s = self._pause_s
+        if not self._closing.is_set():
+            log.error("the SSH gateway ended with exit code %s; another one in %g s", process.returncode, pause_s)
+            self._pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return pause_s
+
+    def _over(self) -> None:
+        with self._lock:
+            self._conversation = None
 
     def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         descriptors = (self._listener.fileno(), theirs.fileno())
