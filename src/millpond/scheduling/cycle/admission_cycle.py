@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from millpond.model.reasons import Cause
+from millpond.scheduling.cycle.beside_claims import BesideClaims
 from millpond.scheduling.cycle.cell_placement import CellPlacer, uses_cells
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
@@ -88,6 +89,7 @@ class AdmissionCycle:
         self._time_slicing = time_slicing
         self._starter = starter
         self._reserved = ReservedPlaces(state)
+        self._beside_claims = BesideClaims(state, placer, claims)
         self._cells = CellPlacer(state, planner)
         self._room_maker = RoomMaker(reserver, planner, claims, self._reserved, self._cells, consolidation)
         self._bounded = False
@@ -254,6 +256,7 @@ class AdmissionCycle:
         self._closed.clear()
         claims.begin_walk()
         self._reserver.begin()
+        self._beside_claims.begin_walk()
 
     def _consider(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:
         """Admit one job and place it on the trial ledger, making room for it if that is allowed and proved."""
@@ -358,14 +361,20 @@ class AdmissionCycle:
             return self._placer.place(record, mask, tasks=tasks)
 
         placed = self._cells.place_settled(record, claims.mask(record), place)
+        if placed is None and (claimants := self._beside_claims.claimants(record)):
+
+            def place_beside_claims(mask: NodeMask | None) -> Placed | None:
+                return self._beside_claims.place(record, claimants, mask, tasks)
+
+            mask = claims.mask_beside(record, claimants)
+            placed = self._cells.place_settled(record, mask, place_beside_claims)
         if placed is None and claims.keeps_out(record):
             kept = claims.reservations[record.job.pool]
-            mask = both(claims.mask_without(record, [kept.job]), claims.mask_of_closings(record))
 
             def place_beside(mask: NodeMask | None) -> Placed | None:
                 return self._reserver.place_beside(record, kept, mask, tasks)
 
-            placed = self._cells.place_settled(record, both(mask, cells.mask(record)), place_beside)
+            placed = self._cells.place_settled(record, claims.mask_beside(record, [kept.job]), place_beside)
         if placed is None and self._reserved.is_used:
             wider = both(claims.mask_without_reservations(record), cells.mask(record))
 

@@ -14,6 +14,7 @@ from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
+from millpond.scheduling.cycle.tried_places import Tries, nodes_of, try_places
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, Holding
 from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.reclaiming.plans import Planner
@@ -198,17 +199,12 @@ class CellPlacer:
         """The place that ``place`` finds by a mask and takes, if it leaves what all queues are owed."""
         if self._book.allocator is None:
             return place(mask)
-        journal = self._state.journal
-        for _ in range(TRIES):
-            mark = journal.begin()
-            placed = place(mask)
-            if placed is None or self._state.settle(record, [holding for _, holding in placed]):
-                journal.commit()
-                return placed
-            journal.rollback(mark)
-            mask = np.ones(self._state.cluster.arrays.node_count, dtype=np.uint8) if mask is None else mask.copy()
-            mask[[holding.node for _, holding in placed]] = 0
-        return None
+
+        def in_the_way(placed: Placed) -> list[int]:
+            settles = self._state.settle(record, [holding for _, holding in placed])
+            return [] if settles else nodes_of(placed)
+
+        return try_places(self._state.cluster, place, mask, in_the_way, Tries(TRIES))
 
     def keep_sound(self, plan: Callable[[], Plan | None]) -> Plan | None:
         """A plan, unless work that cannot leave would break into what others are owed; nothing is changed then."""

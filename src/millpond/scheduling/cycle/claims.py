@@ -416,6 +416,15 @@ class Claims:
         kept = self.reservations[record.job.pool] if self.keeps_out(record) else None
         return self._mask_without((record.id, *keepers), kept)
 
+    def mask_beside(self, record: JobRecord, keepers: Collection[str]) -> NodeMask | None:
+        """(nodes,), as ``mask``, if no room were kept for some jobs."""
+        mask = both(self.mask_without(record, keepers), self.mask_of_closings(record))
+        return both(mask, self._state.cluster.cells.mask(record))
+
+    def mask_reserved_in(self, pool: str) -> NodeMask:
+        """(nodes,), 0 where room is reserved in a pool, whatever is claimed."""
+        return self._mask_without(self.by_job, self.reservations[pool])
+
     def _mask_without(self, excepted: Collection[str], kept: Reservation | None) -> NodeMask:
         mask = np.ones(self._state.cluster.arrays.node_count, dtype=np.uint8)
         for job, claim in self.by_job.items():

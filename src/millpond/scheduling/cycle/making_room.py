@@ -158,8 +158,7 @@ class RoomMaker:
         """The same on nodes reserved for another, where that has room as soon beside the job."""
         claims = self._claims
         kept = claims.reservations[record.job.pool]
-        mask = both(claims.mask_without(record, [kept.job]), claims.mask_of_closings(record))
-        mask = both(mask, self._state.cluster.cells.mask(record))
+        mask = claims.mask_beside(record, [kept.job])
         return self._reserver.plan_beside(kept, partial(self._planner.of_background, record, mask))
 
     def plan_growth(self, record: JobRecord) -> Plan | None:

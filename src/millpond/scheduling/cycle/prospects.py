@@ -247,7 +247,7 @@ class Prospects:
             number = self._table.pools.number_of(pool)
             if number is not None:
                 here = reserved & (self._table.number(POOL) == number)
-                kept |= here & ~self._fit(self._claims.mask_in(pool, is_kept_off=True), of=here & self.fits)
+                kept |= here & ~self._fit(self._claims.mask_reserved_in(pool), of=here & self.fits)
         return kept, released_first
 
     def is_kept_off(self, rows: Int64Array | slice = slice(None)) -> BoolArray:

@@ -19,6 +19,7 @@ import numpy as np
 
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.tried_places import Tries, nodes_of, try_places
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.nodes.topology_groups import required_groups
@@ -62,7 +63,7 @@ class Reserver:
         self.state = state
         self.placer = placer
         self._scratch = np.zeros(MOST_ROWS, dtype=np.int64)
-        self._tries_left = TRIES_BESIDE
+        self._tries = Tries(TRIES_BESIDE)
         self._soonest: dict[Reservation, float] = {}
         self.use_kernels(interpreted())
 
@@ -72,7 +73,7 @@ class Reserver:
 
     def begin(self) -> None:
         """A walk begins."""
-        self._tries_left = TRIES_BESIDE
+        self._tries = Tries(TRIES_BESIDE)
         self._soonest.clear()
 
     def place_beside(
@@ -83,22 +84,17 @@ class Reserver:
         Args:
             mask: (nodes,), 0 keeps a node out; the reserved ones may be open.
         """
-        state = self.state
-        journal = state.journal
-        while self._tries_left:
-            soonest = self._soonest_of(kept)
-            if soonest == np.inf:
-                break
-            mark = journal.begin()
-            placed = self.placer.place(record, mask, tasks=tasks)
-            if placed is None or self._soonest_on(kept) <= soonest:
-                journal.commit()
-                return placed
-            journal.rollback(mark)
-            self._tries_left -= 1
-            mask = np.ones(state.cluster.arrays.node_count, dtype=np.uint8) if mask is None else mask.copy()
-            mask[[holding.node for _, holding in placed]] = 0
-        return None
+        soonest = self._soonest_of(kept)
+        if soonest == np.inf:
+            return None
+
+        def place(mask: NodeMask | None) -> Placed | None:
+            return self.placer.place(record, mask, tasks=tasks)
+
+        def in_the_way(placed: Placed) -> list[int]:
+            return [] if self._soonest_on(kept) <= soonest else nodes_of(placed)
+
+        return try_places(self.state.cluster, place, mask, in_the_way, self._tries)
 
     def plan_beside(self, kept: Reservation, find: Callable[[Callable[[Plan], bool]], Plan | None]) -> Plan | None:
         """A plan on reserved nodes, if the job that they are kept for has room as soon.
@@ -106,9 +102,9 @@ class Reserver:
         Args:
             find: looks for one that the function which it is given accepts.
         """
-        if not self._tries_left or (soonest := self._soonest_of(kept)) == np.inf:
+        if not self._tries.left or (soonest := self._soonest_of(kept)) == np.inf:
             return None
-        self._tries_left -= 1
+        self._tries.left -= 1
 
         def keeps_time(plan: Plan) -> bool:
             gone = [record.slot for record in (*plan.leaving, *(each for each, _ in plan.shrunk)) if record.slot >= 0]

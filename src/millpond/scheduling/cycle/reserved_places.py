@@ -13,6 +13,7 @@ import numpy as np
 
 from millpond.model.resources import Amount
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.tried_places import Tries, try_places
 from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.nodes.cordon import holds_until, stays_until
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -144,20 +145,18 @@ class ReservedPlaces:
         taken_by: Callable[[Placed], dict[int, int]],
     ) -> Placed | None:
         """Take holdings for a job that take no more of a node than is left there; what they take is left no more."""
-        journal = self._state.journal
-        for _ in range(TRIES):
-            mark = journal.begin()
-            placed = placer.place(record, mask, tasks=tasks)
-            taken = {node: amount for node, amount in taken_by(placed or []).items() if node in left}
-            over = [node for node, amount in taken.items() if amount > left[node]]
-            if not over:
-                for node, amount in taken.items():
-                    left[node] -= amount
-                journal.commit()
-                return placed
-            journal.rollback(mark)
-            mask[over] = 0
-        return None
+
+        def place(mask: NodeMask | None) -> Placed | None:
+            return placer.place(record, mask, tasks=tasks)
+
+        def in_the_way(placed: Placed) -> list[int]:
+            return [node for node, amount in taken_by(placed).items() if amount > left.get(node, amount)]
+
+        placed = try_places(self._state.cluster, place, mask, in_the_way, Tries(TRIES))
+        for node, amount in taken_by(placed or []).items():
+            if node in left:
+                left[node] -= amount
+        return placed
 
     def mask_for_plans(self, record: JobRecord, mask: NodeMask | None, allowed: NodeMask | None) -> NodeMask | None:
         """(nodes,), the mask with the nodes open on which work may be asked to leave beside reserved cards.
