@@ -25,6 +25,7 @@ from millpond.node.carrier.incoming import BringingIn, bring_in
 from millpond.node.carrier.order import CarryOrder
 from millpond.node.carrier.outgoing import Outgoing
 from millpond.node.carrier.program import REFUSED, main
+from nested_folders import nested
 
 PATH = "/runs/train/1/0"
 
@@ -214,6 +215,28 @@ def test_a_refusal_ends_the_program_with_the_servers_words(serve: Any, tmp_path:
     server.contents["0" * 64] = json.dumps({"error": {"cause": "run 1 has ended"}}).encode()
     assert main(["in", str(given), "0", str(tmp_path / "files"), str(message)]) == REFUSED
     assert message.read_text() == "run 1 has ended"
+
+
+@pytest.mark.parametrize(
+    ("depth", "kept", "lost"), [(1_200, 1, []), (2_500, 0, ["f: its path has more than 4000 characters"])]
+)
+def test_what_lies_in_folders_that_are_nested_deep_is_sent_or_named(
+    serve: Any, tmp_path: Path, depth: int, kept: int, lost: list[str]
+) -> None:
+    server = serve({})
+    with nested(tmp_path / "output", depth):
+        outgoing = Outgoing(Connection(order(server)), PATH, tmp_path)
+        outgoing.send()
+    assert outgoing.lost == lost
+    assert len(json.loads(server.kept[server.told[-1]["snapshot"]])["files"]) == kept
+
+
+def test_a_task_that_has_removed_its_output_folder_has_left_nothing(serve: Any, tmp_path: Path) -> None:
+    server = serve({})
+    outgoing = Outgoing(Connection(order(server)), PATH, tmp_path)
+    outgoing.send()
+    assert outgoing.lost == []
+    assert json.loads(server.kept[server.told[-1]["snapshot"]])["files"] == []
 
 
 def test_a_large_output_that_is_cut_off_goes_on_and_unreadable_things_are_named(serve: Any, tmp_path: Path) -> None:

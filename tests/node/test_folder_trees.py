@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import stat
@@ -72,6 +73,17 @@ def test_no_depth_is_too_deep_to_be_measured_and_removed(tmp_path: Path, depth: 
         assert (found[-1].path is None) == (depth == BEYOND_PATHS)
         remove_tree(top)
         assert not top.exists()
+
+
+def test_folders_that_cannot_be_looked_into_are_named(tmp_path: Path) -> None:
+    (tmp_path / "top/gone").mkdir(parents=True)
+    refused = list[tuple[str, int | None]]()
+    entries = entries_below(tmp_path / "top", lambda path, error: refused.append((path, error.errno)))
+    assert next(entries).path == "gone"
+    (tmp_path / "top/gone").rmdir()
+    assert not list(entries)
+    assert not list(entries_below(tmp_path / "other", lambda path, error: refused.append((path, error.errno))))
+    assert refused == [("gone", errno.ENOENT), ("", errno.ENOENT)]
 
 
 def test_rights_that_were_taken_away_keep_nothing_from_being_removed(tmp_path: Path) -> None:

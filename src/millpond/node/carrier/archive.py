@@ -14,6 +14,7 @@ from typing import Final
 _ROOT: Final = Path(__file__).parents[2]
 MODULES: Final = (
     "model/folders.py",
+    "node/host/folder_trees.py",
     "node/task/layout.py",
     *(f"node/carrier/{name}.py" for name in ("order", "connection", "incoming", "outgoing", "program")),
 )

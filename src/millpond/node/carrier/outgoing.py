@@ -14,6 +14,7 @@ from typing import BinaryIO
 from millpond.model.folders import LARGEST_BATCHED, batches, digest_of
 from millpond.node.carrier.connection import Connection, NotCarriedError, ServerPatience, is_passing
 from millpond.node.carrier.order import METRICS, OUTPUT, RESULT
+from millpond.node.host.folder_trees import LONGEST_PATH, entries_below
 from millpond.node.task.layout import open_regular
 
 MOST_FILES = 100_000
@@ -99,22 +100,19 @@ class Outgoing:
     def _listed(self, folder: Path) -> Iterator[tuple[str, tuple[str, int, bool]]]:
         """The regular files below a folder, without following a link, each with its digest and size."""
         count = 0
-        for above, _, names, handle in os.fwalk(folder, onerror=self._unreadable):
-            for name in sorted(names):
-                path = str(Path(above, name).relative_to(folder))
-                try:
-                    status = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                if not stat.S_ISREG(status.st_mode) or not path.isprintable():
-                    continue
-                if count == MOST_FILES:
-                    self.lost.append(f"{path}: there are more than {MOST_FILES} files")
-                    return
-                digest = self._digest(folder, path, status)
-                if digest is not None:
-                    count += 1
-                    yield path, (digest, status.st_size, bool(status.st_mode & 0o100))
+        for path, status, name, _ in entries_below(folder, self._unreadable):
+            if not stat.S_ISREG(status.st_mode) or not (path or name).isprintable():
+                continue
+            if path is None:
+                self.lost.append(f"{name}: its path has more than {LONGEST_PATH} characters")
+                continue
+            if count == MOST_FILES:
+                self.lost.append(f"{path}: there are more than {MOST_FILES} files")
+                return
+            digest = self._digest(folder, path, status)
+            if digest is not None:
+                count += 1
+                yield path, (digest, status.st_size, bool(status.st_mode & 0o100))
 
     def _digest(self, folder: Path, path: str, status: os.stat_result) -> str | None:
         stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -136,8 +134,9 @@ class Outgoing:
         self._hashed[path] = (stamp, seen.hexdigest())
         return seen.hexdigest()
 
-    def _unreadable(self, error: OSError) -> None:
-        self.lost.append(f"{error.filename}: {error.strerror}")
+    def _unreadable(self, path: str, error: OSError) -> None:
+        if path or not isinstance(error, FileNotFoundError):  # a task without an output folder leaves nothing
+            self.lost.append(f"{path or OUTPUT}: {error.strerror}")
 
     def _result(self) -> tuple[str, int] | None:
         """Digest and size of what the task's function returned."""

@@ -3,6 +3,9 @@
 A task can nest folders deeper than Python recurses and than a path may be long, take rights away, and put a link where
 a folder was while we look. So this goes one step at a time: down by a name in the open folder, never through a link, up
 by ``..``, which has to be where it came from.
+
+Standard library alone, as this is also part of the program that carries files into pods (``node.carrier``), which old
+releases of Python 3 have to understand.
 """
 
 from __future__ import annotations
@@ -10,15 +13,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-LONGEST_PATH: Final = 4_000
+LONGEST_PATH = 4_000
 """Characters; the kernel takes 4,095 bytes with the folder above."""
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_ALL_RIGHTS: Final = 0o700
+_TOO_LONG = "a path of more characters"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_ALL_RIGHTS = 0o700
 
 
 class Entry(NamedTuple):
@@ -27,20 +31,32 @@ class Entry(NamedTuple):
     Attributes:
         path: from the top, the parts divided by ``/``; None: longer than ``LONGEST_PATH``, no program can open it so.
         status: its own, never that of what a link leads to.
+        name: in the folder that it lies in.
+        above: a descriptor of that folder, open until the next entry.
     """
 
     path: str | None
     status: os.stat_result
+    name: str
+    above: int
 
 
-def entries_below(top: Path) -> Iterator[Entry]:
+def _let_be(path: str, error: OSError) -> None:
+    """What cannot be looked into is left out."""
+
+
+def entries_below(top: Path, unreadable: Callable[[str, OSError], None] = _let_be) -> Iterator[Entry]:
     """All that lies below a folder, in no order; nothing where there is no folder.
 
     What vanishes or may not be looked at is left out, and the rest of a tree that is moved meanwhile.
+
+    Args:
+        unreadable: called with the path of each folder that cannot be looked into, and why.
     """
     try:
         place = _Place(top, opens_up=False)
-    except OSError:
+    except OSError as error:
+        unreadable("", error)
         return
     with closing(place):
         paths: list[str | None] = [""]
@@ -50,12 +66,13 @@ def entries_below(top: Path) -> Iterator[Entry]:
             for name, status in _listed(place.handle):
                 if stat.S_ISDIR(status.st_mode):
                     folders.append(name)
-                yield Entry(_joined(paths[-1], name), status)
+                yield Entry(_joined(paths[-1], name), status, name, place.handle)
             waiting.append(folders)
             try:
-                if not _go_on(place, paths, waiting):
+                if not _go_on(place, paths, waiting, unreadable):
                     return
-            except OSError:
+            except OSError as error:
+                unreadable(paths[-1] or _TOO_LONG, error)
                 return
 
 
@@ -131,7 +148,12 @@ class _Place:
         os.close(self.handle)
 
 
-def _go_on(place: _Place, paths: list[str | None], waiting: list[list[str]]) -> bool:
+def _go_on(
+    place: _Place,
+    paths: list[str | None],
+    waiting: list[list[str]],
+    unreadable: Callable[[str, OSError], None],
+) -> bool:
     """Go to the next folder that is waiting; false when none is.
 
     Raises:
@@ -146,11 +168,13 @@ def _go_on(place: _Place, paths: list[str | None], waiting: list[list[str]]) -> 
             place.up()
             continue
         name = waiting[-1].pop()
+        path = _joined(paths[-1], name)
         try:
             place.down(name)
-        except OSError:
+        except OSError as error:
+            unreadable(path or _TOO_LONG, error)
             continue
-        paths.append(_joined(paths[-1], name))
+        paths.append(path)
         return True
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.node.containers import supervision
 from millpond.node.host import cgroups
+from millpond.node.host.folder_trees import entries_below
 from millpond.node.sandbox.named_mounts import NamedMounts
 from millpond.node.sessions.task_socket import start_task_socket
 from millpond.node.task.child_setup import (
@@ -195,16 +196,15 @@ def _give_to(identity: Identity, folder: str) -> None:
 
     A file with several names stays whose it is: the job's own program may have given another's file a name in here.
     """
-    for _, folders, files, handle in os.fwalk(folder):
-        os.fchown(handle, identity.uid, identity.gid)
-        for name in (*folders, *files):
-            try:
-                found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=handle)
-            except FileNotFoundError:
-                continue  # another task of the gang, which runs already, has removed it
-            try:
-                status = os.fstat(found)
-                if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
-                    os.chown(f"/proc/self/fd/{found}", identity.uid, identity.gid)
-            finally:
-                os.close(found)
+    os.chown(folder, identity.uid, identity.gid, follow_symlinks=False)
+    for entry in entries_below(Path(folder)):
+        try:
+            found = os.open(entry.name, os.O_PATH | os.O_NOFOLLOW, dir_fd=entry.above)
+        except FileNotFoundError:
+            continue  # another task of the gang, which runs already, has removed it
+        try:
+            status = os.fstat(found)
+            if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
+                os.chown(f"/proc/self/fd/{found}", identity.uid, identity.gid)
+        finally:
+            os.close(found)
