@@ -10,8 +10,9 @@ import pytest
 
 from millpond.client.sdk.resources.folder_scan import scan
 from millpond.model.errors import InvalidInputError
-from millpond.model.folders import digest_of
+from millpond.model.folders import DEEPEST, digest_of
 from millpond.specs.job.snapshots import read_snapshot
+from nested_folders import nested
 
 
 def write(root: Path, **files: str) -> None:
@@ -80,6 +81,16 @@ def test_a_circle_of_links_is_sent_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     assert {entry.path: entry.target for entry in scan(tmp_path).snapshot.links} == {"a": "b", "b": "a"}
+
+
+def test_folders_that_are_nested_too_deep_are_refused_by_name_and_may_be_left_out(tmp_path: Path) -> None:
+    with nested(tmp_path / "top", DEEPEST):
+        assert len(paths(tmp_path / "top")) == 1
+    with nested(tmp_path / "top", 1_200) as top:
+        with pytest.raises(InvalidInputError, match=r"d/d/.*… lies below more than 200 folders"):
+            scan(top)
+        (top / ".pondignore").write_text("/d\n")
+        assert paths(top) == [".pondignore"]
 
 
 def test_a_folder_that_is_a_circle_of_links_is_refused_in_words(tmp_path: Path) -> None:

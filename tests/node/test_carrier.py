@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from millpond.model.folders import batch_of, digest_of
+from millpond.model.folders import DEEPEST, batch_of, digest_of
 from millpond.node.carrier import connection as carrier_connection
 from millpond.node.carrier.archive import carrier_archive
 from millpond.node.carrier.connection import Connection, NotCarriedError
@@ -218,7 +218,8 @@ def test_a_refusal_ends_the_program_with_the_servers_words(serve: Any, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("depth", "kept", "lost"), [(1_200, 1, []), (2_500, 0, ["f: its path has more than 4000 characters"])]
+    ("depth", "kept", "lost"),
+    [(DEEPEST, 1, []), (1_200, 0, [f"{'d/' * 20}… lies below more than 200 folders"]), (2_500, 0, ["f lies too deep"])],
 )
 def test_what_lies_in_folders_that_are_nested_deep_is_sent_or_named(
     serve: Any, tmp_path: Path, depth: int, kept: int, lost: list[str]

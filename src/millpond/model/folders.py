@@ -18,6 +18,11 @@ LARGEST_BATCH: Final = 8 * 2**20
 """Bytes of one batch, lengths included."""
 MOST_BATCHED: Final = 1_000
 _LENGTH_BYTES: Final = 8
+_SHOWN: Final = 40
+DEEPEST: Final = 200
+"""Folders that a file may lie below: what goes through folders one in the other needs a bound."""
+LONGEST_PATH: Final = 1_024
+"""Characters: there is to be room for the path of the folder that it comes to lie in."""
 
 
 def digest_of(data: bytes) -> str:
@@ -30,6 +35,14 @@ def is_inside(path: str) -> bool:
     if not path or "\0" in path or path.startswith("/"):
         return False
     return str(PurePosixPath(path)) == path and not {"..", "."} & set(path.split("/"))
+
+
+def why_too_deep(path: str) -> str:
+    """Why what lies at a path below a folder is not taken from it; empty where it is."""
+    begins = f"{path[:_SHOWN]}…"
+    if path.count("/") > DEEPEST:
+        return f"{begins} lies below more than {DEEPEST} folders"
+    return f"{begins} has a path of more than {LONGEST_PATH} characters" if len(path) > LONGEST_PATH else ""
 
 
 def link_stays_inside(path: str, target: str) -> bool:

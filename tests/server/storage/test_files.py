@@ -12,7 +12,7 @@ import pytest
 from api_world import JOBS, Api, error_of
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.folders import LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, digest_of
+from millpond.model.folders import DEEPEST, LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, digest_of
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.task.workspace import OUTPUT, blob_path
 from millpond.server.storage.disk_use import size_of
@@ -52,6 +52,14 @@ def test_a_content_that_is_not_what_it_is_called_is_refused_and_leaves_no_trace(
     assert answer.status_code == 422
     assert "is not the content" in error_of(answer).cause
     assert [path for path in (api.state_dir / "blobs").rglob("*") if path.is_file()] == []
+
+
+def test_what_lies_too_deep_to_be_laid_out_is_refused(api: Api) -> None:
+    deep, too_deep = (send(api, {"d/" * depth + "f": b""}) for depth in (DEEPEST, DEEPEST + 1))
+    answer = api.client.post(f"{DATASETS}/deep", json={"snapshot": too_deep})
+    assert answer.status_code == 422
+    assert "lies below more than 200 folders" in error_of(answer).cause
+    assert api.client.post(f"{DATASETS}/deep", json={"snapshot": deep}).status_code == 201
 
 
 def test_many_small_contents_travel_together(api: Api) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from millpond.model.folders import LARGEST_BATCHED, batches, digest_of
+from millpond.model.folders import LARGEST_BATCHED, batches, digest_of, why_too_deep
 from millpond.node.carrier.connection import Connection, NotCarriedError, ServerPatience, is_passing
 from millpond.node.carrier.order import METRICS, OUTPUT, RESULT
-from millpond.node.host.folder_trees import LONGEST_PATH, entries_below
+from millpond.node.host.folder_trees import entries_below
 from millpond.node.task.layout import open_regular
 
 MOST_FILES = 100_000
@@ -103,8 +103,8 @@ class Outgoing:
         for path, status, name, _ in entries_below(folder, self._unreadable):
             if not stat.S_ISREG(status.st_mode) or not (path or name).isprintable():
                 continue
-            if path is None:
-                self.lost.append(f"{name}: its path has more than {LONGEST_PATH} characters")
+            if path is None or why_too_deep(path):
+                self.lost.append(f"{name} lies too deep" if path is None else why_too_deep(path))
                 continue
             if count == MOST_FILES:
                 self.lost.append(f"{path}: there are more than {MOST_FILES} files")

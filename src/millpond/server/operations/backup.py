@@ -27,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, cast
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.model.folders import DEEPEST
 from millpond.node.host.files import write_json
 from millpond.node.host.folder_trees import entries_below
 from millpond.node.task.layout import open_regular
@@ -46,7 +47,6 @@ _PASSING: Final = frozenset({LOCK_FILE, SERVER_FILE, IDENTITY_FILE, "server.log"
 """Files of the state directory that mean nothing elsewhere."""
 _BESIDE_DATABASE: Final = (f"{DATABASE_FILE}-", f"{DATABASE_FILE}.")
 """What SQLite keeps beside the database, which is copied by itself, and what an upgrade left there."""
-_DEEPEST: Final = 200
 _LONGEST: Final = 2_000
 """Bytes of a path: there is to be room for that of the folder that is restored into."""
 
@@ -190,7 +190,7 @@ def _files(state_dir: Path) -> Iterator[str]:
         passing = not above and (name in _PASSING or of_database)
         passing = passing or above == f"{BLOBS_FOLDER}/{PARTIALS_FOLDER}"
         if not passing and not name.endswith(".tmp"):
-            yield path if path.count("/") <= _DEEPEST and len(os.fsencode(path)) <= _LONGEST else ""
+            yield path if path.count("/") <= DEEPEST and len(os.fsencode(path)) <= _LONGEST else ""
 
 
 def _write(archive: tarfile.TarFile, database: Path, state_dir: Path, members: list[str], at: float) -> tuple[int, int]:

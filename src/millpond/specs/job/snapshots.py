@@ -13,13 +13,12 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, Field, ValidationError
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.folders import is_inside, link_stays_inside
+from millpond.model.folders import LONGEST_PATH, is_inside, link_stays_inside
 from millpond.specs.api.models import Body
 
 DIGEST_PATTERN: Final = r"^[0-9a-f]{64}$"
 MOST_FILES: Final = 100_000
 LARGEST_SNAPSHOT_TEXT: Final = 64 * 2**20
-LONGEST_PATH: Final = 1_024
 
 Digest = Annotated[str, Field(pattern=DIGEST_PATTERN)]
 

@@ -17,7 +17,7 @@ from typing import Final
 from pathspec import GitIgnoreSpec
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.model.folders import is_inside, link_stays_inside
+from millpond.model.folders import is_inside, link_stays_inside, why_too_deep
 from millpond.specs.job.snapshots import MOST_FILES, FileEntry, FolderSnapshot, LinkEntry
 from millpond.specs.paths import followed
 
@@ -106,6 +106,8 @@ def _walk(
         is_folder = entry.is_dir(follow_symlinks=False)
         if ignore and (entry.name in _NEVER or _ignored(path, is_folder, rules)):
             continue
+        if why := why_too_deep(path):
+            raise InvalidInputError(why, "move it up, or name it in .pondignore")
         if is_folder:
             yield from _walk(Path(entry.path), f"{path}/", rules, ignore)
         else:

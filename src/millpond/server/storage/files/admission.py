@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.model.folders import why_too_deep
 from millpond.node.host.identities import MachineAccount
 from millpond.node.task.workspace import DataMount, Workspace
 from millpond.server.auth.roles import Caller
@@ -124,6 +125,9 @@ def complete_snapshot(blobs: BlobStore, digest: str) -> FolderSnapshot:
     except InvalidInputError:
         blobs.remove_damaged(digest)
         raise
+    for path in (*(entry.path for entry in snapshot.files), *(entry.path for entry in snapshot.links)):
+        if why := why_too_deep(path):
+            raise InvalidInputError(why, "move it up, or leave it out")
     absent = set(blobs.missing([digest, *{entry.digest for entry in snapshot.files}]))
     lacking = [entry.path for entry in snapshot.files if entry.digest in absent]
     if lacking:
