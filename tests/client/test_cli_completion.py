@@ -70,6 +70,18 @@ def test_states_are_offered_one_behind_the_other(offered):
     assert offered("ps", "--state", "running,qu") == ["running,queued"]
 
 
+def test_templates_are_offered_and_for_dev_jobs_those_that_are_some(offered, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    own = tmp_path / "millpond/templates"
+    own.mkdir(parents=True)
+    (own / "jupyterhub.yaml").write_text("about: mine\n---\nkind: dev\ncommand: cat\n")
+    (own / "nothing.yaml").write_text("wrong")
+    assert offered("template", "show", "ju") == ["jupyterhub", "jupyterlab"]
+    assert offered("dev", "-t", "ju") == ["jupyterhub", "jupyterlab"]
+    assert offered("apply", "--template", "shel") == offered("dev", "--template", "shel") == ["shell"]
+    assert set(offered("dev", "-t", "")) < set(offered("apply", "-t", ""))
+
+
 def test_without_a_server_nothing_is_offered_and_nothing_is_said(tmp_path):
     words = {"COMP_WORDS": "pond logs tr", "COMP_CWORD": "2", VARIABLE: "bash_complete"}
     done = subprocess.run(

@@ -18,6 +18,7 @@ from millpond.client.cli.follow import exit_code_of
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.waiting_line import await_job
+from millpond.client.cli.template_completion import complete_template
 from millpond.client.cli.terminal import streams
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
@@ -34,7 +35,14 @@ _SHELL_TEMPLATE = "shell"
 
 
 @click.group("dev", cls=SuggestingGroup, invoke_without_command=True)
-@click.option("-t", "--template", default=_SHELL_TEMPLATE, show_default=True, help="What to work with.")
+@click.option(
+    "-t",
+    "--template",
+    default=_SHELL_TEMPLATE,
+    shell_complete=complete_template,
+    show_default=True,
+    help="What to work with.",
+)
 @click.option("-g", "--gpus", help="Cards; 0.25 is a quarter card.")
 @click.option("--time-limit", help="End it after this long, such as 8h.")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field of the job: cpus=4.")

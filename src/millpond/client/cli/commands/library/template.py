@@ -11,6 +11,7 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
 from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.template_completion import complete_template
 from millpond.specs.job.templates import all_templates, find_template, own_folder
 
 
@@ -80,7 +81,7 @@ def list_templates(output: str, watch: bool) -> None:
 
 
 @command.command("show")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_template)
 def show_template(name: str) -> None:
     """Print a template: a good start for one of your own."""
     click.echo(find_template(name, say).text, nl=False)

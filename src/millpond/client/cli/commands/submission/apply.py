@@ -17,6 +17,7 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
+from millpond.client.cli.template_completion import complete_template
 from millpond.client.sdk.client import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.jobs.reasons import PlanInfo, PlannedTask
@@ -26,7 +27,12 @@ from millpond.specs.job.templates import find_template
 
 @click.command("apply")
 @click.argument("file", metavar="[FILE|-]", required=False)
-@click.option("-t", "--template", help="A ready job file instead of FILE; `pond template ls` lists them.")
+@click.option(
+    "-t",
+    "--template",
+    shell_complete=complete_template,
+    help="A ready job file instead of FILE; `pond template ls` lists them.",
+)
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
 @click.option("--update", metavar="JOB", help="The service to update [default: one's own of the same name].")
 @click.option("--new", is_flag=True, help="Submit one more service, even where one of that name runs.")
