@@ -109,16 +109,20 @@ def read_documents(text: str, source: str = "") -> list[Located]:
         SpecError: the text is not YAML or JSON, repeats a key, is empty, or is too large.
     """
     if len(text) > LARGEST_TEXT:
-        raise _fault(source, f"the text is larger than {LARGEST_TEXT // 2**20} MiB", "a job file is a page at most")
+        raise _fault(
+            source, f"the text is larger than {LARGEST_TEXT // 2**20} MiB", "what a file says takes a page at most"
+        )
     try:
         if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
             documents = [_read_json(text.lstrip("\ufeff"), source)]
         else:
             documents = _read_yaml(text, source)
     except RecursionError as error:
-        raise _fault(source, "it is nested too deeply", "a job file is three levels deep at most") from error
+        raise _fault(
+            source, "it is nested too deeply", "take brackets away: what a file says is a few levels deep"
+        ) from error
     if not documents:
-        raise _fault(source, "it is empty", "write at least a command")
+        raise _fault(source, "it is empty", "write at least one field")
     return documents
 
 

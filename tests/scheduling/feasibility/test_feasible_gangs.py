@@ -207,3 +207,19 @@ def test_a_large_gang_of_three_roles_is_laid_out_whatever_the_order_in_which_the
         assert world.core.check(job) is None
         world.submit(job)
         assert len(world.nodes_of("g")) == 23
+
+
+def test_a_pool_without_nodes_is_told_with_those_that_have_some() -> None:
+    world = World(machine("n", 1), pools=[Pool("gold")])
+    reason = world.core.check(single("j", pool="gold"))
+    assert reason is not None
+    assert reason.remedy is not None
+    assert (reason.summary, reason.remedy.change) == (
+        "pool 'gold' has no nodes",
+        "add a node to it, or use one of: default",
+    )
+    assert (reason.remedy.field, reason.remedy.value) == ("pool", "default")
+    alone = World(pools=[Pool("gold")]).core.check(single("j", pool="gold"))
+    assert alone is not None
+    assert alone.remedy is not None
+    assert (alone.remedy.change, alone.remedy.field) == ("add a node to it", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -50,12 +51,12 @@ class EmptyCluster:
             return Infeasibility(f"there is no pool {job.pool!r}", f"use one of: {', '.join(pools)}", "pool", pools[0])
         nodes = self._nodes_of(pool)
         if not nodes:
-            return Infeasibility(f"pool {job.pool!r} has no nodes", "add a node to it, or use another pool", "pool", "")
+            return _no_nodes(pool, sorted({node.pool for node in state.cluster.nodes if node is not None}))
         if job.only_on:
             nodes = [node for node in nodes if selects(job.only_on, node.labels)]
             if not nodes:
                 asked = selection_text(job.only_on)
-                return Infeasibility(f"no node of pool {job.pool!r} is as it asks: {asked}", _LABELS, "pool", "")
+                return Infeasibility(f"no node of pool {job.pool!r} is as it asks: {asked}", _LABELS)
         return (
             self._room_infeasibility(job, pool, nodes)
             or quota_infeasibility(state, job)
@@ -132,6 +133,14 @@ def _no_such_queue(state: State, queue: str) -> Infeasibility:
     near = get_close_matches(queue, leaves, 1)
     remedy = f"use one of: {', '.join(leaves)}"
     return Infeasibility(f"queue {queue!r} takes no jobs", remedy, "queue", near[0] if near else leaves[0])
+
+
+def _no_nodes(pool: Pool, others: Sequence[str]) -> Infeasibility:
+    """For a pool without nodes, where ``others`` have some."""
+    what = f"pool {pool.name!r} has no nodes"
+    if not others:
+        return Infeasibility(what, "add a node to it")
+    return Infeasibility(what, f"add a node to it, or use one of: {', '.join(others)}", "pool", others[0])
 
 
 def _too_large_to_swap(needed_mib: int, most_mib: int) -> Infeasibility:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from millpond.model import events
@@ -25,9 +26,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Current:
-    """The configuration as it was read last."""
+    """The configuration as it was read last.
+
+    Attributes:
+        reading: held while it is read again, so that what was written last also counts last.
+    """
 
     config: ClusterConfig
+    reading: threading.Lock = field(default_factory=threading.Lock)
 
     def webhooks(self) -> dict[str, Webhook]:
         """Receivers by name."""
@@ -63,14 +69,15 @@ def reload(config: Path | None, loop: Loop, current: Current, queues: QueueSetti
     if config is None:
         log.info("asked to read the configuration again, and there is none (--config)")
         return
-    try:
-        fresh = load_cluster(config)
-        queues.apply_file(fresh.queue_documents)
-    except MillpondError as error:
-        log.error("the configuration stays as it was: %s", error)
-        return
-    loop.notify(pool_events(fresh))
-    current.config = fresh
+    with current.reading:
+        try:
+            fresh = load_cluster(config)
+            queues.apply_file(fresh.queue_documents)
+        except MillpondError as error:
+            log.error("the configuration stays as it was: %s", error)
+            return
+        loop.notify(pool_events(fresh))
+        current.config = fresh
     log.info("read %s again", config)
 
 

@@ -1,0 +1,68 @@
+"""The configuration is read again while the server runs."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from millpond.server.startup import configuration
+from millpond.server.startup.configuration import Current, reload
+from millpond.specs.config.cluster import ClusterConfig, load_cluster, read_cluster
+
+WITHIN_S = 30.0
+
+
+def server() -> tuple[Any, Any]:
+    """A loop and queues that take whatever they are told."""
+    return SimpleNamespace(notify=lambda _events: None), SimpleNamespace(apply_file=lambda _documents: None)
+
+
+def test_of_two_readings_the_one_that_was_asked_for_last_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, begun, go_on = tmp_path / "pond.yaml", threading.Event(), threading.Event()
+
+    def slowly(path: Path) -> ClusterConfig:
+        found = load_cluster(path)
+        if not begun.is_set():
+            begun.set()
+            go_on.wait(WITHIN_S)
+        return found
+
+    monkeypatch.setattr(configuration, "load_cluster", slowly)
+    current = Current(read_cluster("pools: [{name: before}]"))
+    loop, queues = server()
+    readings = [threading.Thread(target=reload, args=(file, loop, current, queues)) for _ in range(2)]
+    file.write_text("pools: [{name: first}]")
+    readings[0].start()
+    assert begun.wait(WITHIN_S)
+    file.write_text("pools: [{name: second}]")
+    readings[1].start()
+    readings[1].join(0.1)  # it would be done where it did not wait for the other
+    go_on.set()
+    for reading in readings:
+        reading.join(WITHIN_S)
+    assert [pool.name for pool in current.config.pools] == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pools: [\n", "pond.yaml:2:1: not YAML"),
+        ("", "it is empty; write at least one field"),
+        ("queues: [{name: a, garantee: 4}]", "pond.yaml:1:20: queues.0.garantee: unknown field 'garantee'"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_place_and_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, said: str
+) -> None:
+    file, current = tmp_path / "pond.yaml", Current(read_cluster("pools: [{name: before}]"))
+    file.write_text(text)
+    reload(file, cast(Any, None), current, cast(Any, None))
+    assert "the configuration stays as it was" in caplog.text
+    assert said in caplog.text
+    assert [pool.name for pool in current.config.pools] == ["before"]
