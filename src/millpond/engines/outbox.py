@@ -57,7 +57,7 @@ class Outbox:
 
     def refuse(self, decision: Decision, refusal: Refusal) -> None:
         """A decision could not be carried out, and nothing of it remains."""
-        self._put(lambda at: Refused(at, decision.id, refusal.reason, refusal.device_fault))
+        self._put(lambda at: Refused(at, decision.id, refusal.reason, refusal.device_fault, refusal.exit_code))
 
     def kept(self, task: TaskId, verdict: EndVerdict, until: float) -> None:
         """A task's program has failed, and its place is kept up to an instant."""

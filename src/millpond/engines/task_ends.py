@@ -11,7 +11,7 @@ from millpond.model.states import Outcome
 
 SIGNAL_BASE: Final = 128
 """Exit codes above it name a signal, as in shells."""
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _SIGNAL_NAMES: Final = {each.value: each.name for each in signal.Signals}
 
 
@@ -31,10 +31,12 @@ class Refusal:
 
     Attributes:
         device_fault: the machine is to blame, not the job.
+        exit_code: what a shell has for it; None: nothing.
     """
 
     reason: str
     device_fault: bool
+    exit_code: int | None = None
 
 
 def ends_swapped(task: int, grace_s: float) -> str:
@@ -49,9 +51,9 @@ def exit_text(code: int | None) -> str:
     """An exit code in words."""
     if code is None:
         return "it left no exit code"
-    if code == _NOT_FOUND:
+    if code == NOT_FOUND:
         return "exit code 127: a command was not found"
-    if code == _NOT_EXECUTABLE:
+    if code == NOT_EXECUTABLE:
         return "exit code 126: a command could not be executed"
     number = code - SIGNAL_BASE
     if number in signal.valid_signals():  # not all of them have names: those between the real-time ones have none

@@ -425,11 +425,13 @@ class Refused(Event):
 
     Attributes:
         device_fault: the cause lies with the node or device, not with the job.
+        exit_code: of a start: what a shell has for it; None: nothing.
     """
 
     decision: int
     reason: str
     device_fault: bool = False
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

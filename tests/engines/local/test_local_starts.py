@@ -115,7 +115,7 @@ def test_a_command_that_is_not_there_is_refused_with_a_remedy(bench: Bench) -> N
     assert isinstance(refused, Refused)
     assert refused.decision == start.id
     assert "command 'no-such-program' was not found on node fake-1; check its spelling" in refused.reason
-    assert not refused.device_fault
+    assert (refused.device_fault, refused.exit_code) == (False, 127)
 
 
 def test_a_working_directory_that_is_not_there_is_refused_with_a_remedy(bench: Bench, tmp_path: Path) -> None:
@@ -137,6 +137,7 @@ def test_a_file_that_is_no_program_is_refused_with_a_remedy(bench: Bench) -> Non
     for refused in bench.events(2):
         assert isinstance(refused, Refused)
         assert "make it executable, or name its interpreter" in refused.reason
+        assert refused.exit_code == 126
 
 
 def test_a_gang_of_which_one_task_cannot_start_is_undone_as_a_whole(bench: Bench) -> None:

@@ -6,7 +6,7 @@ import errno
 import signal
 from typing import Final
 
-from millpond.engines.task_ends import SIGNAL_BASE, EndVerdict, Refusal, exit_text
+from millpond.engines.task_ends import NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE, EndVerdict, Refusal, exit_text
 from millpond.model.states import Outcome
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, StartError
@@ -96,12 +96,14 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
             f"command {program!r} was not found on node {node}; check its spelling and PATH, or give its whole path "
             "(of a script: also the interpreter in its first line)",
             False,
+            NOT_FOUND,
         )
     if error.errno in _BY_COMMAND:
         return Refusal(
             f"command {program!r} cannot be executed on node {node}: {error.text}; "
             "make it executable, or name its interpreter before it",
             False,
+            NOT_EXECUTABLE,
         )
     return Refusal(f"node {node} cannot start processes: {error.text}", True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Suspend
 from millpond.model.events import ALL_TASKS, Confirmed, Ended, Kept, Refused
 from millpond.model.reasons import Cause
-from millpond.model.states import Outcome, TaskState
+from millpond.model.states import TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
@@ -134,8 +134,7 @@ class EngineEvents:
         if decision.joins:
             self._task_completion.growth_refused(record, tasks, event.reason)
         else:
-            outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
-            self._task_completion.start_refused(record, tasks, outcome, event.reason)
+            self._task_completion.start_refused(record, tasks, event)
 
     def _resume_refused(self, record: JobRecord, decision: Resume, event: Refused) -> None:
         if self._migrations.not_back(decision, event.reason):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millpond.model.decisions import Stop
-from millpond.model.events import Kept
+from millpond.model.events import Kept, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome, TaskState
 from millpond.model.workloads import GangRule
@@ -87,10 +87,11 @@ class TaskCompletion:
         mates = [mate for mate in _wanted(record, ACTIVE) if mate is not task]
         return record.job.gang_rule is not GangRule.SHRINK or not mates or not _goes_on(record, mates)
 
-    def start_refused(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome, reason: str) -> None:
+    def start_refused(self, record: JobRecord, tasks: list[TaskRecord], event: Refused) -> None:
         """The engine could not start a run: it is over before it began, and counts as a failure by its outcome."""
         record.failed_starts += 1
-        self.end(record, tasks, outcome, None, reason, None)
+        outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
+        self.end(record, tasks, outcome, event.exit_code, event.reason, None)
 
     def growth_refused(self, record: JobRecord, tasks: list[TaskRecord], reason: str) -> None:
         """Tasks that should have joined a running gang could not: it goes on without them and tries again later."""
