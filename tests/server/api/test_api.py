@@ -19,6 +19,8 @@ from starlette.types import Message
 from millpond.model.errors import LeadershipLostError, UnavailableError
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.api import body_limits
+from millpond.server.api.routes import jobs as job_routes
+from millpond.server.http.long_answers import LongAnswers
 from millpond.server.jobs.reasons import last_word
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.jobs import JobInfo, JobList
@@ -155,6 +157,23 @@ def test_the_newest_jobs_come_first_and_a_cut_list_says_so(api: Api) -> None:
     found = api.client.get(JOBS, params={"limit": 3}).json()
     assert [item["id"] for item in found["jobs"]] == ids[:0:-1]
     assert found["truncated"]
+
+
+def test_a_list_of_more_jobs_than_clients_ask_for_waits_for_its_turn(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, turns = LongAnswers.answer, list[str]()
+
+    async def noted(answers: LongAnswers, request: Any, user: str, make: Any) -> Any:
+        turns.append(user)
+        return await answer(answers, request, user, make)
+
+    monkeypatch.setattr(LongAnswers, "answer", noted)
+    api.submit()
+    short = api.client.get(JOBS, params={"limit": 10_000})
+    assert turns == []
+    monkeypatch.setattr(job_routes, "_SHORT_LIST", 0)
+    long = api.client.get(JOBS, params={"limit": 10_001})
+    assert len(turns) == 1
+    assert (long.status_code, long.content) == (short.status_code, short.content)
 
 
 def test_repeating_an_idempotency_key_gives_the_same_job(api: Api) -> None:

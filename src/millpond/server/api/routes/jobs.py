@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import unicodedata
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -37,7 +38,11 @@ from millpond.specs.api.jobs.trials import TrialList
 from millpond.specs.api.models import adapter_of
 from millpond.specs.errors import Problem, SpecError
 
-_AUDITED = 10
+LONG_LIST: Final = 10_000
+"""A list of more jobs than clients ask for by themselves waits for its caller's turn."""
+_SHORT_LIST: Final = 1_000
+"""So many jobs are written down while other requests wait."""
+_AUDITED: Final = 10
 """So many ids of jobs that are submitted together stand in the audit log."""
 
 router = api_router(prefix="/jobs", tags=["jobs"])
@@ -121,6 +126,7 @@ async def _wanted(
 
 @router.get("", response_model=JobList)
 async def list_jobs(
+    request: Request,
     service: ServiceOf,
     access: Lister,
     wanted: Annotated[JobFilter, Depends(_wanted)],
@@ -132,8 +138,16 @@ async def list_jobs(
     """Jobs, the newest first: those that have not ended; those in some states; or all. An array is one of them; with
     ``members`` its members are listed. Behind the last job of an answer the list goes on with ``behind``."""
     query = ListRequest(wanted, everything, limit, members, behind)
-    found = await service.jobs.listed(query, reader_of(access.caller))
-    return Response(service.jobs.encoded(found), media_type="application/json")
+
+    async def make() -> Response:
+        found = await service.jobs.listed(query, reader_of(access.caller))
+        is_short = len(found.jobs) <= _SHORT_LIST
+        content = service.jobs.encoded(found) if is_short else await asyncio.to_thread(service.jobs.encoded, found)
+        return Response(content, media_type="application/json")
+
+    if limit > LONG_LIST:
+        return await service.long_answers.answer(request, access.caller.user, make)
+    return await make()
 
 
 @router.get("/{job}")
