@@ -18,7 +18,7 @@ from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.adoption import adopter as adopter_module
 from millpond.server.jobs.adoption.adopter import Adopter
-from millpond.server.jobs.adoption.gang_documents import GangPlace, key_in, spec_of
+from millpond.server.jobs.adoption.gang_documents import GangPlace, key_in, place_of, spec_of
 from millpond.server.runtime.core import Core
 from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.config.adoption import AdoptFile
@@ -316,6 +316,15 @@ def test_a_priority_class_is_a_class_of_jobs(api: Api) -> None:
     cluster = Cluster(*(replace(TRIO, key=replace(TRIO.key, name=name), terms=each) for name, each in gangs.items()))
     adopter_of(api, cluster).look()
     assert {api.job(job).priority: key.name for job, key in cluster.jobs.items()} == {name: name for name in gangs}
+
+
+def test_whose_pods_are_is_told_apart_in_what_the_store_has_room_for() -> None:
+    accounts = ("trainer", "a" * 253, "a" * 252 + "b")
+    users = [place_of(replace(TRIO, terms=replace(TRIO.terms, account=account)), RULES).user for account in accounts]
+    assert users[0] == "team-a:trainer"
+    assert {len(user) for user in users[1:]} == {120}
+    assert users[1].startswith("team-a:aaaa")
+    assert len(set(users)) == 3
 
 
 def test_a_namespace_may_belong_to_a_user(api: Api) -> None:

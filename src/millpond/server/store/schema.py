@@ -9,6 +9,8 @@ from millpond.model.workloads import LONGEST_JOB_ID
 
 metadata = MetaData()
 
+LONGEST_USER = 120
+"""Characters of whose a job is."""
 _JOB = String(LONGEST_JOB_ID)
 _NAME = String(64)
 _VISIBILITY = String(20)
@@ -63,7 +65,7 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", _JOB, primary_key=True),
-    Column("user", String(120), nullable=False),
+    Column("user", String(LONGEST_USER), nullable=False),
     Column("group", _NAME, nullable=False, server_default=""),
     Column("submitted_at", Float, nullable=False),
     Column("document", Text, nullable=False),
@@ -128,7 +130,7 @@ usage = Table(
     metadata,
     Column("id", _NUMBER, primary_key=True, autoincrement=True),
     Column("job", _JOB, nullable=False),
-    Column("user", String(120), nullable=False),
+    Column("user", String(LONGEST_USER), nullable=False),
     Column("queue", String(120), nullable=False),
     Column("group", _NAME, nullable=False, server_default=""),
     Column("kind", String(20), nullable=False),
@@ -150,7 +152,7 @@ card_use = Table(
     Column("job", _JOB, primary_key=True),
     Column("model", String(120), primary_key=True),
     Column("day", Float, primary_key=True),
-    Column("user", String(120), nullable=False),
+    Column("user", String(LONGEST_USER), nullable=False),
     Column("queue", String(120), nullable=False),
     Column("group", _NAME, nullable=False),
     Column("kind", String(20), nullable=False),
@@ -169,7 +171,7 @@ start_waits = Table(
     "start_waits",
     metadata,
     Column("job", _JOB, primary_key=True),
-    Column("user", String(120), nullable=False),
+    Column("user", String(LONGEST_USER), nullable=False),
     Column("queue", String(120), nullable=False),
     Column("group", _NAME, nullable=False),
     Column("gpu_milli", BigInteger, nullable=False),
@@ -217,7 +219,7 @@ datasets = Table(
     Column("digest", String(64), nullable=False),
     Column("files", Integer, nullable=False),
     Column("size", _NUMBER, nullable=False),
-    Column("user", String(120), nullable=False),
+    Column("user", String(LONGEST_USER), nullable=False),
     Column("created_at", Float, nullable=False),
     Column("removed", Boolean, nullable=False),
     Column("group", _NAME, nullable=False, server_default=""),
@@ -251,7 +253,7 @@ revisions = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("job", _JOB, nullable=False),
     Column("document", Text, nullable=False),
-    Column("user", String(120), nullable=False),
+    Column("user", String(LONGEST_USER), nullable=False),
     Column("group", _NAME, nullable=False, server_default=""),
     Column("created_at", Float, nullable=False),
     Column("phase", String(20), nullable=False),

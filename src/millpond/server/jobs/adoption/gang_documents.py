@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Final
 
 import yaml
@@ -13,6 +14,7 @@ from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, FoundG
 from millpond.model.errors import InvalidInputError
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
 from millpond.model.workloads import Priority
+from millpond.server.store.schema import LONGEST_USER
 from millpond.specs.config.adoption import AdoptFile
 from millpond.specs.config.origins import slug_of
 from millpond.specs.errors import SpecError
@@ -22,6 +24,7 @@ from millpond.specs.job.job_spec import JobSpec, stored_job
 SYSTEM_PRIORITY: Final = 1_000_000_000
 """Priority classes from here on are the cluster's own."""
 _LONGEST_NAME: Final = 100
+_MARK: Final = 12
 _ANY: Final = GangKey("any", "any", "any")
 
 
@@ -30,7 +33,8 @@ class GangPlace:
     """Where a gang lines up, and as whose.
 
     Attributes:
-        user: as accounts call them, or a namespace and a service account; no account has a name with a colon.
+        user: as accounts call them, or a namespace and a service account, shortened where the store has no room for it;
+            no account has a name with a colon.
     """
 
     user: str
@@ -54,7 +58,15 @@ def place_of(gang: FoundGang, rules: AdoptFile) -> GangPlace:
             f"namespace {namespace} may not use queue {queue!r}",
             f"label its pods with one of: {allowed}; or have an admin add it to kubernetes.adopt",
         )
-    return GangPlace(rule.user or f"{namespace}:{terms.account}", queue)
+    return GangPlace(rule.user or _user_of(namespace, terms.account), queue)
+
+
+def _user_of(namespace: str, account: str) -> str:
+    user = f"{namespace}:{account}"
+    if len(user) <= LONGEST_USER:
+        return user
+    mark = f"~{sha256(user.encode()).hexdigest()[:_MARK]}"  # no name of Kubernetes has a tilde
+    return user[: LONGEST_USER - len(mark)] + mark
 
 
 def spec_of(gang: FoundGang, place: GangPlace, rules: AdoptFile) -> JobSpec:
