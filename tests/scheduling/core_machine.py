@@ -219,6 +219,7 @@ class CoreMachine(RuleBasedStateMachine):
             assert len(places) == 1
         if job.together.name == "RACK":
             assert len({(node.zone_name, node.rack_name) for node in places}) == 1
+        assert len({node.zone_name for node in places}) == 1
 
     # ---- the beginning ------------------------------------------------------------------------------------------
 

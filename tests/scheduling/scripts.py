@@ -126,7 +126,7 @@ class Setting:
 
     def __repr__(self) -> str:
         machines = ", ".join(
-            f"{node.name} {node.pool}/{node.rack_name} {len(node.devices)} x "
+            f"{node.name} {node.pool}/{node.zone_name}/{node.rack_name} {len(node.devices)} x "
             f"{[(device.model, device.memory_mib) for device in node.devices][:1]} swap {node.swap_mib} {node.extras}"
             for node in self.nodes
         )
@@ -146,6 +146,7 @@ def nodes(draw: st.DrawFn, name: str, pool: str = "default") -> Node:
         remaps=draw(st.booleans()),
         pool=pool,
         rack_name=draw(st.sampled_from(("r1", "r2"))),
+        zone_name=draw(st.sampled_from(("z1", "z1", "z2"))),
         swap_mib=draw(st.sampled_from((0, 64_000))),
         extras=draw(st.sampled_from(((), (("rdma", 2),), (("licence", 1), ("rdma", 4))))),
     )

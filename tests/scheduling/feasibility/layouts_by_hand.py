@@ -45,6 +45,8 @@ def fits(job: Job, nodes: Sequence[Node], pool: Pool) -> bool:
             where = node.name
         elif job.together_required and job.together is Level.RACK:
             where = (node.zone_name, node.rack_name)
+        elif job.together_required:
+            where = node.zone_name
         groups.setdefault(where, []).append(node)
     tasks = [role.request for role in job.roles for _ in range(role.minimum)]
     return any(_fit(tasks, tuple(_box(node, pool) for node in group), set()) for group in groups.values())

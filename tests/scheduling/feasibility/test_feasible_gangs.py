@@ -37,6 +37,7 @@ def some_node(rng: random.Random, number: int) -> Node:
         memory_mib=rng.choice([4_000, 8_000]),
         devices=devices,
         rack_name=rng.choice(["r", "s"]),
+        zone_name=rng.choice(["y", "z"]),
         extras=(("rdma", rdma),) if rdma else (),
     )
 

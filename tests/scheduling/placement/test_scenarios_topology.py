@@ -170,3 +170,39 @@ def test_an_elastic_gang_that_would_like_one_rack_grows_beyond_it_where_it_has_t
     world.end("b0")
     assert len(world.nodes_of("high")) == 4
     assert {node[0] for node in world.nodes_of("high")} == {"a", "b"}
+
+
+def in_zones(*names: str, cards: int = 8) -> list[Node]:
+    """Machines named after their zones, each in a rack of its own."""
+    return [machine(name, cards, zone_name=name[0], rack_name=name) for name in names]
+
+
+def test_a_gang_that_must_lie_in_one_zone_takes_one_that_holds_all_of_it() -> None:
+    world = World(*in_zones("a0", "b0", "b1", "c0"))
+    world.submit(together("g", 2, 8, Level.ZONE))
+    assert sorted(world.nodes_of("g")) == ["b0", "b1"]
+    world.submit(together("h", 2, 8, Level.ZONE))
+    assert world.state("h") is JobState.QUEUED, "what is free lies in two zones"
+    assert "in no one zone" in world.why("h").summary
+
+
+def test_a_gang_that_no_zone_holds_is_refused_at_once() -> None:
+    world = World(*in_zones("a0", "b0"))
+    reason = world.core.check(together("g", 2, 8, Level.ZONE))
+    assert reason is not None
+    assert "tasks in one zone; none takes them even when empty" in reason.summary
+    assert world.core.check(together("g", 2, 4, Level.ZONE)) is None
+
+
+def test_a_zone_is_cleared_for_a_gang_that_must_lie_in_one() -> None:
+    world = filled(*named(in_zones("a0", "b0", "b1")))
+    world.end("a0")
+    world.submit(together("high", 2, 8, Level.ZONE))
+    assert sorted(world.nodes_of("high")) == ["b0", "b1"]
+    check_everything(world.core)
+
+
+def test_where_nobody_names_zones_all_machines_are_one() -> None:
+    world = World(*in_racks("a0", "b0", "c0", cards=8))
+    world.submit(together("g", 3, 8, Level.ZONE))
+    assert world.state("g") is JobState.RUNNING

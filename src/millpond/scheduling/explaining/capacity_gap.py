@@ -148,9 +148,9 @@ class CapacityGap:
         elif room < scarce.tasks:
             nodes_fit = f"{fitting} node{'s' * (fitting != 1)}"
             missing = f"{nodes_fit} could take {room} of its {scarce.tasks} tasks{of_role} now, not all"
-        elif job.together_required and job.together < Level.ZONE:
-            where = "rack" if job.together is Level.RACK else "node"
-            missing = f"there may be room for them apart, but on no one {where}"
+        elif job.together_required:
+            where = "in no one zone" if job.together is Level.ZONE else f"on no one {job.together.name.lower()}"
+            missing = f"there may be room for them apart, but {where}"
         elif job.spacing:
             missing = f"there may be room for them, but not so that they {spacing_text(job.spacing)}"
         elif len(job.roles) > 1:

@@ -17,7 +17,7 @@ MOST_VARIANTS = 100
 
 def variants(job: Job, rooms: list[int]) -> Iterator[tuple[Remedy, Job]]:
     """Changed jobs worth trying, the least change first. ``rooms``: for how many tasks of each role there is room."""
-    if job.together_required and job.together < Level.ZONE:
+    if job.together_required:
         yield (
             Remedy("let its tasks lie apart (topology: any)", "topology", "any"),
             replace(job, together_required=False, together=Level.ZONE),

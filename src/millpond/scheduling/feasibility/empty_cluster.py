@@ -107,12 +107,12 @@ class EmptyCluster:
         if empty.takes(job, counts):
             return None
         asked = sum(counts)
-        if job.together_required and job.together < Level.ZONE:
+        if job.together_required:
             apart = replace(job, together=Level.ZONE, together_required=False)
             if empty.takes(apart, counts):
-                where = "rack" if job.together is Level.RACK else "node"
+                where = "in one zone" if job.together is Level.ZONE else f"on one {job.together.name.lower()}"
                 return Infeasibility(
-                    f"the gang asks for {asked} tasks on one {where}; no {where} takes them even when empty",
+                    f"the gang asks for {asked} tasks {where}; none takes them even when empty",
                     "let them lie apart (topology: any), or ask for fewer tasks",
                     "topology",
                     "any",

@@ -15,7 +15,7 @@ from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.placement.arrays import Int64Array
-from millpond.scheduling.placement.gangs import by_rack
+from millpond.scheduling.placement.gangs import by_place
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.records import TaskRecord
@@ -75,8 +75,9 @@ class EmptyPool:
             room = self._rooms[shape] = self._placer.selector.member_room(shape, everywhere)
         if job.together_required and job.together <= Level.NODE:
             return int(room.max())
-        if job.together_required and job.together is Level.RACK:
-            return int(by_rack(cluster.arrays.rack[: len(room)], room).max())
+        if job.together_required:
+            places = cluster.arrays.rack if job.together is Level.RACK else cluster.arrays.zone
+            return int(by_place(places[: len(room)], room).max())
         return int(room.sum())
 
     def _place(self, job: Job) -> bool:

@@ -13,15 +13,21 @@ from millpond.scheduling.placement.arrays import Int64Array, NodeMask
 
 
 def required_groups(cluster: Cluster, job: Job) -> Int64Array | None:
-    """(nodes,) the number of the rack, the node, or the place that each node is in, when one has to take all tasks.
+    """(nodes,) the number of the zone, rack, node or place that each node is in, when one has to take all tasks.
 
     None when they may lie anywhere.
     """
-    if not job.together_required or job.together > Level.RACK:
+    if not job.together_required:
         label = _common_label(job)
         return cluster.hardware_index.places_by(label).of if label else None
-    count = cluster.arrays.node_count
-    return cluster.arrays.rack[:count] if job.together is Level.RACK else np.arange(count, dtype=np.int64)
+    arrays, count = cluster.arrays, cluster.arrays.node_count
+    match job.together:
+        case Level.ZONE:
+            return arrays.zone[:count]
+        case Level.RACK:
+            return arrays.rack[:count]
+        case _:
+            return np.arange(count, dtype=np.int64)
 
 
 def _common_label(job: Job) -> str:

@@ -103,6 +103,8 @@ def place_gang(
     request = _Request(largest_first, base, counts, room, None if spaced is None else spaced.in_order(order))
     if not request.may_fit(base != 0):
         return None
+    if required and level is Level.ZONE:
+        return _in_one_zone(selector, members, transaction, request, spaced)
     preferred = [Level.NODE, Level.RACK, Level.ZONE]
     levels = [level] if required else preferred[preferred.index(level) :]
     for kept in levels:
@@ -111,6 +113,22 @@ def place_gang(
             if choices is not None:
                 by_member = sorted(zip(order, choices, strict=True))
                 return GangPlacement(tuple(choice for _, choice in by_member), kept)
+    return None
+
+
+def _in_one_zone(
+    selector: Selector,
+    members: Sequence[Shape],
+    transaction: Transaction,
+    request: _Request,
+    spaced: SpacedMembers | None,
+) -> GangPlacement | None:
+    zones = selector.arrays.zone[: selector.arrays.node_count]
+    for zone in islice(_places_by_room(selector, request, zones), TRIES_PER_LEVEL):
+        mask = _only(request.base, zones == zone)
+        found = place_gang(selector, members, transaction, node_mask=mask, spaced=spaced)
+        if found is not None:
+            return found
     return None
 
 
@@ -237,7 +255,7 @@ def _masks(selector: Selector, request: _Request, level: Level, *, spread: bool)
     if level is Level.NODE:
         yield from _single_nodes(selector, request)
     elif level is Level.RACK:
-        for rack in _racks_by_room(selector, request):
+        for rack in _places_by_room(selector, request, racks):
             yield _only(request.base, racks == rack)
     else:
         if not spread or _takes_whole_nodes(selector, request):
@@ -262,24 +280,27 @@ def _single_nodes(selector: Selector, request: _Request) -> Iterator[NodeMask]:
         yield _only(request.base, np.arange(count) == node)
 
 
-def _racks_by_room(selector: Selector, request: _Request) -> list[int]:
-    """Racks that may hold the gang, tightest first: by room for the largest member, then by free compute."""
-    racks = selector.arrays.rack[: selector.arrays.node_count]
-    held = by_rack(racks, request.room[request.members[0]])
-    free = by_rack(racks, selector.free_compute() * (request.base != 0))
+def _places_by_room(selector: Selector, request: _Request, places: Int64Array) -> list[int]:
+    """Racks or zones that may hold the gang, tightest first: by room for the largest member, then by free compute.
+
+    Args:
+        places: (nodes,) the number of the one that each node is in.
+    """
+    held = by_place(places, request.room[request.members[0]])
+    free = by_place(places, selector.free_compute() * (request.base != 0))
     able = free >= sum(shape.total_compute_milli for shape in request.members)
     for shape, wanted in request.counts.items():
-        able &= by_rack(racks, request.room[shape]) >= wanted
-    return sorted(np.flatnonzero(able).tolist(), key=lambda rack: (held[rack], free[rack], rack))
+        able &= by_place(places, request.room[shape]) >= wanted
+    return sorted(np.flatnonzero(able).tolist(), key=lambda place: (held[place], free[place], place))
 
 
 def _rack_sets(selector: Selector, request: _Request) -> Iterator[NodeMask]:
     """The tightest single rack; else the fewest racks: the largest ones, the last as tight as it may be."""
     racks = selector.arrays.rack[: selector.arrays.node_count]
-    single = _racks_by_room(selector, request)
+    single = _places_by_room(selector, request, racks)
     if single:
         yield _only(request.base, racks == single[0])
-    held = by_rack(racks, request.room[request.members[0]])
+    held = by_place(racks, request.room[request.members[0]])
     largest_first = sorted(np.flatnonzero(held).tolist(), key=lambda rack: (-held[rack], rack))
     chosen: list[int] = []
     missing = len(request.members)
@@ -300,10 +321,10 @@ def _takes_whole_nodes(selector: Selector, request: _Request) -> bool:
     return bool(len(fitting)) and all(shape.whole_cards and bool((totals <= shape.devices).all()) for shape in members)
 
 
-def by_rack(racks: Int64Array, amounts: Int64Array) -> Int64Array:
-    """Sums of amounts, (nodes,), by number of the rack."""
-    sums = np.zeros(int(racks.max(initial=0)) + 1, dtype=np.int64)
-    np.add.at(sums, racks, amounts)
+def by_place(places: Int64Array, amounts: Int64Array) -> Int64Array:
+    """Sums of amounts, (nodes,), by number of the rack or zone."""
+    sums = np.zeros(int(places.max(initial=0)) + 1, dtype=np.int64)
+    np.add.at(sums, places, amounts)
     return sums
 
 

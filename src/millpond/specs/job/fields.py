@@ -286,7 +286,7 @@ class Topology(Shortened):
     @classmethod
     def from_short(cls, value: Any) -> Any:
         if not isinstance(value, str):
-            raise BadValueError(f"{value!r} is not a place", "write node, rack or any, or {prefer: rack}")
+            raise BadValueError(f"{value!r} is not a place", "write node, rack, zone or any, or {prefer: rack}")
         return {"require": value}
 
     @model_validator(mode="after")
