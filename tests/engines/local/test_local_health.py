@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 from local_bench import Bench, eventually
 
+from millpond.engines.local import health
 from millpond.engines.local.health import QUIET_S, HealthListener, HealthWatch
 from millpond.model.errors import UnavailableError
 from millpond.model.events import DeviceHealthChanged, DeviceReported, Noted
@@ -47,6 +49,9 @@ class OneCard:
     def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
         return () if self.card is None else (self.card,)
 
+    def watch(self) -> None:
+        return None
+
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         return {}
 
@@ -54,8 +59,9 @@ class OneCard:
 class Watched:
     """A node with one card, and what was reported of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Callable[[], OwnProcesses] = lambda: NO_PROCESSES) -> None:
         self.vendor = OneCard()
+        self.defects: list[BaseException] = []
         self.reports: list[tuple[str, DeviceHealth]] = []
         self.for_person: list[str] = []
         self.erred: list[tuple[str, str, bool]] = []
@@ -63,11 +69,11 @@ class Watched:
         machine = Machine((Node("box", 1000, 1024, (CARD,)),), {"nvidia": self.vendor})
         self.watch = HealthWatch(
             machine,
-            lambda: NO_PROCESSES,
+            own,
             HealthListener(
                 self.changed,
                 lambda node, device, text, is_of_program: self.erred.append((device.uuid, text, is_of_program)),
-                lambda error: None,
+                self.defects.append,
             ),
             lambda: self.now,
         )
@@ -224,6 +230,23 @@ def test_a_fault_of_a_program_stands_in_the_history_of_the_jobs_on_the_card(benc
     assert [(event.device, event.text) for event in reported if isinstance(event, DeviceReported)] == [
         (card, "XID 31; the program's fault, not the card's") for card in ("FAKE-fake-1-0", "FAKE-fake-1-1")
     ]
+
+
+def test_looks_go_on_after_one_for_which_too_many_files_were_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_LOOK_EVERY_S", 0.01)
+    fails = iter([OSError(errno.EMFILE, "Too many open files")])
+
+    def own() -> OwnProcesses:
+        for error in fails:
+            raise error
+        return NO_PROCESSES
+
+    watched = Watched(own)
+    watched.vendor.card = None
+    watched.watch.start()
+    assert eventually(lambda: watched.reports == [("box", DeviceHealth.FAULTY)])
+    assert watched.defects == []
+    watched.watch.close()
 
 
 def test_what_a_driver_reports_is_heard_while_the_watch_is_open() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,17 +10,19 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from queue import Queue
 
 import pytest
 from local_bench import UNSANDBOXED, Bench, eventually
 
+from millpond.engines.local import background, executor, live_tasks, starts
 from millpond.model.decisions import Start
 from millpond.model.events import Confirmed, Ended
 from millpond.model.states import Outcome
 from millpond.node.host.procfs import start_ticks
-from millpond.node.task.records import TaskFiles, TaskId, read_record
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.task.runner import attach, running_under
 
 pytestmark = pytest.mark.end_to_end
@@ -46,6 +49,82 @@ def test_a_task_that_runs_through_a_restart_is_reported_once(bench: Bench) -> No
     assert isinstance(end, Ended)
     assert (end.outcome, end.exit_code) == (Outcome.USER_ERROR, 4)
     assert bench.quiet()
+
+
+class Scarcity:
+    """Records that cannot be read, as when too many files are open, until there is relief."""
+
+    def __init__(self) -> None:
+        self.refused = threading.Event()
+        self.relieved = False
+
+    def read(self, files: TaskFiles) -> RunRecord | None:
+        if self.relieved:
+            return read_record(files)
+        self.refused.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.fixture
+def files_run_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Scarcity]]:
+    scarcity = Scarcity()
+
+    def begin() -> Scarcity:
+        monkeypatch.setattr(background, "AGAIN_S", 0.01)
+        for module in (executor, live_tasks, starts):
+            monkeypatch.setattr(module, "read_record", scarcity.read)
+        return scarcity
+
+    yield begin
+    scarcity.relieved = True
+
+
+def test_an_end_while_too_many_files_are_open_is_reported_once_they_are_not(
+    bench: Bench, files_run_out: Callable[[], Scarcity]
+) -> None:
+    bench.start("job", f"{released('go')}; exit 4")
+    bench.events(1)
+    scarcity = files_run_out()
+    (bench.workdir / "go").touch()
+    assert scarcity.refused.wait(60)
+    scarcity.relieved = True
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert (end.outcome, end.exit_code) == (Outcome.USER_ERROR, 4)
+
+
+def test_a_start_while_too_many_files_are_open_is_answered_once_they_are_not(
+    bench: Bench, files_run_out: Callable[[], Scarcity]
+) -> None:
+    scarcity = files_run_out()
+    start = bench.start("job", "echo ran >> ran")
+    assert scarcity.refused.wait(60)
+    scarcity.relieved = True
+    confirmed, end = bench.events(2)
+    assert confirmed == Confirmed(confirmed.at, start.id, UNSANDBOXED)
+    assert isinstance(end, Ended)
+    assert (bench.workdir / "ran").read_text() == "ran\n"
+
+
+def test_an_engine_that_starts_while_too_many_files_are_open_finds_its_tasks_once_they_are_not(
+    bench: Bench, files_run_out: Callable[[], Scarcity]
+) -> None:
+    bench.start("job", f"{released('go')}; exit 4")
+    bench.events(1)
+    scarcity = files_run_out()
+    bench.define("next", "echo ran >> ran")
+    next_start = bench.undelivered_start("next", tasks=(1,))
+    engine = bench.restart()
+    engine.adopt([FIRST], [])
+    bench.apply(next_start)
+    assert scarcity.refused.wait(60)
+    assert bench.quiet()
+    scarcity.relieved = True
+    assert [type(event) for event in bench.events(2)] == [Confirmed, Ended]
+    (bench.workdir / "go").touch()
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert (end.job, end.exit_code) == ("job", 4)
 
 
 def test_a_task_of_another_server_is_neither_adopted_nor_ended(bench: Bench) -> None:
@@ -154,6 +233,39 @@ def test_a_task_that_left_no_trace_is_lost(bench: Bench) -> None:
     (end,) = bench.events(1)
     assert isinstance(end, Ended)
     assert end.outcome is Outcome.NODE_LOST
+
+
+@pytest.mark.parametrize("left", [b"", bytes(700), None], ids=["emptied", "zeroed", "removed"])
+def test_a_running_task_whose_record_was_lost_goes_on(bench: Bench, left: bytes | None) -> None:
+    bench.start("job", f"{released('go')}; exit 4")
+    bench.events(1)
+    bench.engine.close()
+    record = TaskFiles.of(bench.state_dir, FIRST).record
+    record.unlink()
+    if left is not None:
+        record.write_bytes(left)
+    bench.new_engine().adopt([FIRST], [])
+    assert bench.quiet()
+    (bench.workdir / "go").touch()
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert (end.outcome, end.exit_code) == (Outcome.USER_ERROR, 4)
+
+
+def test_what_a_killed_supervisor_left_is_ended_although_its_record_was_lost_too(bench: Bench) -> None:
+    bench.start("job", "echo $$ > pid; exec sleep 60")
+    bench.events(1)
+    bench.engine.close()
+    files = TaskFiles.of(bench.state_dir, FIRST)
+    pid, record = bench.pid_in("pid"), read_record(files)
+    assert record is not None
+    os.kill(record.supervisor_pid, signal.SIGKILL)
+    files.record.write_bytes(b"")
+    bench.new_engine().adopt([FIRST], [])
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert end.outcome is Outcome.NODE_LOST
+    assert bench.gone(pid)
 
 
 def test_a_task_from_before_a_reboot_is_lost_even_if_its_number_lives_again(bench: Bench) -> None:

@@ -1,14 +1,47 @@
-"""Work that blocks, beside the engine's loop."""
+"""Work that blocks, beside the engine's loop; and work that the machine cannot do at the moment.
+
+That a disk fails, or too many files are open, is no defect of the engine: what has to be done is done once it is
+possible.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
+import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 1.0
+"""What the machine could not do is tried again after so long."""
 
 Result = TypeVar("Result")
+
+
+def when_possible(
+    loop: asyncio.AbstractEventLoop,
+    act: Callable[[], Result],
+    then: Callable[[Result], None],
+    *,
+    is_first: bool = True,
+) -> None:
+    """Call ``act`` on the loop until it raises no OSError, and then ``then`` with its result."""
+    try:
+        result = act()
+    except OSError as error:
+        if is_first:
+            _log_trouble(error)
+        loop.call_later(AGAIN_S, lambda: when_possible(loop, act, then, is_first=False))
+    else:
+        then(result)
+
+
+def _log_trouble(error: OSError) -> None:
+    log.warning("the machine fails (%s): what has to be done is tried again every %g s", error, AGAIN_S)
 
 
 class Background:
@@ -22,11 +55,12 @@ class Background:
         self.loop = loop
 
     def run(self, act: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """Call ``act`` in a thread, and ``then`` on the loop with its result; a defect goes to the loop's handler."""
+        """Call ``act`` in a thread until it raises no OSError, and ``then`` on the loop with its result; a defect goes
+        to the loop's handler."""
 
         def work() -> None:
             try:
-                result = act()
+                result = self._insist(act)
             except Exception as error:  # handed on to the engine's caller
                 failure = {"message": "a defect in the background", "exception": error}
                 self.call(self.loop.call_exception_handler, failure)
@@ -34,6 +68,19 @@ class Background:
                 self.call(then, result)
 
         threading.Thread(target=work, name="sharing", daemon=True).start()
+
+    def _insist(self, act: Callable[[], Result]) -> Result:
+        is_first = True
+        while True:
+            try:
+                return act()
+            except OSError as error:
+                if is_first:
+                    _log_trouble(error)
+                is_first = False
+                if self.loop.is_closed():
+                    raise
+            time.sleep(AGAIN_S)
 
     def call(self, then: Callable[..., None], *results: object) -> None:
         """Call ``then`` on the loop, from any thread; nothing happens once the engine is closed."""

@@ -258,11 +258,11 @@ class DeviceSharing:
                 env = self._slices.prepare(task, placed.grants, launch)
                 if env is not None:
                     envs[task] = env
-        except MillpondError as error:
+        except (MillpondError, OSError) as error:
             for task in taken:
                 self.residency.release(task)
                 self._slices.release(task)
-            return Room(Refusal(str(error), isinstance(error, _NoRoomError)))
+            return Room(Refusal(str(error), isinstance(error, (_NoRoomError, OSError))))
         return Room(None, envs)
 
     def _take_room(self, task: TaskId, placed: Placement, launch: LaunchSpec, deadline_s: float) -> None:

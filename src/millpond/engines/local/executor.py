@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from millpond.engines.local.background import Background
+from millpond.engines.local.background import Background, when_possible
 from millpond.engines.local.device_sharing import DeviceSharing, Room, SharingCallbacks
 from millpond.engines.local.live_tasks import Live, LiveTasks
 from millpond.engines.local.options import EngineOptions
@@ -30,6 +30,7 @@ from millpond.model.sharing import EscapePolicy
 from millpond.model.states import Outcome
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.watched_slices import Escape, EscapeKind
+from millpond.node.task import runner
 from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records
@@ -86,24 +87,45 @@ class Executor:
 
     def adopt(self, expected: Collection[TaskId], unanswered: Sequence[Decision]) -> None:
         """Go on where an earlier engine stopped; see ``LocalEngine.adopt``."""
+        self._recovering = list(unanswered)
+        self._latest = max([self._latest, *(decision.id for decision in unanswered)])
+        left = set(expected)
+        when_possible(
+            self._context.loop,
+            lambda: self._find_tasks(expected, left, unanswered),
+            lambda found: self._recover(found, unanswered),
+        )
+
+    def _find_tasks(
+        self, expected: Collection[TaskId], left: set[TaskId], unanswered: Sequence[Decision]
+    ) -> list[RunRecord]:
+        """Watch those that live, report those that are over, and end what is not expected; returns what was found.
+
+        Args:
+            left: those expected that are still to be looked for; each is taken out.
+
+        Raises:
+            OSError: the machine cannot tell now; what is left can be looked for again.
+        """
         starts = (decision for decision in unanswered if isinstance(decision, Start))
         starting = {TaskId(start.job, start.attempt, placed.task) for start in starts for placed in start.placements}
-        for task in expected:
-            if task in starting:
-                continue  # carrying the start out (again) finds it
-            record = read_record(TaskFiles.of(self._context.state_dir, task))
+        for task in sorted(left - starting, key=lambda each: (each.job, each.task)):  # starts find theirs themselves
+            files = TaskFiles.of(self._context.state_dir, task)
+            record = read_record(files) or runner.lost_record(files)
             if record is None or record.server not in self._servers:
                 self._outbox.ended(task, NEVER_STARTED)
             elif self.live.attach(record) is None:
                 self._outbox.ended(task, verdict_on(self.live.final_record(record)))
+            left.remove(task)
         found = list(self.own_records())
         for record in found:
             if record.id in starting:
                 self.live.attach(record, expected=False)  # looked at now, reported when its start is repeated
             elif record.id not in expected:
                 self._end_unexpected(record)
-        self._recovering = list(unanswered)
-        self._latest = max([self._latest, *(decision.id for decision in unanswered)])
+        return found
+
+    def _recover(self, found: Sequence[RunRecord], unanswered: Sequence[Decision]) -> None:
         moved = {decision.job for decision in unanswered if isinstance(decision, (Suspend, Resume, Migrate))}
         living = [record for record in found if self.live.get(record.id) is not None]
         tasks = [record.id for record in living]
@@ -147,7 +169,7 @@ class Executor:
                 case Start():
                     self._start(decision)
                 case Stop():
-                    self._stop(decision)
+                    when_possible(self._context.loop, partial(self._stop, decision), lambda _: None)
                 case Suspend():
                     self._suspension.suspend(decision)
                 case Resume():
@@ -258,10 +280,13 @@ class Executor:
 
     def _task_kept(self, task: TaskId) -> None:
         """Say once that a place is kept, if its record does; of a start on its way, when that is answered."""
+        files = TaskFiles.of(self._context.state_dir, task)
+        when_possible(self._context.loop, lambda: read_record(files), lambda record: self._say_kept(task, record))
+
+    def _say_kept(self, task: TaskId, record: RunRecord | None) -> None:
         live = self.live.get(task)
         if live is None or not live.expected or task.job in self._pending or task in self._kept:
             return
-        record = read_record(TaskFiles.of(self._context.state_dir, task))
         if record is None or record.kept_at is None or record.kept_until is None:
             return
         self._kept.add(task)

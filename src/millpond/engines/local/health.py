@@ -95,7 +95,8 @@ class HealthWatch:
         self._faults: dict[str, _DeviceFault] = {}
         self._said: dict[tuple[str, str], float] = {}
         self._trouble: dict[str, str] = {}
-        self._worker = PeriodicWorker("device-health", self._pass, _LOOK_EVERY_S, "devices are not looked at any more")
+        self._closed = threading.Event()
+        self._worker = PeriodicWorker("device-health", self._pass, _LOOK_EVERY_S, "devices cannot be looked at")
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -115,6 +116,7 @@ class HealthWatch:
 
     def close(self) -> None:
         """No more looks; one that hangs in the driver is not waited for."""
+        self._closed.set()
         self._worker.close(0.0)
 
     def look(self) -> None:
@@ -229,19 +231,24 @@ class HealthWatch:
     def _pass(self) -> float | None:
         try:
             self.look()
+        except OSError:  # too many files are open, say: the next look may do
+            raise
         except Exception as error:  # handed on to the engine's caller
             self._listener.failed(error)
             return UNTIL_WOKEN
         return None
 
     def _listen(self, stream: HealthStream) -> None:
-        while not self._worker.closing:
+        while not self._closed.is_set():
             try:
                 for event in stream.wait(_LISTENS_FOR_S):
                     self.take(event)
             except UnavailableError as error:
                 log.warning("%s", error)
                 return  # the regular looks remain
+            except OSError as error:
+                log.warning("reports of a driver cannot be read: %s", error)
+                self._closed.wait(_LISTENS_FOR_S)
             except Exception as error:  # handed on to the engine's caller
                 self._listener.failed(error)
                 return

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from millpond.engines.local.background import when_possible
 from millpond.engines.local.ports import recall
 from millpond.model.decisions import Grant
 from millpond.node.host.files import short_name
@@ -164,8 +165,12 @@ class LiveTasks:
         self._on_kept(task)
 
     def _over(self, task: TaskId) -> None:
+        live = self._tasks[task]
+        self._loop.remove_reader(live.handle)
+        when_possible(self._loop, lambda: self.final_record(live.record), lambda record: self._report(task, record))
+
+    def _report(self, task: TaskId, record: RunRecord) -> None:
         with self._guard:
             live = self._tasks.pop(task)
-        self._loop.remove_reader(live.handle)
         os.close(live.handle)
-        self._on_end(live, self.final_record(live.record))
+        self._on_end(live, record)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 
+from millpond.engines.local.background import when_possible
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.ports import Rendezvous, free_port
@@ -23,6 +24,7 @@ from millpond.model.hardware.devices import Device
 from millpond.node.host.controllers import Amounts
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.backend import UNSLICED, TaskEnv
+from millpond.node.task import runner
 from millpond.node.task.forkserver_client import ForkserverClient, Spawned
 from millpond.node.task.launch import LaunchSpec, ListenMode
 from millpond.node.task.limits import NO_LIMITS, TaskLimits
@@ -209,11 +211,16 @@ class PendingStart:
         """A supervisor closed its end of the pipe: the record says how the start went."""
         self._context.loop.remove_reader(spawned.settled)
         os.close(spawned.settled)
-        self._settle(task, self._take_charge(task, spawned))
+        when_possible(
+            self._context.loop,
+            lambda: self._take_charge(task, spawned),
+            lambda refusal: self._settle(task, refusal),
+        )
 
     def _take_charge(self, task: TaskId, spawned: Spawned) -> Refusal | None:
         """Watch a task whose start is settled; says what is wrong when it did not start."""
-        record = read_record(TaskFiles.of(self._context.state_dir, task))
+        files = TaskFiles.of(self._context.state_dir, task)
+        record = read_record(files) or runner.lost_record(files)
         if record is not None and record.decision != self.decision.id:
             record = None
         if record is not None:
@@ -221,15 +228,13 @@ class PendingStart:
             if record.error is None and record.supervisor_pid == spawned.pid:
                 self._context.live.watch(record, spawned.handle, self._port)
                 return None
-        self._context.loop.add_reader(spawned.handle, self._collect, spawned.handle)
-        if record is None:
-            return _CRASHED
-        refusal = refusal_of(record, self.launch)
-        if refusal is None and self._context.live.attach(record) is None:
+        refusal = _CRASHED if record is None else refusal_of(record, self.launch)
+        if record is not None and refusal is None and self._context.live.attach(record) is None:
             # An earlier engine carried this decision out, and the task is over.
             record = self._context.live.final_record(record)
             self.ended.append(record)
             refusal = None if record.over else _KILLED
+        self._context.loop.add_reader(spawned.handle, self._collect, spawned.handle)
         return refusal
 
     def _collect(self, handle: int) -> None:

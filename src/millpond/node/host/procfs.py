@@ -45,7 +45,7 @@ def descendants(*pids: int) -> list[int]:
 def children() -> dict[int, list[int]]:
     """All living processes of the machine, by their parent."""
     found: dict[int, list[int]] = {}
-    for pid in _pids():
+    for pid in pids():
         stat = _stat(pid)
         if stat is not None and stat[0] not in _DEAD:
             found.setdefault(int(stat[1]), []).append(pid)
@@ -127,7 +127,7 @@ def with_variable(name: str, value: str) -> list[int]:
     """All living processes that were started with ``name=value`` in their environment and are ours to see."""
     wanted = f"{name}={value}".encode()
     found = []
-    for pid in _pids():
+    for pid in pids():
         try:
             if wanted in read_file(f"/proc/{pid}/environ").split(b"\0"):
                 found.append(pid)
@@ -160,7 +160,8 @@ def _children_of(pid: int) -> list[int]:
     return [child for child in map(int, listed) if start_ticks(child) is not None]
 
 
-def _pids() -> Iterator[int]:
+def pids() -> Iterator[int]:
+    """All processes of the machine, those too that have just ended."""
     return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
 
 

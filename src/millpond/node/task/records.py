@@ -102,6 +102,11 @@ class TaskFiles:
         return self.record.parent / FILES / f"{self.record.stem}.failure"
 
     @property
+    def lock(self) -> Path:
+        """Held by its supervisor as long as that lives."""
+        return self.record.with_suffix(".lock")
+
+    @property
     def socket(self) -> Path:
         """Where its supervisor takes commands to be run beside it."""
         return self.record.with_suffix(".sock")

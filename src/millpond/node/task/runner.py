@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,16 @@ from pathlib import Path
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.container import NAME_VARIABLE
 from millpond.node.devices.vendor import OwnProcesses
-from millpond.node.host import cgroups, procfs
+from millpond.node.host import cgroups, file_locks, procfs
 from millpond.node.host.files import write_json
 from millpond.node.task.environment import LOG_VARIABLE
-from millpond.node.task.records import RunRecord, TaskFiles, running_records
+from millpond.node.task.records import RunRecord, TaskFiles, read_record, running_records
 
 _FREEZING_PASSES = 20
 _NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
 """No process has the number, or (on some kernels) a thread has it now, for which there is no pidfd."""
+_WRITES_AGAIN_WITHIN_S = 5.0
+_LOOKS_EVERY_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,28 @@ def attach(record: RunRecord) -> int | None:
     if record.alive:  # asked only now, as the handle cannot come to mean another process
         return handle
     os.close(handle)
+    return None
+
+
+def lost_record(files: TaskFiles) -> RunRecord | None:
+    """The record of a task whose file was emptied or lost, from its supervisor, which writes it again; blocks until
+    then, some milliseconds. None when that does not come about: nothing of the task is left then.
+
+    A supervisor that does not write (of an earlier version, or on a full disk) is ended with its task, as a task that
+    cannot be watched would run beside its next attempt.
+    """
+    if not files.lock.exists():
+        return None  # it never started
+    supervisor = file_locks.holder_of(files.lock)
+    if supervisor is not None:
+        procfs.send([supervisor], signal.SIGHUP)
+        give_up_at = time.monotonic() + _WRITES_AGAIN_WITHIN_S
+        while time.monotonic() < give_up_at:
+            if (record := read_record(files)) is not None:
+                return record
+            time.sleep(_LOOKS_EVERY_S)
+        procfs.send([supervisor], signal.SIGKILL)
+    kill_remains(files, ())
     return None
 
 

@@ -2,12 +2,12 @@
 
 It outlives the server. It starts the command in a session of its own, adopts whatever the command leaves behind, waits,
 and writes how it ended. It is asked to end the task by SIGTERM: it then gives notice to the command's process group
-and, when the grace is over, kills everything below itself. Beside the task's record (``task-0.json``) lie its output
-(``.log``) with an index of it (``.index``, see ``output``), the request to stop it (``.stop``: ``{"grace_s": 30}``, see
-``runner.StopRequest``), a lock (``.lock``) that is held while the task lives, and a socket (``.sock``) for commands to
-be run beside it (``node.sessions.exec_sessions``); record and lock together make sure that one decision never starts a
-task twice. Room for the request, and for the end of the record, is kept from the start on (``.room``), so that a task
-can be ended on a full disk.
+and, when the grace is over, kills everything below itself. SIGHUP has it write its record again. Beside the task's
+record (``task-0.json``) lie its output (``.log``) with an index of it (``.index``, see ``output``), the request to stop
+it (``.stop``: ``{"grace_s": 30}``, see ``runner.StopRequest``), a lock (``.lock``) that is held while the task lives,
+and a socket (``.sock``) for commands to be run beside it (``node.sessions.exec_sessions``); record and lock together
+make sure that one decision never starts a task twice. Room for the request, and for the end of the record, is kept from
+the start on (``.room``), so that a task can be ended on a full disk.
 
 Forked by ``node.task.forkserver`` with a plan on standard input (``start_plan``). Standard output is closed as soon as
 the record says whether the command runs. Standard library only.
@@ -45,7 +45,7 @@ BLOCKED = frozenset(
 )
 """Signals that must not end a supervisor. Its parent blocks them from its first instant on."""
 
-_AWAITED = (signal.SIGTERM, signal.SIGCHLD, signal.SIGIO)
+_AWAITED = (signal.SIGTERM, signal.SIGCHLD, signal.SIGIO, signal.SIGHUP)
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _LONGEST_START_S = 10.0
 _SETTLED = ("pid", "error", "ended_at")
@@ -137,6 +137,11 @@ class _Supervisor:
         write_json(self._path, self._record)
         return True
 
+    def _write_again(self) -> None:
+        """A server found the record emptied or gone."""
+        with contextlib.suppress(OSError):  # who asked sees that it is not there
+            write_json(self._path, self._record)
+
     def _accept_sessions(self) -> None:
         """From now on commands may be run beside the task; where no socket can be made, none can."""
         container = self._container
@@ -168,6 +173,8 @@ class _Supervisor:
             stopped = got == signal.SIGTERM
             if got == signal.SIGIO and self._sessions is not None:
                 self._sessions.take()
+            if got == signal.SIGHUP:
+                self._write_again()
             self._take_output()
             self._pass_input_on()
             childless = self._reap()

@@ -26,6 +26,7 @@ from millpond.client.sdk import Client, default_state_dir
 from millpond.client.sdk.resources.jobs import MOST_JOBS
 from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
+from millpond.node.host.file_locks import is_held_by
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.server import LOCK_FILE, STANDBY_FILE, HealthInfo, ServerFile, ServerInfo
 
@@ -92,7 +93,7 @@ def _end_unanswering(directory: Path, left: ServerFile, keep_jobs: bool) -> None
         UnavailableError: the process is another one, whose number the file that was left behind has by now.
         MillpondError: jobs should have been stopped, and run on.
     """
-    if not _has_locked(left.pid, directory / LOCK_FILE):
+    if not is_held_by(left.pid, directory / LOCK_FILE):
         raise UnavailableError(
             f"process {left.pid} does not answer as the server of {directory}, and does not use that directory",
             "it is another program, and the server has ended",
@@ -108,15 +109,6 @@ def _end_unanswering(directory: Path, left: ServerFile, keep_jobs: bool) -> None
             "its jobs could not be stopped: those that run go on",
             "`pond up` takes them over again once its database answers, then `pond down` stops them",
         )
-
-
-def _has_locked(pid: int, lock: Path) -> bool:
-    """Whether this process holds the lock by which a server has its state directory."""
-    try:
-        opened = [file for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists() and file.samefile(lock)]
-        return any("FLOCK" in Path(f"/proc/{pid}/fdinfo/{file.name}").read_text() for file in opened)
-    except OSError:  # it has ended, or is of another account
-        return False
 
 
 def _await_end(pid: int) -> None:
