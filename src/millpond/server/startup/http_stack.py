@@ -87,13 +87,21 @@ def make_http_server(
         if encryption is not None:
             renew(encryption)
 
+    def on_signal() -> None:
+        lead.post.deadline.begin()
+        service.closing.set()
+
+    def stop() -> None:
+        lead.post.deadline.begin()
+        http.stop()
+
     way = HttpOptions(None if encryption is None else encryption.context, listening.trusted_proxies)
-    http = HttpServer(seen_from_outside(app, listening), ready, service.closing.set, on_hangup, way)
-    loop.when_failed(http.stop)
+    http = HttpServer(seen_from_outside(app, listening), ready, on_signal, on_hangup, way)
+    loop.when_failed(stop)
     if lead.leadership is not None:
-        lead.leadership.on_lost = http.stop
+        lead.leadership.on_lost = stop
         if lead.is_lost:
-            http.stop()
+            stop()
     return http
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from millpond.server.auth.owner import TOKEN_FILE
 from millpond.server.http.server import listen, url_of
 from millpond.server.http.tls import Encryption, open_encryption
+from millpond.server.startup.end_deadline import ENDS_WITHIN_S, JOBS_END_WITHIN_S, EndDeadline
 from millpond.server.startup.options import ServerOptions
 from millpond.server.startup.standby import Post, seat_at, stand_by
 from millpond.server.state_dir import StateDir
@@ -53,7 +54,8 @@ def take_lead(options: ServerOptions, listening: ListenRules, held: ExitStack) -
     listener = held.enter_context(listen(options.host, options.port))
     encryption = open_encryption(listening)
     url = url_of(listener, "http" if encryption is None else "https")
-    post = Post(path, listener, encryption, _server_file(url, path, encryption))
+    deadline = EndDeadline(ENDS_WITHIN_S + (JOBS_END_WITHIN_S if options.stop_jobs_on_exit else 0.0))
+    post = Post(path, listener, encryption, _server_file(url, path, encryption), deadline)
     leadership = claim(options.store, seat_at(url, path)) if options.store else None
     if leadership is not None:
         held.callback(leadership.close)

@@ -19,6 +19,7 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.startup.background_workers import attended
 from millpond.server.startup.components import open_components
 from millpond.server.startup.configuration import Current
+from millpond.server.startup.end_deadline import JOBS_END_WITHIN_S
 from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
 from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
@@ -26,7 +27,6 @@ from millpond.specs.config.cluster import ClusterConfig, load_cluster
 
 log = logging.getLogger(__name__)
 
-JOBS_END_WITHIN_S: Final = 90.0
 YOUNG_OBJECTS: Final = 10_000
 """So many new objects until garbage is looked for among them. After Python's 700, what a play of estimates or a burst
 of jobs makes counts as old while it is in use, and leads to looks at all objects: half a second each for 10,000 jobs
@@ -80,6 +80,7 @@ def serve(options: ServerOptions) -> None:
                     _keep_what_is_loaded()
                     http.run(lead.post.listener)
             finally:
+                lead.post.deadline.begin()
                 lead.state.withdraw()
             if options.stop_jobs_on_exit and loop.alive and loop.read_only is None and not lead.is_lost:
                 _stop_jobs(loop)

@@ -25,6 +25,7 @@ from millpond.node.host.files import write_json
 from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker
 from millpond.server.http.server import HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption
+from millpond.server.startup.end_deadline import EndDeadline
 from millpond.server.store.leadership import Leadership, Seat
 from millpond.specs.api.base import ErrorBody, ErrorInfo
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
@@ -44,12 +45,14 @@ class Post:
 
     Attributes:
         left: what is said of it in the state directory, for the command line.
+        deadline: of its process, once that is to end.
     """
 
     state_dir: Path
     listener: socket.socket
     encryption: Encryption | None
     left: ServerFile
+    deadline: EndDeadline
 
 
 def seat_at(url: str, state_dir: Path) -> Seat:
@@ -72,6 +75,10 @@ def stand_by(leadership: Leadership | None, post: Post) -> bool:
     ended = threading.Event()
     file = post.state_dir / STANDBY_FILE
 
+    def end() -> None:
+        ended.set()
+        post.deadline.begin()
+
     def ready() -> None:
         write_json(file, asdict(post.left))
         print(f"Millpond stands by at {post.left.url}; {watch.leader_url} leads", flush=True)
@@ -80,7 +87,7 @@ def stand_by(leadership: Leadership | None, post: Post) -> bool:
         log.info("the configuration is read when this server takes over")
 
     way = HttpOptions(None if post.encryption is None else post.encryption.context)
-    http = HttpServer(StandbyServer(lambda: watch.leader_url), ready, ended.set, hangup, way)
+    http = HttpServer(StandbyServer(lambda: watch.leader_url), ready, end, hangup, way)
     worker = PeriodicWorker("standby", lambda: watch.end_if_over(http.stop), LOOKS_EVERY_S, "standing by goes on")
     worker.start(LOOKS_EVERY_S)
     try:
