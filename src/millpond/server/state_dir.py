@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import stat
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -34,6 +35,30 @@ _ENDS_WITHIN_S: Final = 2.0
 _LETS_GO_WITHIN_S: Final = 10.0
 """What a killed server was just starting, and is not another program yet, has its files open for so long at most."""
 _LOOKS_EVERY_S: Final = 0.02
+_making = threading.Lock()
+
+
+def make_once(path: Path, content: bytes) -> None:
+    """Make a file of the server's own, if there is none: whole and on disk, or not at all if the server is killed.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    fresh = path.with_name(f"{path.name}.new")
+    with _making:
+        if path.exists():
+            return  # another thread has made it
+        try:
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.rename(path)
+        finally:
+            fresh.unlink(missing_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
 
 
 class StateDir:
@@ -86,15 +111,21 @@ class StateDir:
             UnavailableError: it is a folder that others may use for something else, or is not the server's.
         """
         found = self.path.stat()
-        if not found.st_mode & _OF_OTHERS and found.st_uid == os.geteuid():
+        if found.st_uid != os.geteuid():
+            raise UnavailableError(
+                f"the state directory {self.path} belongs to user {found.st_uid}, and this server runs as user "
+                f"{os.geteuid()}",
+                "run it as that user, or choose another with --state-dir",
+            )
+        if not found.st_mode & _OF_OTHERS:
             return
-        if found.st_uid == os.geteuid() and ((self.path / LOCK_FILE).exists() or not any(self.path.iterdir())):
+        if (self.path / LOCK_FILE).exists() or not any(self.path.iterdir()):
             self.path.chmod(stat.S_IMODE(found.st_mode) & ~_OF_OTHERS)
             log.warning("the state directory %s was open to other accounts; now it is not", self.path)
             return
         raise UnavailableError(
-            f"the state directory {self.path} has mode {stat.S_IMODE(found.st_mode):04o} and belongs to user "
-            f"{found.st_uid}: other accounts could read what the server keeps in it",
+            f"the state directory {self.path} has mode {stat.S_IMODE(found.st_mode):04o}: other accounts could "
+            "read what the server keeps in it",
             f"chmod 700 {self.path} if it is for this server alone, or choose another with --state-dir",
         )
 

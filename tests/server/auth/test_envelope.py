@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -171,3 +173,27 @@ def test_the_servers_own_key_is_made_once_and_for_it_alone(tmp_path: Path) -> No
     first = own_key(tmp_path / "secrets.key")
     assert own_key(tmp_path / "secrets.key") == first
     assert (tmp_path / "secrets.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("left", [b"", bytes(32)], ids=["emptied", "zeroed"])
+def test_a_key_of_the_server_that_was_damaged_is_not_replaced_and_a_backup_is_named_first(
+    tmp_path: Path, left: bytes
+) -> None:
+    path = tmp_path / "secrets.key"
+    own_key(path)
+    path.write_bytes(left)
+    with pytest.raises(InvalidInputError, match=r"put the secrets\.key of a backup there; if there is none"):
+        own_key(path)
+    assert path.read_bytes() == left
+
+
+def test_a_key_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(UnavailableError, match="No space left"):
+            own_key(tmp_path / "secrets.key")
+    assert list(tmp_path.iterdir()) == []
+    assert own_key(tmp_path / "secrets.key")

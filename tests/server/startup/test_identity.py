@@ -11,7 +11,7 @@ import pytest
 from fresh_databases import fresh_sqlite
 from own_record import own_record
 
-from millpond.model.errors import ConflictError
+from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host import procfs
 from millpond.node.host.files import write_json
 from millpond.node.sessions.task_socket import program_folder, task_socket_path
@@ -60,6 +60,14 @@ def test_a_state_of_an_earlier_version_is_its_servers_own(store, state_dir):
 def test_a_start_that_was_cut_off_before_the_database_was_noted_is_finished(store, state_dir):
     (state_dir / IDENTITY_FILE).write_text(json.dumps({"server": "a1", "state_dir": str(state_dir)}))
     assert start(store, state_dir).servers == ("a1",)
+
+
+def test_a_server_with_jobs_does_not_begin_anew_on_an_empty_database(store, state_dir):
+    (state_dir / IDENTITY_FILE).write_text(json.dumps({"server": "a1", "state_dir": str(state_dir)}))
+    (state_dir / "jobs" / "train-abcde").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match=r"--store was used before.*restore a backup"):
+            start(store, state_dir)
 
 
 def test_a_database_in_another_state_directory_is_a_copy_until_it_is_taken_over(store, state_dir, tmp_path):

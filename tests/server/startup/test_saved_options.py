@@ -41,6 +41,18 @@ def test_what_is_given_counts_and_is_remembered_instead(tmp_path):
     assert started(tmp_path)[0].fake_gpus == "1x4:V100-32GB"
 
 
+@pytest.mark.parametrize("left", [b"", bytes(40)], ids=["emptied", "zeroed"])
+def test_options_that_a_power_cut_emptied_have_to_be_given_again(tmp_path, left):
+    started(tmp_path, "--fake-gpus", "2x8:V100-32GB")
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(left)
+    for given in ([], ["--fake-gpus", "2x8:V100-32GB"], ["--config", "none"]):
+        with pytest.raises(UnavailableError, match="name them once more"):
+            started(tmp_path, *given)
+    started(tmp_path, "--fake-gpus", "none", "--config", "none")
+    assert started(tmp_path)[0].fake_gpus == ""
+
+
 def test_none_forgets(tmp_path):
     (tmp_path / "pond.yaml").touch()
     started(tmp_path, "--fake-gpus", "2x8:V100-32GB", "--config", str(tmp_path / "pond.yaml"))

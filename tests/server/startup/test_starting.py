@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import stat
 import sys
 import time
@@ -110,6 +111,23 @@ def test_a_token_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) ->
     assert len(token) > 30
     assert token_in(tmp_path) == token
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("left", [b"", bytes(44), b"ab\n"], ids=["emptied", "zeroed", "cut"])
+def test_a_token_that_a_power_cut_damaged_opens_nothing_any_more(tmp_path: Path, left: bytes) -> None:
+    token_in(tmp_path)
+    (tmp_path / "token").write_bytes(left)
+    token = token_in(tmp_path)
+    assert len(token) > 30
+    assert token_in(tmp_path) == token
+
+
+def test_a_state_directory_of_another_account_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(UnavailableError, match=r"belongs to user .* runs as user") as refused:
+        StateDir(tmp_path)
+    assert refused.value.remedy.startswith("run it as that user")
 
 
 def test_a_port_in_use_is_one_clear_error() -> None:

@@ -21,6 +21,7 @@ from millpond.server.auth.records import TokenKind
 from millpond.specs.api.server import FIRST_LOGIN_FILE
 
 TOKEN_FILE: Final = "token"
+_SHORTEST_TOKEN: Final = 16
 _FIRST_LOGIN: Final = "the first login"
 
 
@@ -34,7 +35,7 @@ def token_in(state_dir: Path) -> str:
     try:
         if path.exists():
             token = path.read_text(encoding="ascii").strip()
-            if token:
+            if len(token) >= _SHORTEST_TOKEN and token.isprintable():  # a power cut leaves fewer letters, or zeroes
                 return token
         token = secrets.token_urlsafe(32)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -63,10 +63,13 @@ def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> Se
 
     Raises:
         ConflictError: it is to take over, and the original still runs on this machine.
+        UnavailableError: the database is empty although the server has had jobs: it was lost, or is another one.
         OSError: the state directory cannot be written.
     """
     place, owner, file = state_dir.resolve(), store.identity.read(), _read(state_dir)
     if owner is None and not file.get("restored") and not (is_new and store.latest_snapshot() is not None):
+        if file.get("server"):  # else it was cut off at its first start
+            _require_no_jobs(place)
         return _founded(store, place, str(file.get("server", "")) or _fresh())
     if owner is not None and (file.get("server"), file.get("state_dir")) == (owner.server, str(place)):
         return ServerIdentity((owner.server, *owner.formerly))
@@ -132,6 +135,16 @@ def _read(state_dir: Path) -> dict[str, Any]:
 
 def _write(place: Path, server: str) -> None:
     write_json(place / IDENTITY_FILE, {"server": server, "state_dir": str(place)}, durable=True)
+
+
+def _require_no_jobs(place: Path) -> None:
+    """With an empty database every task that runs would count as nobody's, and be ended."""
+    if any((place / "jobs").glob("*")):
+        raise UnavailableError(
+            f"the database is empty, although this server has had jobs ({place / 'jobs'})",
+            "if another --store was used before, name that; if the database was lost, restore a backup (pond restore "
+            "FILE --state-dir ANOTHER); to begin anew, choose another --state-dir",
+        )
 
 
 def _require_ended(original: Path) -> None:

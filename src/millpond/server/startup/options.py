@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.policies import orderings_of, placements_of
@@ -148,9 +148,9 @@ def with_remembered(options: ServerOptions) -> tuple[ServerOptions, str]:
     """The options with what the last start of this state directory said and this one leaves out; and a note of that.
 
     Raises:
-        UnavailableError: the configuration of the last start is gone.
+        UnavailableError: the configuration of the last start is gone, or what it said cannot be read.
     """
-    kept = read_json(options.state_dir.expanduser() / OPTIONS_FILE) or {}
+    kept = _remembered(options)
     fake_gpus, said = options.fake_gpus, []
     if not fake_gpus and (fake_gpus := str(kept.get("fake_gpus", ""))):
         said.append(f"--fake-gpus {fake_gpus}")
@@ -183,5 +183,16 @@ def remember(options: ServerOptions) -> None:
     """
     kept = {"fake_gpus": options.fake_gpus, "config": str(options.config or "")}
     path = options.state_dir.expanduser() / OPTIONS_FILE
-    if (read_json(path) or {"fake_gpus": "", "config": ""}) != kept:
-        write_json(path, kept)
+    if read_json(path) != kept and (path.exists() or any(kept.values())):
+        write_json(path, kept, durable=True)
+
+
+def _remembered(options: ServerOptions) -> dict[str, Any]:
+    path = options.state_dir.expanduser() / OPTIONS_FILE
+    kept = read_json(path)
+    if kept is None and path.exists() and not (options.fake_gpus and options.config):
+        raise UnavailableError(
+            f"{path} is damaged: it had the options of the last start",
+            f"name them once more: --config and --fake-gpus, with {FORGET} for one that there was not",
+        )
+    return kept or {}

@@ -74,7 +74,8 @@ def _explained(url: str) -> Iterator[None]:
         raise UnavailableError(f"{shown} cannot be used ({error})", hint) from error
     except DBAPIError as error:
         raise UnavailableError(
-            f"{shown} cannot be opened ({error.orig})", "check that it is there and whole"
+            f"{shown} cannot be opened ({error.orig})",
+            "check that it is there and whole; one that is damaged is restored from a backup (pond restore)",
         ) from error
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.server.state_dir import make_once
 
 KEY_BYTES: Final = 32
 SHORTEST_PASSPHRASE: Final = 12
@@ -69,8 +70,11 @@ class KeySource:
             raise InvalidInputError(f"how its key is made cannot be read ({error})", "use another backup") from error
 
 
-def key_in(path: Path) -> bytes:
+def key_in(path: Path, otherwise: str = "") -> bytes:
     """The content of a key file.
+
+    Args:
+        otherwise: what to do where it is no key; empty: make one.
 
     Raises:
         UnavailableError: it cannot be read.
@@ -84,9 +88,10 @@ def key_in(path: Path) -> bytes:
         raise UnavailableError(f"the key file {path} cannot be read ({error.strerror})", "name another") from error
     if mode & 0o077:
         raise InvalidInputError(f"others may read the key file {path}", f"chmod 600 {path}")
-    if not KEY_BYTES <= len(content) <= _LONGEST_FILE:
+    if not KEY_BYTES <= len(content) <= _LONGEST_FILE or not content.strip(b"\0"):
         raise InvalidInputError(
-            f"{path} holds {len(content)} bytes, which is no key", f"head -c {KEY_BYTES} /dev/urandom > {path}"
+            f"{path} holds {len(content)} bytes, which is no key",
+            otherwise or f"head -c {KEY_BYTES} /dev/urandom > {path}",
         )
     return content
 
@@ -99,16 +104,11 @@ def own_key(path: Path) -> bytes:
         InvalidInputError: it is no key, or others may read it.
     """
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return key_in(path)
+        if not path.exists():
+            make_once(path, secrets.token_bytes(KEY_BYTES))
     except OSError as error:
         raise UnavailableError(f"the key {path} cannot be made ({error.strerror})", "see to that directory") from error
-    with os.fdopen(handle, "wb") as file:
-        file.write(secrets.token_bytes(KEY_BYTES))
-        file.flush()
-        os.fsync(file.fileno())
-    return key_in(path)
+    return key_in(path, f"put the {path.name} of a backup there; if there is none, remove it and set all secrets again")
 
 
 def check_passphrase(text: str) -> str:

@@ -6,7 +6,6 @@ The key is made once and kept in the state directory.
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final
 
 from millpond.model.errors import UnavailableError
 from millpond.server.http.server import listen
+from millpond.server.state_dir import make_once
 from millpond.specs.api.accounts.ssh import HOST_KEY_ALIAS, PublicKey, SshInfo
 from millpond.specs.config.listen import SshFile
 
@@ -69,8 +69,7 @@ def host_key_in(state_dir: Path) -> HostKey:
             private = Ed25519PrivateKey.generate().private_bytes(
                 forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()
             )
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(private)
+            make_once(path, private)
         if path.stat().st_mode & 0o077:
             raise UnavailableError(f"others may read the host key {path}", f"chmod 600 {path}")
         text = path.read_bytes()
