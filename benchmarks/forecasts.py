@@ -37,8 +37,8 @@ from pathlib import Path
 
 import numpy as np
 
+from boosted_trees import boosted_trees
 from load_series import HOUR_S, earth_cards, genai_replicas, hourly, instant, philly_nodes
-from millpond.forecasting.boosted_trees import boosted_trees
 from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK
 from millpond.forecasting.outlook import roll
 from millpond.forecasting.scores import coverage, wape

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.forecasting.boosted_trees import boosted_trees
+from boosted_trees import boosted_trees
 from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK, LoadForecaster, Repeated
 from millpond.forecasting.outlook import MEDIAN, LoadForecast, forecast_load, roll
 from millpond.forecasting.scores import coverage, wape
@@ -66,10 +66,8 @@ def test_what_comes_later_changes_no_bit_of_a_forecast(forecaster: LoadForecaste
     assert_knows_the_past_alone(forecaster, end, seed)
 
 
-@pytest.mark.parametrize("forecaster", boosted_trees() or [None], ids=lambda each: each.name if each else "none")
-def test_what_comes_later_changes_no_bit_of_what_trees_say(forecaster: LoadForecaster | None) -> None:
-    if forecaster is None:
-        pytest.skip("scikit-learn is not installed: the extra `learn` brings it")
+@pytest.mark.parametrize("forecaster", boosted_trees(), ids=lambda each: each.name)
+def test_what_comes_later_changes_no_bit_of_what_trees_say(forecaster: LoadForecaster) -> None:
     assert_knows_the_past_alone(forecaster, 15 * 24 + 7, 1)
 
 

@@ -1,9 +1,9 @@
-"""Gradient boosted trees as forecasters, where scikit-learn is installed (the extra ``learn``)."""
+"""Gradient boosted trees as forecasters, to hold Millpond's own against; they need scikit-learn."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import partial
-from importlib.util import find_spec
 from typing import Final, Literal
 
 import numpy as np
@@ -19,9 +19,7 @@ Loss = Literal["absolute_error", "squared_error"]
 
 
 def boosted_trees() -> list[LoadForecaster]:
-    """Trees on the median and on the mean; none without the library."""
-    if find_spec("sklearn") is None:
-        return []
+    """Trees on the median and on the mean."""
     return [
         Learnt("trees on the median", partial(_fit, "absolute_error")),
         Learnt("trees on the mean", partial(_fit, "squared_error")),
@@ -40,8 +38,23 @@ def _fit(loss: Loss, features: np.ndarray, changes: np.ndarray) -> Model:
         min_samples_leaf=_LEAST_IN_LEAF,
         early_stopping=False,
         random_state=0,
-    ).fit(features[:, varied], changes)
-    return lambda asked: np.asarray(trees.predict(asked[:, varied]))
+    )
+    with _one_thread():
+        trees.fit(features[:, varied], changes)
+
+    def model(asked: np.ndarray) -> np.ndarray:
+        with _one_thread():
+            return np.asarray(trees.predict(asked[:, varied]))
+
+    return model
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """So few rows take one thread milliseconds; several wait for each other, and spin for seconds on busy cores."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="openmp")
+    return limits
 
 
 def _known(column: np.ndarray) -> np.ndarray:
