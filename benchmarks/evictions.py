@@ -41,7 +41,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Suspendable
-from millpond.scheduling.placement.kernels import compiled
+from millpond.scheduling.placement.kernels import fastest
 from millpond.scheduling.settings import PreemptionCost, Settings
 from random_trees import MODELS, leaves_of, of_model, of_some_models, random_tree_on
 from reporting import Table, command_line, emit, note, program
@@ -93,7 +93,7 @@ class Walk:
         queues = random_tree_on(draws, nodes, with_models=with_models) if any_tree else self._tree()
         self._queues = (*leaves_of(queues), DEFAULT_QUEUE) if any_tree else LEAVES
         self.world = World(*nodes, settings=settings, queues=queues, pools=(pool,))
-        self.world.core.use_kernels(compiled())
+        self.world.core.use_kernels(fastest())
 
     def _tree(self) -> tuple[Queue, ...]:
         size = self.draws.choice

@@ -41,7 +41,7 @@ from millpond.model.resources import CARD_MILLI, Amount, TaskRequest
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
-from millpond.scheduling.placement.kernels import compiled
+from millpond.scheduling.placement.kernels import fastest
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.settings import Settings
 from random_trees import MODELS, leaves_of, of_model, of_some_models, random_tree_on
@@ -110,7 +110,7 @@ class GuaranteeWalk:
         settings = Settings(ordering=draws.choice(("default", "default", "fair", "edf")), preempt=draws.random() < 0.3)
         pool = Pool(suspends=draws.random() < 0.3, turn_s=0.0)
         self.world = WatchedWorld(*self._machines.values(), settings=settings, queues=queues, pools=(pool,))
-        self.world.core.use_kernels(compiled())
+        self.world.core.use_kernels(fastest())
 
     def _model_of(self, node: str) -> str:
         return self._machines[node].devices[0].model

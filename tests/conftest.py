@@ -50,6 +50,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(autouse=True)
+def _kernels_are_interpreted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In quick tests and in what they start: to compile them takes a minute of CPU in a fresh clone."""
+    if request.node.get_closest_marker("long") is None:
+        monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+
+
 @pytest.fixture(scope="session")
 def _postgresql() -> Iterator[str]:
     """One for all tests of a process; where its programs or the driver are missing, they are skipped."""

@@ -37,7 +37,7 @@ from millpond.model.windows import is_open
 from millpond.model.workloads import GangRule, Job, Priority
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.nodes.topology_groups import required_groups
-from millpond.scheduling.placement.kernels import compiled, interpreted
+from millpond.scheduling.placement.kernels import fastest
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -576,7 +576,7 @@ class CoreMachine(RuleBasedStateMachine):
         if kind == "restored":
             twin = Scheduler.restore(json.loads(json.dumps(self.core.snapshot())))
         elif kind == "compiled":
-            twin.use_kernels(_fast_kernels())
+            twin.use_kernels(fastest())
         assert json.dumps(twin.snapshot()) == json.dumps(self.core.snapshot())
         self.twins = [*self.twins[-1:], twin]
 
@@ -785,11 +785,3 @@ def _refusal(core: Scheduler, event: events.Event) -> str | None:
 
 def _timeless(snapshot: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in snapshot.items() if name != "now"}
-
-
-def _fast_kernels() -> Any:
-    """Compiled kernels; the interpreted ones where there is no compiler."""
-    try:
-        return compiled()
-    except ImportError:
-        return interpreted()

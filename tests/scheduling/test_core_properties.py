@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from core_machine import CoreMachine
 from hypothesis import HealthCheck, Phase, settings
 
@@ -14,3 +15,8 @@ TestCore.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.mark.long
+class TestCoreWithCompiledTwins(TestCore):
+    """Quick tests compile no kernels."""

@@ -17,8 +17,6 @@ from millpond.simulation.report.page import render
 from millpond.simulation.report.table import LESS, MORE, MetricRow, table_rows
 from millpond.simulation.scenario import Scenario
 
-pytestmark = pytest.mark.usefixtures("interpreted")
-
 DATA = Path(__file__).parent.parent / "data"
 CASE = ("--format", "philly", "--jobs", str(DATA / "case.csv"), "--cluster", "2x8")
 

@@ -24,8 +24,6 @@ from millpond.simulation.results.energy_meter import BUSY, EnergyMeter, MeteredE
 from millpond.simulation.scenarios.rows import play, row_world
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
-pytestmark = pytest.mark.usefixtures("interpreted")
-
 POWER = DeclaredPower(50.0, 250.0)
 RATES = EnergyRates(RateSeries.constant(0.3), RateSeries.constant(400.0), {"GPU": POWER})
 MACHINE_W = 400.0

@@ -18,8 +18,6 @@ from millpond.client.cli.commands.simulation.replay_table import duration, numbe
 from millpond.model.errors import MillpondError
 from millpond.simulation import kernel_warmup
 
-pytestmark = pytest.mark.usefixtures("interpreted")
-
 DATA = Path(__file__).parent.parent / "data"
 CASE = ("--format", "philly", "--jobs", str(DATA / "case.csv"), "--cluster", "2x8")
 OPENB = ("--format", "openb", "--jobs", str(DATA / "openb_pods.csv"), "--nodes", str(DATA / "openb_nodes.csv"))

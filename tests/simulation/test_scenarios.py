@@ -24,8 +24,6 @@ from millpond.simulation.scenarios.scenario_file import CalendarScenario, load_s
 from millpond.simulation.trace import TraceJob
 from millpond.specs.errors import SpecError
 
-pytestmark = pytest.mark.usefixtures("interpreted")
-
 HOUR = 3600.0
 MONDAY = 1_767_603_600.0  # 2026-01-05 09:00 UTC
 

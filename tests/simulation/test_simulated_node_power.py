@@ -22,8 +22,6 @@ from millpond.simulation.scenarios.rows import RowFigures, play, row_world
 from millpond.simulation.scenarios.scenario_file import read_scenario
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
-pytestmark = pytest.mark.usefixtures("interpreted")
-
 BOOT_S = 300.0
 MACHINE_W = 400.0
 DAYS = """

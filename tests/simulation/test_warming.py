@@ -11,8 +11,9 @@ from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.kernel_warmup import kernel_progress, warm_up
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 @pytest.mark.parametrize("preempt", [True, False])
 @pytest.mark.parametrize("users", [12, 200])
 def test_after_warming_up_no_kernel_is_compiled_any_more(users: int, preempt: bool) -> None:

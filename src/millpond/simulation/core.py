@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millpond.scheduling.placement.kernels import compiled
+from millpond.scheduling.placement.kernels import fastest
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -10,8 +10,5 @@ from millpond.scheduling.settings import Settings
 def make_scheduler(settings: Settings) -> Scheduler:
     """A fresh scheduler on the fastest kernels there are."""
     scheduler = Scheduler(settings)
-    try:
-        scheduler.use_kernels(compiled())
-    except ImportError:
-        return scheduler
+    scheduler.use_kernels(fastest())
     return scheduler

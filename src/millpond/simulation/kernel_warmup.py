@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from millpond.scheduling.ordering.waiting_lines import FEW
 from millpond.scheduling.placement.kernel_warmup import warm
+from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
@@ -23,6 +24,7 @@ def kernel_progress(on_compiled: Callable[[int], None]) -> Iterator[None]:
         on_compiled: also called with 0 when the first one begins; on the thread that compiles.
     """
     try:
+        compiled()
         from numba.core import event
     except ImportError:
         yield  # there is no compiler

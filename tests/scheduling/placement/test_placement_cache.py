@@ -43,7 +43,8 @@ def test_nothing_is_found_where_nothing_was_kept(tmp_path: Path) -> None:
     assert cache_of_one_process(tmp_path / "none").load("ours") is None
 
 
-def test_compiled_kernels_are_kept_so() -> None:
+def test_compiled_kernels_are_kept_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
     kernels = compiled()._functions
     assert kernels
     assert {type(kernel._cache._cache_file) for kernel in kernels.values()} == {LockedCacheFile}

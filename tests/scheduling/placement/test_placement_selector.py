@@ -38,7 +38,7 @@ SHAPES = [
     Shape(8_000, 0, 8),
     Shape(4_000, 0, 1, 500, pool=1),
 ]
-KERNELS = ["interpreted", "compiled"]
+KERNELS = ["interpreted", pytest.param("compiled", marks=pytest.mark.long)]
 
 
 def kernel_set(name: str) -> kernels.KernelSet:
@@ -163,11 +163,12 @@ def test_what_fits_nowhere_is_seen_to_fit_as_soon_as_some_node_has_changed(kerne
             random_change(selector, naive, held, rng)
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6))
 def test_random_selection_is_the_same_for_the_same_seed_compiled_or_not(seed: int) -> None:
     outcomes = []
-    for name in KERNELS:
+    for name in ("interpreted", "compiled"):
         selector, _, rng = build(seed, Scorer.RANDOM, name)
         placed = []
         for _ in range(15):
@@ -190,6 +191,7 @@ def test_random_selection_spreads_over_the_nodes_that_fit() -> None:
     assert min(nodes.count(node) for node in range(8)) > 20
 
 
+@pytest.mark.long
 def test_kernels_can_be_swapped_in_the_middle_without_a_different_choice() -> None:
     outcomes = []
     for swap in (False, True):

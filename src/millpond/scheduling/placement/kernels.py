@@ -88,6 +88,14 @@ def compiled() -> KernelSet:
         return _compiled[-1]
 
 
+def fastest() -> KernelSet:
+    """The compiled kernels; the interpreted ones where there is no compiler."""
+    try:
+        return compiled()
+    except ImportError:
+        return interpreted()
+
+
 def _wrap(functions: dict[str, FunctionType]) -> KernelSet:
     import numba
 

@@ -26,7 +26,7 @@ from millpond.model.events import (
 from millpond.model.hardware.nodes import Node
 from millpond.model.workloads import Job
 from millpond.scheduling.copies.snapshots import settings_of
-from millpond.scheduling.placement.kernels import compiled
+from millpond.scheduling.placement.kernels import fastest
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import capacity_milli
@@ -96,7 +96,7 @@ class LiveCopy:
     def __init__(self, snapshot: dict[str, Any], begin_at: float) -> None:
         self._base = Scheduler.restore(snapshot)
         if len(snapshot["nodes"]) + len(snapshot["jobs"]) >= WORTH_COMPILING:
-            _compile(self._base)
+            self._base.use_kernels(fastest())
         pending: list[Decision] = [from_plain(item) for item in snapshot["pending"]]
         self._pending = sorted(pending, key=lambda decision: decision.id)
         self._nodes = _nodes(snapshot)
@@ -171,13 +171,6 @@ def changed_settings(settings: Settings, changes: tuple[Event, ...]) -> Settings
                 reserve=change.reserve,
             )
     return settings
-
-
-def _compile(scheduler: Scheduler) -> None:
-    try:
-        scheduler.use_kernels(compiled())
-    except ImportError:
-        return
 
 
 def _costs(settings: Settings) -> Costs:
