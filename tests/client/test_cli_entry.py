@@ -123,6 +123,8 @@ def test_a_mistyped_option_names_those_like_it(run_pond):
     first = run_pond("run", "--gpu", "1", "--", "true")[2].splitlines()[0]
     assert first == "pond: no such option '--gpu'; did you mean --cpus or --gpu-model or --gpus?"
     assert run_pond("run", "--zzz", "--", "true")[2].splitlines()[0] == "pond: no such option '--zzz'"
+    assert run_pond("ps", "--json")[2].splitlines()[0] == "pond: no such option '--json'; did you mean -o json?"
+    assert "-o json" not in run_pond("run", "--json", "--", "true")[2]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def complain_about_usage(error: click.ClickException) -> None:
     """Print a wrong use of the command line to standard error, with the help that explains it."""
     message = error.format_message()
     if isinstance(error, click.NoSuchOption):
-        near = " or ".join(sorted(error.possibilities or ()))
+        near = _json_output(error) or " or ".join(sorted(error.possibilities or ()))
         message = f"no such option {error.option_name!r}" + (f"; did you mean {near}?" if near else "")
     if isinstance(error, click.MissingParameter) and error.param is not None:
         message = _missing(error.param)
@@ -51,6 +51,13 @@ def complain_about_usage(error: click.ClickException) -> None:
     say(f"{message[:1].lower()}{message[1:].rstrip('.')}")
     if isinstance(error, click.UsageError) and error.ctx is not None and error.ctx.parent is not None:
         click.echo(f"{' ' * len(_MARK)}`{error.ctx.command_path} --help` explains it", err=True)
+
+
+def _json_output(error: click.NoSuchOption) -> str | None:
+    """How the command prints JSON, where that is asked for as other tools call it."""
+    options = error.ctx.command.params if error.ctx is not None else []
+    has_form = any("-o" in each.opts and "json" in getattr(each.type, "choices", ()) for each in options)
+    return "-o json" if has_form and error.option_name == "--json" else None
 
 
 def _missing(param: click.Parameter) -> str:
