@@ -98,6 +98,11 @@ def test_cards_are_reserved_changed_and_given_back_on_the_calendar(pond: Pond, v
     page.get_by_role("button", name="Reserve").click()
     page.mouse.move(5, 5)
     page.locator("#calendar .span", has_text="default-1 · default · 3").wait_for()
+    page = at(visit, pond, "reservations?days=28")
+    label = page.locator("#calendar .label", has_text="default-1 · default · 3").bounding_box()
+    bar = page.locator("#calendar .span").bounding_box()
+    assert label["x"] >= bar["x"] + bar["width"], "what has no room in the bar is read beside it"
+    row = page.locator("#reservation-default-1")
     page.on("dialog", lambda dialog: dialog.accept())
     row.get_by_role("button", name="Cancel").click()
     page.mouse.move(5, 5)

@@ -39,7 +39,8 @@ class TextCatalogue:
 
     def words(self, language: str) -> Translate:
         """What gives the words of a language."""
-        return self.translation(language).gettext
+        known = self.translation(language).gettext
+        return lambda text: known(text) if text else ""  # the words of no text are the head of the catalogue
 
     def texts(self, language: str) -> dict[str, str]:
         """All texts with their words, in the order of the file."""

@@ -19,6 +19,7 @@ from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
 from millpond.server.catalogues import ENGLISH, LANGUAGES
 from millpond.server.phrases.phrasebook import PHRASES, pattern_of, phrase_in
+from millpond.server.web.jobs.drafts import DraftRequest, draft_of
 from millpond.server.wording import lasting, rounded_span
 
 CHINESE = "zh-CN"
@@ -75,6 +76,26 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         "running on n-1, run 2; restart-migrated from n-2/0 to n-1/3",
     ):
         assert left_in_english(phrase_in(CHINESE, text), "j-1", "n-1", "n-2", "30s") == [], text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[1]", "command: [", "command:\n\t- x", "command: *x", "a: b: c", "command: x\ncommand: y",
+        "nam: x\ngpus: two\ntasks: {desired: 3}\npriority: 7\nkind: 7\nretries: -1\ndata: {a: b}",
+        "command: x\nmemory: 5\ntime_limit: 3\ncpus: -1\ngpus: 1.5\nname: ' '\ntasks: 0\nnetwork: 1",
+        "command: x\ncheckpoint: 1\ntopology: 1\nwindow: 1\nafter: 3\nship: 1\nenv: {7-: x}\nsweep: 1",
+        "command: x\ntasks: 2\nstdin: true\nworkdir: a", "command: x\narray: 5-3", "command: x\ndeadline: 5",
+        "command: x\nkind: dev\narray: 3", "command: x\nsweep: {parameters: {a: [1]}, method: random}",
+        "command: x\nretry_on: [1]\nroles: [{name: a, command: b}, {name: a, command: b}]\ntasks: 1",
+    ],
+)  # fmt: skip
+def test_faults_of_a_job_file_are_told_in_the_language_of_the_reader(text: str) -> None:
+    faults = draft_of(DraftRequest(text=text)).problems
+    assert faults
+    for fault in faults:
+        for said in (fault.message, fault.hint):
+            assert phrase_in(CHINESE, said) != said or not said, said
 
 
 def test_all_exit_codes_and_spans_are_told_in_the_language_of_the_reader() -> None:

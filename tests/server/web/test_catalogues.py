@@ -10,9 +10,12 @@ import pytest
 from babel.messages.extract import extract_from_dir, extract_from_file
 from babel.messages.pofile import read_po
 
+from millpond.server.auth.roles import Verb
 from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 from millpond.server.notifications.notices import NOTICE_TEXTS
-from millpond.server.web.translations import PORTAL_TEXTS, language_for
+from millpond.server.web.jobs.job_form import job_form
+from millpond.server.web.jobs.ready_templates import ready_templates
+from millpond.server.web.translations import FIXED_TEXTS, PORTAL_TEXTS, language_for
 
 Texts = Callable[[], set[str]]
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
@@ -31,10 +34,30 @@ def notice_texts() -> set[str]:
     return {str(found[1]) for module in modules for found in extract_from_file("python", module)}
 
 
+AUDITED = {
+    *("log-in", "job", "user", "group", "image", "key", "node", "queue", "reservation", "secret", "token", "view"),
+    *("dataset", "owner", "session", "closed", "drained", "opened", "deleted", "removed", "revoked", "cancelled"),
+    *("set", "invited", "fetched", "defaults", "admin", "no limits", "logged out", "another password"),
+    "bound to nobody",
+    *("a link for a browser", "by a link for a browser", "a link to what it serves"),
+}
+"""What entries of the audit log are about, and what they say in fixed words."""
+
+
+def fixed_texts() -> set[str]:
+    """What fields of a job file mean, what templates are about, what can be done, and the words of the audit log."""
+    templates = {each.header.about for each in ready_templates() if not each.own}
+    return {each.meaning for each in job_form().all()} | templates | {*map(str, Verb)} | AUDITED
+
+
 SOURCES = [
     pytest.param(texts, catalogue, language, id=f"{catalogue.name}-{language}")
     for language in OTHERS
-    for texts, catalogue in ((portal_texts, PORTAL_TEXTS), (notice_texts, NOTICE_TEXTS))
+    for texts, catalogue in (
+        (portal_texts, PORTAL_TEXTS),
+        (fixed_texts, FIXED_TEXTS),
+        (notice_texts, NOTICE_TEXTS),
+    )
 ]
 
 
@@ -53,6 +76,10 @@ def test_words_name_the_same_values_as_the_text(texts: Texts, catalogue: TextCat
         words = catalogue.words(language)(text)
         assert set(re.findall(r"%\((\w+)\)[sd]", words)) == set(re.findall(r"%\((\w+)\)[sd]", text)), text
         assert set(re.findall(r"`[^`]+`", words)) == set(re.findall(r"`[^`]+`", text)), text
+
+
+def test_no_text_has_no_words() -> None:
+    assert FIXED_TEXTS.words("zh-CN")("") == ""
 
 
 @pytest.mark.parametrize(

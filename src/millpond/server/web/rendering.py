@@ -23,7 +23,7 @@ from millpond.server.catalogues import ENGLISH, LANGUAGES
 from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.version import VERSION
 from millpond.server.web.charts.svg_charts import number_text
-from millpond.server.web.translations import PORTAL_TEXTS
+from millpond.server.web.translations import FIXED_TEXTS, PORTAL_TEXTS
 from millpond.server.wording import rounded_span
 
 _KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -114,6 +114,7 @@ def _environment(language: str) -> Environment:
         memory=memory_text,
         span=lambda seconds: phrase_in(language, rounded_span(seconds)),
         phrase=partial(phrase_in, language),
+        fixed=FIXED_TEXTS.words(language),
         instant=_instant,
         short=_short,
         marked=_marked,

@@ -8,6 +8,8 @@ from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 
 PORTAL_TEXTS: Final = TextCatalogue("millpond.server.web", "portal")
 """What the templates say."""
+FIXED_TEXTS: Final = TextCatalogue("millpond.server.web", "fixed")
+"""Whole texts of the program's own tables: what fields of a job file mean, templates, verbs and objects of rights."""
 
 
 def language_for(chosen: str, accepted: str) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.web.jobs.job_form import fields_by_name, job_form, long_form, read, shown, written_out
 from millpond.specs.api.base import ErrorDetail
 from millpond.specs.api.models import Body
@@ -64,6 +65,14 @@ class Draft:
     warnings: list[str] = field(default_factory=list)
     jobs: int = 0
     document: str = ""
+
+    def in_language(self, language: str) -> Draft:
+        """The same draft, with what is wrong in the words of its reader as far as they are known."""
+        problems = [
+            replace(each, message=phrase_in(language, each.message), hint=phrase_in(language, each.hint))
+            for each in self.problems
+        ]
+        return replace(self, problems=problems, warnings=[phrase_in(language, each) for each in self.warnings])
 
 
 def draft_of(request: DraftRequest) -> Draft:

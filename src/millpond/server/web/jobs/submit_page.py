@@ -90,10 +90,10 @@ async def submit_page(
 
 
 @drafts.post("/draft")
-async def draft(body: DraftRequest, access: Submitter) -> Draft:
+async def draft(body: DraftRequest, access: Submitter, visit: VisitOf) -> Draft:
     """A draft with the changes made that were written into its form, and with all that is wrong with it."""
     access.act.continues = True  # nothing is changed but the text that came: it is no entry of the audit log
-    return await asyncio.to_thread(draft_of, body)
+    return (await asyncio.to_thread(draft_of, body)).in_language(visit.language)
 
 
 @drafts.post("/plan")

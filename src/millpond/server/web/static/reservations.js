@@ -20,12 +20,14 @@ function draw() {
     : Array.from({ length: days + 1 }, (_, step) => later(first, step));
   const begin = first.getTime(), whole = edges.at(-1).getTime() - begin;
   const at = (moment) => 100 * Math.min(Math.max((moment - begin) / whole, 0), 1);
-  const named = new Intl.DateTimeFormat(language, days === 1 ? { hour: "2-digit", minute: "2-digit" } : days === 7 && !matchMedia("(max-width: 640px)").matches ? { weekday: "short", day: "numeric", month: "numeric" } : { day: "numeric" });
+  const isNarrow = matchMedia("(max-width: 640px)").matches;
+  const named = new Intl.DateTimeFormat(language, days === 1 ? { hour: "2-digit", minute: "2-digit" } : days === 7 && !isNarrow ? { weekday: "short", day: "numeric", month: "numeric" } : { day: "numeric" });
   const head = piece("days"), lanes = piece("lanes");
+  const isNamed = (edge) => !isNarrow || days === 7 || (days === 1 ? edge.getHours() % 6 === 0 : edge.getDay() === 1);
   for (const edge of edges.slice(0, -1)) {
     const day = piece(edge.getDay() % 6 === 0 && days > 1 ? "day weekend" : "day", named.format(edge));
     day.style.left = `${at(edge)}%`;
-    head.append(day);
+    if (isNamed(edge)) head.append(day);
     const line = piece("line");
     line.style.left = `${at(edge)}%`;
     lanes.append(line);
@@ -39,7 +41,7 @@ function draw() {
     const lane = piece("lane"), bar = document.createElement("a");
     bar.className = `span c-o${queues.indexOf(row.dataset.queue) % 8 + 1}`;
     bar.href = `#${row.id}`;
-    bar.textContent = `${row.dataset.name} · ${row.dataset.queue} · ${row.dataset.cards}`;
+    bar.append(piece("label", `${row.dataset.name} · ${row.dataset.queue} · ${row.dataset.cards}`));
     bar.title = `${bar.textContent}\n${dates.format(from)} – ${dates.format(until)}`;
     bar.style.left = `${at(from)}%`;
     bar.style.width = `${Math.max(at(until) - at(from), 0.6)}%`;
@@ -51,6 +53,10 @@ function draw() {
   const now = Date.now();
   if (now > begin && now < begin + whole) { const line = piece("now"); line.style.left = `${at(now)}%`; lanes.append(line); }
   calendar.replaceChildren(head, lanes);
+  for (const bar of lanes.querySelectorAll(".span")) { // what has no room within the bar stands beside it
+    const room = lanes.clientWidth - bar.offsetLeft - bar.offsetWidth;
+    if (bar.scrollWidth > bar.clientWidth) bar.classList.add(bar.offsetLeft > room ? "before" : "behind");
+  }
 }
 
 draw();
