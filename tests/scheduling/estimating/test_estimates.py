@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
-from millpond.model.events import DurationPredicted, LimitChanged
+from millpond.model.events import DurationPredicted, LimitChanged, QueueRemoved
 from millpond.model.reasons import StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
@@ -329,6 +329,19 @@ def test_in_quiet_hours_a_burst_may_come() -> None:
     came = came_by_hour(remembering(*[4, 4, 4, 4, 80, 80] * 4, 4, 4), 6).sum(axis=1)
     assert np.quantile(came, 0.1) < 60.0
     assert np.quantile(came, 0.9) > 100.0
+
+
+def test_nothing_more_is_expected_of_a_queue_that_was_deleted() -> None:
+    world = World(machine("n", 4), queues=[queue("short"), queue("kept")])
+    world.submit(single("runs", 3, queue="kept"), lasting=HOUR_S, known=True)
+    for number in range(20):
+        world.submit(single(f"s{number}", queue="short"), lasting=1.0, known=True)
+        world.go_to(world.now + 60.0)
+    world.tell(QueueRemoved(world.now, "short"))
+    world.submit(single("waits", 4, queue="kept"))
+    assert start_of(world, "waits").unknown == ""
+    restored = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    assert restored.expected_start("waits", world.now) is not None
 
 
 def test_what_is_remembered_of_submissions_is_bounded_and_covers_all_hours() -> None:

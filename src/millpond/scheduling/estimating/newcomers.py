@@ -81,7 +81,8 @@ class Newcomers:
         self._known: dict[str, Candidate] = {}
 
     def _hour(self, hour: Hour, pool: str) -> _Hour:
-        records = [record for record in hour.records if record.job.pool == pool]
+        takes_jobs = self._state.queues.is_leaf  # one that has been deleted, or parted, since takes none
+        records = [record for record in hour.records if record.job.pool == pool and takes_jobs(record.queue)]
         part = len(records) / max(len(hour.records), 1) / self._modeller.every
         rate = hour.count / max(min(hour.end, self._state.now) - hour.begin, LEAN_HOURS * HOUR_S)
         return _Hour(part * rate, float(np.log1p(HOUR_S * rate)), records)
