@@ -258,10 +258,10 @@ TOKEN = {"id": "abc", "kind": "personal", "user": "eve", "name": "ci", "created_
 
 def test_a_token_is_printed_once(server, run_pond):
     server.will(201, TOKEN | {"secret": "pond_abc_x"})
-    code, out, _ = run_pond("token", "create", "ci", "--allow", "submit-jobs", "--expires", "1d")
+    code, out, _ = run_pond("token", "create", "ci", "--allow", "submit-jobs,read-jobs", "--expires", "1d")
     assert (code, out) == (0, "pond_abc_x\n")
     sent = body_of(server.requests[0])
-    assert (sent["lifetime_s"], sent["verbs"]) == (86400, ["submit-jobs"])
+    assert (sent["lifetime_s"], sent["verbs"]) == (86400, ["submit-jobs", "read-jobs"])
 
 
 def test_tokens_that_still_work_are_listed(server, run_pond):

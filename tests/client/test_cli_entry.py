@@ -98,6 +98,9 @@ def test_an_unknown_command_like_no_other_points_to_the_list(run_pond):
 
 def test_an_unknown_command_of_a_group_names_the_nearest(run_pond):
     assert run_pond("group", "ad") == (2, "", "pond: no command 'ad'; did you mean `pond group add`?\n")
+    assert run_pond("group", "remove")[2] == "pond: no command 'remove'; did you mean `pond group remove-member`?\n"
+    assert run_pond("group", "delete")[2] == "pond: no command 'delete'; `pond group --help` lists the commands\n"
+    assert run_pond("user", "delete")[2] == "pond: no command 'delete'; did you mean `pond user disable`?\n"
     assert run_pond("nodes", "xyzzy")[2] == "pond: no command 'xyzzy'; `pond nodes --help` lists the commands\n"
 
 

@@ -26,7 +26,9 @@ def _clock_of_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize(("text", "hours"), [("14:30", 2.5), ("9:00", 21.0), ("12:00", 24.0), ("2h", 2.0)])
+@pytest.mark.parametrize(
+    ("text", "hours"), [("14:30", 2.5), ("9:00", 21.0), ("12:00", 24.0), ("2h", 2.0), ("now", 0.0)]
+)
 def test_a_time_of_day_to_come_is_the_next_one(text: str, hours: float) -> None:
     assert parse_future(text, "--from", NOON) == NOON + hours * HOUR
 

@@ -25,7 +25,7 @@ LONGEST_NAME = 100
 _LETTER_OR_DIGIT, _PART_OF_WORD = ("L", "N"), ("L", "N", "M")
 
 _LONGEST_MESSAGE = 400
-_PATTERNS = {PLAIN_NAME: "use letters from a to z, digits, '.', '_' and '-', with a letter or a digit first"}
+PATTERN_WORDS: Final = {PLAIN_NAME: "use letters from a to z, digits, '.', '_' and '-', with a letter or a digit first"}
 """What texts of a form are made of, in words."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -221,7 +221,7 @@ def _words(
             most = write_bound(context.get("le", context.get("lt")))
             return f"{_shown(value)} is too large", f"use {'at most' if 'le' in context else 'less than'} {most}"
         case "string_pattern_mismatch":
-            hint = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")
+            hint = PATTERN_WORDS.get(context["pattern"], f"it must match {context['pattern']}")
             return f"{_shown(value)} has characters that are not allowed here", hint
         case "string_too_long" | "string_too_short" | "too_long" | "too_short":
             return f"{_shown(value)} has the wrong length", _length_hint(kind, context)

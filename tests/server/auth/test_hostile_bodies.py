@@ -67,3 +67,10 @@ def test_no_path_with_a_zero_byte_reaches_a_route(shared: AuthWorld) -> None:
         answer = shared.client("olga").request(method, re.sub(r"\{.*?\}", "a%00", path), json={})
         assert (answer.status_code, error_of(answer).cause) == (404, "an address with a zero byte"), (method, path)
     assert len(asked) > 60
+
+
+def test_a_name_with_wrong_characters_is_refused_with_those_that_are_right(shared: AuthWorld) -> None:
+    answer = shared.client("olga").post("/api/v1/users", json={"name": "a b"})
+    [detail] = error_of(answer).details
+    assert (detail.loc, detail.message) == ("body.name", "it has characters that are not allowed there")
+    assert "letters from a to z, digits" in detail.hint

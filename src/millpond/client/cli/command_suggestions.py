@@ -10,7 +10,7 @@ _NO_LIMIT = 10_000
 _ELSEWHERE = {
     **dict.fromkeys(("list", "ls", "jobs", "squeue", "qstat", "sacct", "status"), ("ps", "ls", "show")),
     **dict.fromkeys(("describe", "inspect", "show", "info", "scontrol"), ("get", "show", "ls")),
-    **dict.fromkeys(("rm", "remove", "del", "delete"), ("delete", "rm")),
+    **dict.fromkeys(("rm", "remove", "del", "delete"), ("delete", "rm", "disable")),
     **dict.fromkeys(("cancel", "kill", "scancel", "qdel", "terminate"), ("stop", "undo")),
     **dict.fromkeys(("create", "new"), ("submit", "add", "put", "create")),
     **dict.fromkeys(("sbatch", "qsub", "batch"), ("submit",)),
@@ -46,12 +46,18 @@ class SuggestingGroup(click.Group):
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
             near = [own for own in _ELSEWHERE.get(name, ()) if own.split()[0] in known]
-            near = near or get_close_matches(name, known, n=1, cutoff=0.5)
+            near = near or self._spelt_alike(name, known)
             hint = f"`{ctx.command_path} --help` lists the commands"
             if near:
                 hint = f"did you mean `{ctx.command_path} {near[0]}`?"
             raise click.UsageError(f"no command {name!r}; {hint}")
         return super().resolve_command(ctx, args)
+
+    def _spelt_alike(self, name: str, known: list[str]) -> list[str]:
+        """Of a known word of other tools only what begins with it: ``delete`` is no slip of the pen for ``decline``."""
+        if name in _ELSEWHERE:
+            return [own for own in known if own.startswith(name)][:1]
+        return get_close_matches(name, known, n=1, cutoff=0.5)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """As click does it, but a sentence that is too long goes on in the next line instead of ending in dots."""

@@ -76,6 +76,8 @@ def _parse(text: str, option: str, now: float, direction: int) -> float:
     from millpond.specs.errors import BadValueError
     from millpond.specs.quantities import seconds
 
+    if text.strip() == "now":
+        return now
     if (hour := _TIME_OF_DAY.fullmatch(text.strip())) is not None:
         return _nearest(datetime.time(int(hour[1]), int(hour[2])), now, direction)
     try:

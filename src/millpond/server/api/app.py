@@ -55,7 +55,7 @@ from millpond.server.serving.proxy.app import Proxy
 from millpond.server.serving.proxy.dispatcher import ProxyDependencies
 from millpond.server.version import VERSION
 from millpond.specs.api.base import ErrorBody, ErrorDetail, ErrorInfo
-from millpond.specs.validation import MOST_REPORTED
+from millpond.specs.validation import MOST_REPORTED, PATTERN_WORDS
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +176,11 @@ def _not_stored(request: Request, error: Exception) -> JSONResponse:
 def _malformed(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     details = [
-        ErrorDetail(loc=".".join(str(part)[:_LONGEST_NAME] for part in fault["loc"]), message=_in_words(fault))
+        ErrorDetail(
+            loc=".".join(str(part)[:_LONGEST_NAME] for part in fault["loc"]),
+            message=_in_words(fault),
+            hint=_hint(fault),
+        )
         for fault in error.errors()[:MOST_REPORTED]
     ]
     return _answer(
@@ -190,8 +194,16 @@ def _malformed(_request: Request, error: Exception) -> JSONResponse:
 def _in_words(fault: dict[str, Any]) -> str:
     """What is wrong with a value, which may be a secret and is not repeated."""
     if fault["type"] == "string_pattern_mismatch":
-        return f"it has characters that are not allowed there (it must match {fault['ctx']['pattern']})"
+        return "it has characters that are not allowed there"
     return str(fault["msg"])
+
+
+def _hint(fault: dict[str, Any]) -> str:
+    """What to write instead; empty where the fault says it."""
+    if fault["type"] == "string_pattern_mismatch":
+        pattern = fault["ctx"]["pattern"]
+        return PATTERN_WORDS.get(pattern, f"it must match {pattern}")
+    return ""
 
 
 def _no_such_route(request: Request, error: Exception) -> JSONResponse:

@@ -134,7 +134,7 @@ def next_step(revision: Revision, rule: Rollout, coming: Side, present: Side, ov
     if revision.phase is Phase.CANARY:
         return RolloutStep() if coming.submitted else RolloutStep(coming=revision.canary_size)
     if coming.ready >= revision.target and present.desired == 0:
-        return RolloutStep(Phase.CURRENT, f"{coming.ready} ready")
+        return RolloutStep(Phase.CURRENT, f"it took over with {coming.ready} ready")
     more, fewer = sizes(coming, present, revision.target, rule)
     return RolloutStep(coming=more, present=fewer)
 

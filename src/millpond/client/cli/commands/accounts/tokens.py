@@ -60,7 +60,7 @@ def group() -> None:
 @click.argument("name")
 @click.option("--user", help="For whom, such as a service [default: oneself].")
 @click.option(
-    "--allow", "verbs", multiple=True, metavar="VERB", help="Confine it, such as to submit-jobs; may be repeated."
+    "--allow", "verbs", multiple=True, metavar="VERB,...", help="Confine it, such as to submit-jobs; may be repeated."
 )
 @click.option(
     "--expires",
@@ -74,7 +74,9 @@ def group() -> None:
 @with_client
 def create(client: Client, name: str, user: str | None, verbs: tuple[str, ...], lifetime_s: float | None) -> None:
     """Create a token called NAME and print it once."""
-    request = NewToken.model_construct(name=name, user=user, verbs=list(verbs), lifetime_s=lifetime_s)
+    request = NewToken.model_construct(
+        name=name, user=user, verbs=",".join(verbs).split(",") if verbs else [], lifetime_s=lifetime_s
+    )
     made = client.accounts.create_token(request)
     say(f"token {made.id} for {made.user}; it is shown once:")
     click.echo(made.secret)
