@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from itertools import permutations
@@ -12,7 +13,7 @@ from layouts_by_hand import fits
 from worlds import World, asks, gang, machine, single
 
 from ledgers import overdrawn
-from millpond.model.events import NodeJoined
+from millpond.model.events import NodeJoined, PoolChanged, ResumeRequested, SuspendRequested
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
@@ -20,6 +21,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Role
+from millpond.scheduling.scheduler import Scheduler
 
 MODELS = ("A", "B", "C")
 
@@ -224,3 +226,33 @@ def test_a_pool_without_nodes_is_told_with_those_that_have_some() -> None:
     assert alone is not None
     assert alone.remedy is not None
     assert (alone.remedy.change, alone.remedy.field) == ("add a node to it", "")
+
+
+def test_a_part_of_a_card_starts_in_no_pool_that_gives_out_whole_cards_by_now() -> None:
+    sliced, whole = (Pool(DEFAULT_POOL, sharing) for sharing in (SharingPolicy.SLICED, SharingPolicy.EXCLUSIVE))
+    world = World(machine("n", 2), pools=[sliced])
+    world.submit(single("full", 2))
+    world.submit(single("part", 0.5))
+    world.tell(PoolChanged(world.now, whole))
+    world.end("full")
+    assert world.state("part") is JobState.QUEUED
+    assert "in a pool of whole cards" in world.why("part").summary
+    for core in (world.core.fork(), Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))):
+        assert not core.decide(world.now)
+    world.submit(single("one", 1))
+    assert world.state("one") is JobState.RUNNING
+    world.tell(PoolChanged(world.now, sliced))
+    world.settle()
+    assert world.state("part") is JobState.RUNNING
+
+
+def test_a_part_of_a_card_that_runs_goes_on_in_a_pool_that_gives_out_whole_cards_by_now() -> None:
+    world = World(machine("n", 2), pools=[Pool(DEFAULT_POOL, SharingPolicy.SLICED, suspends=True)])
+    world.submit(single("part", 0.5), single("other", 0.5))
+    world.tell(SuspendRequested(world.now, "part"))
+    world.settle()
+    world.tell(PoolChanged(world.now, Pool(DEFAULT_POOL, SharingPolicy.EXCLUSIVE)))
+    world.tell(ResumeRequested(world.now, "part"))
+    world.settle()
+    assert (world.state("part"), world.state("other")) == (JobState.RUNNING, JobState.RUNNING)
+    assert overdrawn(world.core._state.cluster) == ""

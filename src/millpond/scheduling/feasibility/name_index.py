@@ -11,10 +11,10 @@ from weakref import WeakValueDictionary
 
 from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.hardware.nodes import DEFAULT_POOL
-from millpond.model.resources import SHARE_OF_CARD, TaskRequest
+from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.placement.arrays import MODEL_LIMIT
-from millpond.scheduling.placement.shapes import ANY_MODEL, MEMORY_BY_SHARE, Shape
+from millpond.scheduling.placement.shapes import ANY_MODEL, MEMORY_BY_SHARE, NO_POOL, Shape
 
 EXTRA_LIMIT = 8
 """How many kinds of named extra resources one cluster can have."""
@@ -56,6 +56,7 @@ class NameIndex:
         self.racks = Names()
         self.zones = Names()
         self.extras = Names()
+        self._of_whole_cards: set[str] = set()
         self._shapes: WeakValueDictionary[tuple[TaskRequest, str], Shape] = WeakValueDictionary()
         self._shapes_version = 0
 
@@ -70,6 +71,11 @@ class NameIndex:
         self.racks, self.zones = Names(plain["racks"]), Names(plain["zones"])
         self.extras = Names(plain["extras"])
         self._forget_shapes()
+
+    def copy_from(self, other: NameIndex) -> None:
+        """Give the same names the same numbers, and know of the same pools, before anything is asked."""
+        self._of_whole_cards = set(other._of_whole_cards)
+        self.restore(other.plain())
 
     def model(self, name: str) -> int:
         """The number of a device model.
@@ -106,6 +112,12 @@ class NameIndex:
         for name in fresh:
             self.extras.number(name)
 
+    def give_whole_cards(self, pool: str, *, alone: bool) -> None:
+        """A pool gives out whole cards alone, or also parts of them: no node takes what asks for another."""
+        if alone != (pool in self._of_whole_cards):
+            self._of_whole_cards ^= {pool}
+            self._forget_shapes()
+
     def shape_of(self, request: TaskRequest, pool: str) -> Shape:
         """The request as kernels want it; equal requests give the same object."""
         key = (request, pool)
@@ -135,6 +147,7 @@ class NameIndex:
         wanted = dict(request.extras)
         self.enter_extras(wanted)
         piece = request.slice
+        is_part = bool(request.devices) and piece.compute_milli < CARD_MILLI
         return Shape(
             cpu_milli=request.cpu_milli,
             memory_mib=request.memory_mib,
@@ -144,7 +157,7 @@ class NameIndex:
             device_memory_mib=MEMORY_BY_SHARE if piece.memory_mib == SHARE_OF_CARD else piece.memory_mib,
             model_mask=mask,
             extras=tuple(wanted.get(name, 0) for name in self.extras.names) if wanted else (),
-            pool=self.pools.number(pool),
+            pool=NO_POOL if is_part and pool in self._of_whole_cards else self.pools.number(pool),
         )
 
     def _forget_shapes(self) -> None:

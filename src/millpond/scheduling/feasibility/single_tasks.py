@@ -39,7 +39,7 @@ def task_infeasibility(request: TaskRequest, nodes: Sequence[Node], *, exclusive
         wanted = " or ".join(map(repr, request.models))
         return Infeasibility(f"no node has a GPU model {wanted}", offer, "gpu_models", near[0] if near else "")
     if exclusive and request.devices and request.slice.compute_milli < CARD_MILLI:
-        part = f"{request.gpu_milli} milli" if request.gpu_milli else memory_text(request.slice.memory_mib)
+        part = milli_text(request.gpu_milli) if request.gpu_milli else memory_text(request.slice.memory_mib)
         return Infeasibility(f"{part} of a card in a pool of whole cards", "ask for whole GPUs", "gpus", "1")
     if any(holds(node, request) for node in nodes):
         return None

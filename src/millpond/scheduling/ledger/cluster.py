@@ -16,7 +16,7 @@ import numpy as np
 
 from millpond.model.errors import InconsistentStateError
 from millpond.model.hardware.devices import Device
-from millpond.model.hardware.nodes import Node, Pool
+from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import LINK_MAPS
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
@@ -67,7 +67,7 @@ class Cluster:
         self.arrays.copy_from(other.arrays)
         self.links.copy_from(other.links)
         self.swapped.copy_from(other.swapped)
-        self.words.restore(other.words.plain())
+        self.words.copy_from(other.words)
         self.hardware.copy_from(other.hardware)
         self.lends_by_hours = other.lends_by_hours
         self.free_gpu_milli = other.free_gpu_milli
@@ -161,6 +161,7 @@ class Cluster:
         before = self.pools.get(pool.name, Pool(pool.name))
         self.pools[pool.name] = pool
         self.lends_by_hours = any(each.lending for each in self.pools.values())
+        self.words.give_whole_cards(pool.name, alone=pool.sharing is SharingPolicy.EXCLUSIVE)
         number = self.words.pools.number(pool.name)
         difference = pool.limit_capacity_milli - before.limit_capacity_milli
         for index, node in enumerate(self.nodes):

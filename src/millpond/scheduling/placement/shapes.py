@@ -14,6 +14,8 @@ from millpond.scheduling.placement.arrays import WHOLE_CARD_MILLI, Int64Array
 
 ANY_MODEL = (1 << 63) - 1
 ANY_POOL = -1
+NO_POOL = (1 << 62) - 1
+"""That of what no node takes."""
 MEMORY_BY_SHARE = -1
 LIMIT_IS_COMPUTE = 0
 
