@@ -134,18 +134,25 @@ class AdmissionCycle:
 
     def would_start(self, record: JobRecord) -> bool:
         """Whether a cycle now would start a job in line, without any departure; nothing is kept of the trial."""
+        if self._state.holds_back(record) and not (self._state.reserved.by_name or uses_cells(self._state, record)):
+            return False  # there is no more room when its turn comes
         outcome = CycleOutcome([], [], [], [])
         mark = self._state.journal.begin()
         with self._claims.rehearsal():
             self._claims.charge(1)
             self._reserved.begin_walk()
-            self._walk(outcome)
+            self._walk(outcome, until=record)
         self._state.journal.rollback(mark)
         return not outcome.plans and any(placed is record for placed, _, _ in outcome.placed)
 
     # ---- the walk itself ----------------------------------------------------------------------------------------
 
-    def _walk(self, outcome: CycleOutcome) -> None:
+    def _walk(self, outcome: CycleOutcome, until: JobRecord | None = None) -> None:
+        """Walk the lines to their end.
+
+        Args:
+            until: it is only of interest whether this job starts without a departure: no further than that is known.
+        """
         state = self._state
         self._look_around()
         standing = QueueRank(state)
@@ -173,6 +180,8 @@ class AdmissionCycle:
                 elif not self._reserved.open_to(record):
                     continue
             verdict = self._consider(record, outcome)
+            if until is not None and (record is until or outcome.plans):
+                return
             if verdict is AdmissionVerdict.BLOCKED:
                 outcome.blocked.append(record)
                 if record.job.pool not in self._blocked and not is_background:

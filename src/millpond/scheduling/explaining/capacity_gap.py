@@ -170,14 +170,13 @@ class CapacityGap:
     def _out_of_use(self, record: JobRecord) -> str:
         """The cards of the job's pool that would count if nothing were wrong with them, and what is."""
         requests = [role.request for role in record.job.roles if role.request.devices]
-        closed = self._state.card_cordons.by_card
+        closed, cluster = self._state.card_cordons.by_card, self._state.cluster
+        unusable = np.flatnonzero(cluster.arrays.device_usable[: cluster.arrays.device_count] == 0)
         found = [
             f"card {device.index} of {node.name} is "
             + (closure_text(closed[device.card]) if device.card in closed else _health_text(device))
-            for node in self._state.cluster.nodes
-            if node is not None and node.pool == record.job.pool
-            for device in node.devices
-            if not self._state.cluster.hardware.is_usable(device)
+            for node, device in filter(None, map(cluster.device, unusable.tolist()))
+            if node.pool == record.job.pool
             and any(not request.models or device.model in request.models for request in requests)
         ]
         more = f"; and {len(found) - MOST_NAMES} cards more" if len(found) > MOST_NAMES else ""

@@ -17,12 +17,21 @@ _LOG_2 = math.log(2.0)
 
 
 class _Account:
-    __slots__ = ("decayed", "rate", "since")
+    """One running total.
+
+    Attributes:
+        decayed: as of ``since``; from then on it has used ``rate``.
+        asked: what was asked for last, which is asked for again and again at one instant: as of ``asked_at``.
+    """
+
+    __slots__ = ("asked", "asked_at", "decayed", "rate", "since")
 
     def __init__(self, at: float) -> None:
         self.rate = [0.0] * _RESOURCES
         self.decayed = [0.0] * _RESOURCES
         self.since = at
+        self.asked: list[float] = []
+        self.asked_at = -math.inf
 
 
 class DecayedUsage:
@@ -51,6 +60,7 @@ class DecayedUsage:
                 account = accounts[name] = _Account(now)
             if now > account.since:
                 account.decayed, account.since = self._decayed(account, now), now
+            account.asked_at = -math.inf
             rate = account.rate
             rate[0] += gpu
             rate[1] += cpu
@@ -91,9 +101,12 @@ class DecayedUsage:
         """So many of the seconds up to now have not passed: nothing was used in them, and nothing decayed."""
         for account in self._accounts.values():
             account.since += seconds
+            account.asked_at = -math.inf
 
     def _decayed(self, account: _Account, now: float) -> list[float]:
-        """The decayed totals as of ``now``. Asking writes nothing: the rounding must not depend on who asks when."""
+        """The decayed totals as of ``now``. Asking changes none: the rounding must not depend on who asks when."""
+        if account.asked_at == now:
+            return account.asked
         elapsed = now - account.since
         if elapsed <= 0:
             return account.decayed
@@ -101,11 +114,13 @@ class DecayedUsage:
         gained = (1.0 - kept) * self.half_life_s / _LOG_2
         gpu, cpu, memory = account.decayed
         gpu_rate, cpu_rate, memory_rate = account.rate
-        return [
+        account.asked_at = now
+        account.asked = [
             gpu * kept + gpu_rate * gained,
             cpu * kept + cpu_rate * gained,
             memory * kept + memory_rate * gained,
         ]
+        return account.asked
 
     def combine(self, name: str, parts: Iterable[str]) -> None:
         """Let an account be the sum of others."""
