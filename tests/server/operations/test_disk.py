@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 from api_world import JOBS, Api, error_of
 
+from millpond.model.errors import ConflictError
+from millpond.model.folders import batch_of, digest_of
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.auth.records import Group, User
 from millpond.server.auth.roles import UserRole
 from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Dataset, Datasets
+from millpond.server.storage.files.sent_contents import SentContents
+from millpond.server.storage.files.service import Span
 from millpond.specs.api.accounts.accounts import AccountLimits
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import HealthInfo
@@ -52,7 +61,9 @@ def test_what_jobs_wrote_and_datasets_count_for_whoever_they_belong_to(api: Api)
     job = api.submit()
     write(api, job.id, 3)
     Datasets(api.store.database).add(MNIST)
-    use = DiskBooks(api.store.jobs, Datasets(api.store.database), api.state_dir, accounts).look()
+    use = DiskBooks(
+        api.store.jobs, Datasets(api.store.database), api.state_dir, accounts, api.service.files.sent
+    ).look()
     assert 3 * MIB <= use.users["ada"] < 4 * MIB
     assert (use.users["bob"], use.groups["vision"]) == (5 * MIB, 5 * MIB)
 
@@ -88,6 +99,62 @@ def test_who_holds_too_much_is_told_so_and_submits_no_more_until_there_is_less(a
     write(api, job.id, 1)
     api.service.disk.look()
     assert api.client.post(JOBS, json={"command": "work"}).status_code == 201
+
+
+def send(api: Api, *contents: bytes) -> int:
+    """The status with which contents are taken that nothing refers to yet."""
+    return api.client.post("/api/v1/blobs", content=batch_of(contents)).status_code
+
+
+def test_what_was_sent_and_is_never_used_counts_for_its_sender(api: Api) -> None:
+    limit(api, disk_bytes=MIB)
+    contents = [bytes([number]) * (MIB // 4) for number in range(9)]
+    assert send(api, *contents[:3], contents[0]) == 201
+    assert api.service.disk.of_user("ada").used_bytes == 3 * MIB // 4
+    assert send(api, *contents[:2]) == 201, "they are here, and take no more room"
+    assert send(api, *contents[3:6]) == 201, "the limit is looked at between pieces"
+    assert send(api, contents[6]) == 409
+    assert DiskBooks(  # and so it is after a restart
+        api.store.jobs, Datasets(api.store.database), api.state_dir, api.security.accounts, SentContents(api.state_dir)
+    ).excess("ada", "")
+    api.service.files.collector.collect(time.time() + 7_200)
+    assert api.service.disk.of_user("ada").used_bytes == 0
+    assert send(api, contents[6]) == 201
+
+
+def test_a_large_content_is_cut_off_where_its_sender_holds_too_much(api: Api) -> None:
+    limit(api, disk_bytes=MIB)
+    content = os.urandom(12 * MIB)
+    api.service.files.sent.note("ada", [("ab" * 32, MIB)])
+    taken = 0
+
+    async def pieces() -> AsyncIterator[bytes]:
+        nonlocal taken
+        for start in range(0, len(content), MIB):
+            taken += MIB
+            yield content[start : start + MIB]
+            api.service.files.sent.note("ada", [("cd" * 32, 1)])
+
+    with pytest.raises(ConflictError, match="may hold at most"):
+        asyncio.run(
+            api.service.files.receive("ada", digest_of(content), Span(), api.service.disk.bounded("ada", "", pieces()))
+        )
+    assert taken < 4 * MIB
+
+
+def test_what_jobs_were_sent_counts_once_for_all_jobs_of_a_user(api: Api) -> None:
+    payload = b"x" * MIB
+    assert api.client.put(f"/api/v1/blobs/{digest_of(payload)}", content=payload).status_code == 201
+    jobs = [api.submit(payload=digest_of(payload)).id for _ in range(2)]
+    assert api.service.disk.of_user("ada").used_bytes == MIB
+    api.service.files.collector.collect(time.time())
+    assert api.service.disk.look().users["ada"] == MIB
+    for job in jobs:
+        api.client.post(f"{JOBS}/{job}/stop")
+        api.job(job)
+        assert api.client.delete(f"{JOBS}/{job}").status_code == 200
+    api.service.files.collector.collect(time.time() + 7_200)
+    assert api.service.disk.look().users.get("ada", 0) == 0
 
 
 def test_a_group_has_a_limit_of_its_own(api: Api) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -14,8 +15,10 @@ from api_world import JOBS, Api, error_of
 from millpond.model.errors import InvalidInputError
 from millpond.model.folders import DEEPEST, LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, digest_of
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
-from millpond.node.task.workspace import OUTPUT, blob_path
+from millpond.node.task.workspace import OUTPUT, blob_path, lay_out_dataset
 from millpond.server.storage.disk_use import size_of
+from millpond.server.storage.files import collector as collector_module
+from millpond.server.storage.files.blobs import BlobStore
 from millpond.server.storage.files.mounts import MountRules
 from millpond.specs.api.jobs.files import read_batch
 from millpond.specs.config.cluster import read_cluster
@@ -211,6 +214,54 @@ def test_a_content_that_was_asked_about_is_spared(api: Api) -> None:
     os.utime(blob_path(api.state_dir / "blobs", digest), (0, 0))
     assert missing(api, digest) == []
     assert api.service.files.collector.collect(time.time()).blobs == 0
+
+
+def test_a_content_of_nobody_is_not_kept_by_asking_for_it_again_and_again(api: Api) -> None:
+    collector, digest = api.service.files.collector, put(api, b"x")
+    (api.state_dir / "blobs/sent/of-ada").unlink()  # the server was killed before it noted whose that is
+    now = time.time()
+    assert collector.collect(now).blobs == 0
+    assert missing(api, digest) == []
+    assert collector.collect(now).blobs == 0, "it may be about to be referred to since the collection began"
+    assert collector.collect(time.time() + 1).blobs == 1
+
+
+def test_a_payload_is_never_read_as_a_whole_to_see_what_it_lists(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = put(api, b"payload")
+    api.submit(payload=payload)
+    monkeypatch.setattr(BlobStore, "read", lambda *_: pytest.fail("it may be larger than memory"))
+    assert api.service.files.collector.collect(time.time() + 7_200).blobs == 0
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = api.submit(ship=send(api, {"a": b"x"}))
+    (attempt_dir(api.state_dir, job.id, 1) / "files/work").mkdir(parents=True)
+    api.client.post(f"{JOBS}/{job.id}/stop")
+    api.job(job.id)
+    lost, others = put(api, b"lost"), list[float]()
+    monkeypatch.setattr(collector_module, "remove_tree", lambda _: Path("/proc").rmdir())
+    api.service.files.collector.also(others.append)
+    with pytest.raises(OSError, match="/proc"):
+        api.service.files.collector.tidy(now := time.time() + 7_200)
+    assert missing(api, lost) == [lost]
+    assert others == [now]
+
+
+def test_what_was_left_of_laying_out_a_dataset_goes_unless_that_goes_on(api: Api) -> None:
+    used, removed = (send(api, {"a": data}) for data in (b"1", b"2"))
+    assert api.client.post(f"{DATASETS}/mini", json={"snapshot": used}).status_code == 201
+    folder, blobs = api.state_dir / "datasets", api.state_dir / "blobs"
+    for digest in (used, removed):
+        lay_out_dataset(blobs, folder, digest)
+        (folder / f"{digest}.new" / "half").mkdir(parents=True)
+    collector = api.service.files.collector
+    with (folder / f"{used}.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        collector.collect(time.time())
+    assert {path.name for path in folder.iterdir()} == {used, f"{used}.lock", f"{used}.new"}
+    collector.collect(time.time())
+    assert {path.name for path in folder.iterdir()} == {used, f"{used}.lock"}
+    assert (folder / used / "a").read_bytes() == b"1"
 
 
 def test_the_copy_of_an_ended_job_goes_and_what_it_left_stays(api: Api) -> None:

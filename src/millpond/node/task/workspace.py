@@ -169,6 +169,25 @@ def lay_out_dataset(blobs: Path, datasets: Path, snapshot: str) -> Path:
     return place
 
 
+def clear_dataset(datasets: Path, snapshot: str, is_used: bool) -> None:
+    """Remove what is not needed of a dataset: while it is used, what was left of laying it out; else all of it.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    path = datasets / f"{snapshot}.lock"
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # it is being laid out
+        for place in (datasets / f"{snapshot}.new", *([] if is_used else [datasets / snapshot])):
+            if place.is_dir():
+                remove_tree(place)
+        if not is_used:
+            path.unlink()
+
+
 def _force_to_disk(folder: Path) -> None:
     """A folder that comes under its name is read unchecked from then on, after a power cut too."""
     for above, _, files in os.walk(folder):

@@ -94,7 +94,9 @@ class Service:
         queries = CoreQueries(loop)
         self.machines = Machines(loop, queries, components.isolation, identity.unlimited, identity.cards_not_closed)
         self.about = About(identity, loop, store.jobs, self.isolation, self.machines)
-        self.disk = DiskBooks(store.jobs, Datasets(store.database), state_dir, components.accounts)
+        self.disk = DiskBooks(
+            store.jobs, Datasets(store.database), state_dir, components.accounts, components.files.sent
+        )
         self.reservations = Reservations(loop, queries, components.accounts)
         self.saved_views = SavedViews(store.saved_views)
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)

@@ -1,8 +1,9 @@
-"""Who holds how much of the server's disk: what jobs wrote, with their logs, datasets, and what was sent in part; and
-what they may hold.
+"""Who holds how much of the server's disk: what jobs wrote, with their logs, what was sent, and datasets; and what they
+may hold.
 
 What an ended job left does not change any more and is measured once; what lives is measured at every look. A dataset
-counts with the size of its files for the user who put it, even where others put the same content.
+counts with the size of its files for the user who put it, even where others put the same content; what jobs were sent,
+once for all jobs of a user.
 
 While nearly nothing is free no work is accepted: what is left, and what the store keeps within itself
 (``store.reserve``), is for stopping and ending jobs.
@@ -10,10 +11,11 @@ While nearly nothing is free no work is accepted: what is left, and what the sto
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,6 +26,7 @@ from millpond.node.task.records import job_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.storage.files.partials import held_parts
+from millpond.server.storage.files.sent_contents import SentContents
 from millpond.server.store.jobs import JobStore
 from millpond.specs.api.reports.usage import DiskInfo
 from millpond.specs.quantities import size_text
@@ -33,6 +36,8 @@ KEPT_FOR_ENDS_BYTES: Final = 8 * 2**20
 """While less is free, nothing new is taken on."""
 KEPT_FILES: Final = 1_000
 """The same of files that the file system has room for; a start takes about a dozen."""
+_CHECKED_EVERY: Final = KEPT_FOR_ENDS_BYTES // 4
+"""Bytes of what is sent, so that little of what is kept for ends is taken."""
 _REMEDY: Final = "remove what is no longer needed (pond delete JOB, pond data rm), or have the limit raised"
 
 
@@ -48,20 +53,32 @@ class DiskBooks:
     """Measures, and knows the limits.
 
     Attributes:
-        latest: as it was at the last look.
         free: free bytes beside a path.
         free_files: files that may be made beside a path; None where the file system has no bound.
     """
 
-    def __init__(self, job_store: JobStore, datasets: Datasets, state_dir: Path, accounts: Accounts) -> None:
+    def __init__(
+        self, job_store: JobStore, datasets: Datasets, state_dir: Path, accounts: Accounts, sent: SentContents
+    ) -> None:
         self._job_store = job_store
         self._state_dir = state_dir
         self.free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
         self.free_files: Callable[[Path], int | None] = _free_files
         self._accounts = accounts
         self._datasets = datasets
+        self._sent = sent
         self._settled: dict[str, int] = {}
-        self.latest = DiskUse()
+        self._measured = DiskUse()
+
+    @property
+    def latest(self) -> DiskUse:
+        """As measured at the last look, and what users have sent by now."""
+        users, groups = Counter(self._measured.users), Counter(self._measured.groups)
+        for held in (held_parts(self._state_dir), self._sent.held()):
+            for user, size in held.items():
+                users[user] += size
+                groups[self._first_group(user)] += size
+        return DiskUse(users, groups)
 
     def look(self) -> DiskUse:
         """Measure what has changed.
@@ -87,10 +104,10 @@ class DiskBooks:
         for dataset in self._datasets.all():
             users[dataset.user] += dataset.size
             groups[dataset.group or self._first_group(dataset.user)] += dataset.size
-        for user, size in held_parts(self._state_dir).items():
+        for (user, group), size in self._sent.of_jobs.items():
             users[user] += size
-            groups[self._first_group(user)] += size
-        self.latest = DiskUse(users, groups)
+            groups[group] += size
+        self._measured = DiskUse(users, groups)
         return self.latest
 
     def _first_group(self, user: str) -> str:
@@ -129,6 +146,20 @@ class DiskBooks:
         excess = self.excess(user, group)
         if excess:
             raise ConflictError(excess, _REMEDY)
+
+    async def bounded(self, user: str, group: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """What a user sends, for as long as there is room for it; that was checked before.
+
+        Raises:
+            UnavailableError, ConflictError: as for ``check``, which is done now and then.
+        """
+        unchecked = 0
+        async for piece in pieces:
+            unchecked += len(piece)
+            if unchecked >= _CHECKED_EVERY:
+                unchecked = 0
+                await asyncio.to_thread(self.check, user, group)
+            yield piece
 
     def of_user(self, name: str) -> DiskInfo:
         """What a user holds."""

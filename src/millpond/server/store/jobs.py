@@ -181,6 +181,15 @@ class JobStore(TableStore):
             query = query.where(table.c.ended_at.is_(None))
         return [json.loads(text) for text in self._column(query)]
 
+    def sent_roots(self, field: str) -> list[tuple[str, str, str]]:
+        """User, group and digest of every stored job in whose file a field names a content."""
+        table = schema.jobs
+        query = sa.select(table.c.user, table.c.group, table.c.document).where(
+            table.c.document.contains(f'"{field}": ', autoescape=True)
+        )
+        found = ((row.user, row.group, json.loads(row.document).get(field)) for row in self._rows(query))
+        return [(user, group, digest) for user, group, digest in found if isinstance(digest, str)]
+
     def live_documents_with(self, field: str) -> dict[str, dict[str, Any]]:
         """By job, the files of those that have not ended and in which a field stands, with whatever value."""
         table = schema.jobs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import Header, Path, Query, Request, Response
@@ -13,7 +14,7 @@ from millpond.server.api.description import BYTES_BODY, api_router
 from millpond.server.api.long_answers import long_answer
 from millpond.server.api.permits import Access, ServiceOf, dataset_in_path, job_in_path, may
 from millpond.server.api.ranges import SPAN_PATTERN, answer_with, sent_span
-from millpond.server.auth.roles import Verb
+from millpond.server.auth.roles import Verb, first_group
 from millpond.specs.api.jobs.files import (
     BlobInfo,
     BlobList,
@@ -53,8 +54,15 @@ def missing(asked: BlobList, service: ServiceOf) -> BlobList:
 async def put_blobs(request: Request, service: ServiceOf, access: _Sender) -> BlobList:
     """Send many small contents (at most 256 KiB each, 1,000 and 8 MiB in all), each behind its length in eight bytes,
     the most significant first. Answers with their digests, in their order."""
-    service.disk.check(access.caller.user, "")
-    return BlobList(digests=await service.files.receive_batch(request.stream()))
+    pieces, caller = _bounded(request, service, access), access.caller
+    return BlobList(digests=await service.files.receive_batch(caller.user, pieces))
+
+
+def _bounded(request: Request, service: ServiceOf, access: Access) -> AsyncIterator[bytes]:
+    """The body, for as long as there is room for it."""
+    user, group = access.caller.user, first_group(access.caller)
+    service.disk.check(user, group)
+    return service.disk.bounded(user, group, request.stream())
 
 
 @router.get("/blobs/{digest}")
@@ -76,10 +84,9 @@ async def put_blob(
     What came before the connection broke stays for a day. ``Content-Range: bytes FIRST-LAST/TOTAL`` goes on with it:
     the body is the rest, from the byte ``FIRST`` on, of which there must not be less here.
     """
-    user = access.caller.user
-    service.disk.check(user, "")
+    pieces, caller = _bounded(request, service, access), access.caller
     try:
-        await service.files.receive(user, digest, sent_span(content_range, request.headers), request.stream())
+        await service.files.receive(caller.user, digest, sent_span(content_range, request.headers), pieces)
     except ClientDisconnect as error:
         raise UnavailableError("the connection broke", "go on where it ended") from error
     return BlobInfo(digest=digest)
@@ -94,7 +101,7 @@ def datasets(service: ServiceOf, access: Annotated[Access, may(Verb.READ_DATA)])
 @router.post("/datasets/{name}", status_code=201)
 def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """The next version of a dataset from a snapshot that was sent; the latest one if nothing has changed."""
-    service.disk.check(access.caller.user, "")
+    service.disk.check(access.caller.user, first_group(access.caller))
     info = service.files.put_dataset(name, put.snapshot, access.caller, put.visibility)
     access.note(f"version {info.version}, for {info.visibility}")
     return info

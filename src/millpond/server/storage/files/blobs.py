@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ class BlobStore:
 
     def __init__(self, state_dir: Path) -> None:
         self.folder = state_dir / BLOBS_FOLDER
+        self._orphans: set[str] = set()
 
     def read(self, digest: str) -> bytes:
         """A content, whole.
@@ -106,13 +107,17 @@ class BlobStore:
             incoming.finish()
         return digest
 
-    def collect(self, kept: frozenset[str], unused_since: float) -> Collected:
+    def collect(self, kept: Set[str], pending: Set[str], now: float, spared_s: float) -> Collected:
         """Remove contents that nothing refers to.
 
         Args:
             kept: what something refers to.
-            unused_since: seconds since 1970; what was sent or asked for later may be about to be referred to.
+            pending: what counts for its sender meanwhile. All else is nobody's: asking for it spares it until the next
+                collection only.
+            now: seconds since 1970, before it was looked what is kept.
+            spared_s: what was sent or asked for so recently may be about to be referred to.
         """
+        orphans: set[str] = set()
         count = size = 0
         for path in self.folder.glob("??/*"):
             name = path.parent.name + path.name
@@ -120,9 +125,14 @@ class BlobStore:
                 continue
             with suppress(FileNotFoundError):  # sent again and renamed over, or removed by hand
                 found = path.stat()
-                if found.st_mtime < unused_since:
-                    path.unlink()
-                    count, size = count + is_digest(name), size + found.st_size
+                is_over = name in self._orphans and name not in pending and found.st_mtime < now
+                if found.st_mtime >= now - spared_s and not is_over:
+                    if is_digest(name):
+                        orphans.add(name)
+                    continue
+                path.unlink()
+                count, size = count + is_digest(name), size + found.st_size
+        self._orphans = orphans
         return Collected(count, size)
 
 

@@ -13,14 +13,15 @@ from typing import Final
 
 from millpond.model.errors import MillpondError
 from millpond.node.host.folder_trees import remove_tree
-from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker, for_each
 from millpond.node.task.records import attempt_dir
-from millpond.node.task.workspace import PAYLOAD, WORK
+from millpond.node.task.workspace import PAYLOAD, WORK, clear_dataset
 from millpond.server.storage.files.admission import DATASETS_FOLDER
 from millpond.server.storage.files.blobs import BlobStore, Collected
 from millpond.server.storage.files.datasets import Datasets
+from millpond.server.storage.files.sent_contents import SentContents
 from millpond.server.store.jobs import JobStore
-from millpond.specs.job.snapshots import is_digest, read_snapshot
+from millpond.specs.job.snapshots import LARGEST_SNAPSHOT_TEXT, is_digest, read_snapshot
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +34,15 @@ copy of a job that ended so recently: a user may be looking what went wrong."""
 class Collector(Periodic):
     """Collects in a thread of its own."""
 
-    def __init__(self, state_dir: Path, job_store: JobStore, blobs: BlobStore, datasets: Datasets) -> None:
+    def __init__(
+        self, state_dir: Path, job_store: JobStore, blobs: BlobStore, datasets: Datasets, sent: SentContents
+    ) -> None:
         self._state_dir = state_dir
         self._laid_out = state_dir / DATASETS_FOLDER
         self._job_store = job_store
         self._blobs = blobs
         self._datasets = datasets
+        self._sent = sent
         self._others: list[Callable[[float], None]] = []
         self._worker = PeriodicWorker(
             "collector",
@@ -54,9 +58,11 @@ class Collector(Periodic):
 
     def tidy(self, now: float) -> None:
         """Remove all that is not needed; seconds since 1970."""
-        self.collect(now)
-        for collect in self._others:
+
+        def tidied(collect: Callable[[float], object]) -> None:
             collect(now)
+
+        for_each((self.collect, *self._others), tidied)
 
     def collect(self, now: float) -> Collected:
         """Remove what nothing refers to.
@@ -64,40 +70,58 @@ class Collector(Periodic):
         Args:
             now: seconds since 1970.
         """
-        self._drop_copies(now)
+        try:
+            return self._collect_contents(now)
+        finally:
+            for_each(
+                self._job_store.ended_with(("ship", "payload"), now - SPARED_S),
+                lambda job: _drop_copies(self._state_dir, job),
+            )
+
+    def _collect_contents(self, now: float) -> Collected:
         used = {dataset.digest for dataset in self._datasets.all()}
         self._drop_folders(used)
-        roots = used | {
-            document[field]
-            for field in ("ship", "payload")
-            for document in self._job_store.documents_with(field)
-            if isinstance(document.get(field), str) and is_digest(document[field])
-        }
-        found = self._blobs.collect(frozenset(roots | self._contents(roots)), now - SPARED_S)
+        kept = set[str]().union(*map(self._listed, used))
+        kept |= self._count_those_of_jobs()
+        found = self._blobs.collect(kept, self._sent.pending(), now, SPARED_S)
+        self._sent.settle(lambda digest: digest not in kept and self._blobs.size(digest) is not None)
         if found.blobs:
             log.info("removed %d contents that nothing refers to, %d MiB", found.blobs, found.size // 2**20)
         return found
 
-    def _contents(self, roots: set[str]) -> set[str]:
-        """What the snapshots among the roots list; a payload lists nothing."""
-        contents: set[str] = set()
-        for digest in roots:
-            try:
-                contents.update(entry.digest for entry in read_snapshot(self._blobs.read(digest)).files)
-            except MillpondError:
-                continue  # a payload, or gone with a job whose folder was damaged
-        return contents
+    def _count_those_of_jobs(self) -> set[str]:
+        """What stored jobs refer to; each content counts once for all jobs of a user in a group."""
+        owned: dict[tuple[str, str], dict[str, int]] = {}
+        for user, group, digest in self._job_store.sent_roots("ship"):
+            if is_digest(digest) and digest not in owned.setdefault((user, group), {}):
+                owned[user, group].update(self._listed(digest))
+        for user, group, digest in self._job_store.sent_roots("payload"):
+            if is_digest(digest):
+                owned.setdefault((user, group), {})[digest] = self._blobs.size(digest) or 0
+        self._sent.of_jobs = {owner: sum(sizes.values()) for owner, sizes in owned.items()}
+        return set[str]().union(*owned.values())
+
+    def _listed(self, snapshot: str) -> dict[str, int]:
+        """A snapshot and what it lists, with their sizes."""
+        size = self._blobs.size(snapshot) or 0
+        if size > LARGEST_SNAPSHOT_TEXT:
+            return {snapshot: size}  # it is none
+        try:
+            files = read_snapshot(self._blobs.read(snapshot)).files
+        except MillpondError:
+            return {snapshot: size}  # damaged, or gone with a job whose folder was
+        return {snapshot: size, **{entry.digest: entry.size for entry in files}}
 
     def _drop_folders(self, used: set[str]) -> None:
-        """Datasets that were removed are laid out no longer; none that a living job reads can have been removed."""
-        for folder in self._laid_out.glob("*"):
-            if is_digest(folder.name) and folder.name not in used:
-                remove_tree(folder)
+        """Datasets that were removed are laid out no longer; none that a living job reads can have been removed. Nor
+        does what a killed supervisor was laying out stay."""
+        names = {path.name.partition(".")[0] for path in self._laid_out.glob("*")}
+        for_each(sorted(filter(is_digest, names)), lambda name: clear_dataset(self._laid_out, name, name in used))
 
-    def _drop_copies(self, now: float) -> None:
-        """What ended jobs were sent; their logs, outputs, metrics and results stay."""
-        for job in self._job_store.ended_with(("ship", "payload"), now - SPARED_S):
-            for folder in attempt_dir(self._state_dir, job, 1).parent.glob("attempt-*"):
-                (folder / PAYLOAD).unlink(missing_ok=True)
-                if (folder / WORK).is_dir() and not (folder / WORK).is_symlink():
-                    remove_tree(folder / WORK)
+
+def _drop_copies(state_dir: Path, job: str) -> None:
+    """What an ended job was sent; its logs, outputs, metrics and results stay."""
+    for folder in attempt_dir(state_dir, job, 1).parent.glob("attempt-*"):
+        (folder / PAYLOAD).unlink(missing_ok=True)
+        if (folder / WORK).is_dir() and not (folder / WORK).is_symlink():
+            remove_tree(folder / WORK)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.model.folders import LARGEST_BATCH
+from millpond.model.folders import LARGEST_BATCH, digest_of
 from millpond.node.host.identities import MachineAccount
 from millpond.node.task.records import attempt_dir
 from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
@@ -22,6 +22,7 @@ from millpond.server.storage.files.mounts import FolderRules
 from millpond.server.storage.files.outputs import OpenedFile, list_output, open_output, open_result, read_metrics
 from millpond.server.storage.files.partials import KEPT_S, Partials
 from millpond.server.storage.files.run_files import RunFiles
+from millpond.server.storage.files.sent_contents import SentContents
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.files import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility, read_batch
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -46,6 +47,9 @@ class Span:
 class FileService:
     """Everything about files of one state directory.
 
+    Attributes:
+        sent: for whom contents count.
+
     Args:
         rules: which folders of the machine jobs may read and write.
         copy_of: as in ``FileAdmission``.
@@ -58,7 +62,8 @@ class FileService:
         self._partials = Partials(state_dir)
         self._datasets = Datasets(store.database)
         self._admission = FileAdmission(state_dir, self._blobs, self._datasets, rules, copy_of)
-        self.collector = Collector(state_dir, store.jobs, self._blobs, self._datasets)
+        self.sent = SentContents(state_dir)
+        self.collector = Collector(state_dir, store.jobs, self._blobs, self._datasets, self.sent)
         self.collector.also(lambda now: self._partials.collect(now - KEPT_S))
         self.workspace = self._admission.workspace
         self.is_listed = rules.is_listed
@@ -90,7 +95,7 @@ class FileService:
         """Take a content in, or the rest of one; what is cut off is kept for a day, so that it can go on.
 
         Args:
-            user: whose part it is until it is whole.
+            user: for whom it counts until a job or a dataset does.
 
         Raises:
             InvalidInputError: it is another than was announced, or too large.
@@ -105,14 +110,23 @@ class FileService:
                 await _fill(incoming, pieces)
                 if span.total is not None and incoming.size < span.total:
                     raise EOFError
-                await asyncio.to_thread(incoming.finish)
+                await asyncio.to_thread(self._finish, user, digest, incoming)
         except (EOFError, TimeoutError) as error:
             raise UnavailableError(
                 f"not all of the content {digest[:12]} came", "go on with it where it ended"
             ) from error
 
-    async def receive_batch(self, pieces: AsyncIterator[bytes]) -> list[str]:
+    def _finish(self, user: str, digest: str, incoming: Incoming) -> None:
+        is_new = self._blobs.size(digest) is None
+        incoming.finish()
+        if is_new:
+            self.sent.note(user, [(digest, incoming.size)])
+
+    async def receive_batch(self, user: str, pieces: AsyncIterator[bytes]) -> list[str]:
         """Take many small contents in; returns their digests, in their order.
+
+        Args:
+            user: as for ``receive``.
 
         Raises:
             InvalidInputError: it is no batch, or too large; what was whole of it may have been kept.
@@ -125,7 +139,16 @@ class FileService:
                 raise InvalidInputError(
                     f"a batch of more than {LARGEST_BATCH // 2**20} MiB", "send its contents in several"
                 )
-        return await asyncio.to_thread(lambda: [self._blobs.keep(content) for content in read_batch(bytes(data))])
+        return await asyncio.to_thread(self._keep, user, read_batch(bytes(data)))
+
+    def _keep(self, user: str, contents: Sequence[bytes]) -> list[str]:
+        digests = [digest_of(content) for content in contents]
+        fresh = {digest: len(content) for digest, content in zip(digests, contents, strict=True)}
+        fresh = {digest: size for digest, size in fresh.items() if self._blobs.size(digest) is None}
+        for content in contents:
+            self._blobs.keep(content)
+        self.sent.note(user, list(fresh.items()))
+        return digests
 
     def put_dataset(self, name: str, snapshot: str, caller: Caller, visibility: Visibility | None) -> DatasetInfo:
         """The next version of a dataset, or the latest if nothing has changed.
