@@ -86,6 +86,19 @@ def test_a_backup_is_never_overwritten(state, database, tmp_path):
     assert (tmp_path / "b.tar.gz").read_text() == "precious"
 
 
+def test_what_killed_processes_left_of_backups_and_restores_goes_with_the_next(state, database, tmp_path):
+    target, restored = tmp_path / "pond.tar.gz", tmp_path / "restored"
+    dead = 2**22 + 1  # no process has such a number
+    left = [tmp_path / f"pond.tar.gz.{dead}.partial", tmp_path / f"pond.tar.gz.{dead}.db"]
+    kept = [tmp_path / f"pond.tar.gz.{os.getppid()}.partial", tmp_path / f"other.{dead}.partial"]
+    for path in (*left, *kept):
+        path.touch()
+    (tmp_path / f"restored.{dead}.restoring" / "jobs").mkdir(parents=True)
+    back_up(state, target, 1.0)
+    restore(target, restored)
+    assert {path.name for path in tmp_path.iterdir()} == {state.name, target.name, "restored", *(p.name for p in kept)}
+
+
 def test_a_directory_without_a_database_is_no_state_directory(tmp_path):
     with pytest.raises(UnavailableError, match=r"no millpond\.db") as raised:
         back_up(tmp_path, tmp_path / "b.tar.gz", 1000.0)

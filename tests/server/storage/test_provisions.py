@@ -21,6 +21,7 @@ from millpond.node.containers.oci import Podman
 from millpond.server.auth.roles import Caller
 from millpond.server.startup.local_engine import Launcher
 from millpond.server.storage.job_files import JobFiles
+from millpond.server.storage.provisioning import cache as data_cache
 from millpond.server.storage.provisioning import copying, host
 from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
 from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as
@@ -137,6 +138,34 @@ def test_the_copy_wanted_longest_ago_makes_room_but_never_one_in_use(shelf: Shel
     with pytest.raises(UnavailableError, match="full of data in use"):
         shelf.fetch(far / "one")
     assert shelf.cache.has(two)
+
+
+def test_a_copy_whose_removal_was_cut_off_is_made_anew_and_what_was_left_of_others_goes(
+    shelf: Shelf, far: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = shelf.fetch(far / "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(data_cache, "remove_tree", _killed)
+        with pytest.raises(KilledError):
+            shelf.fetch(far / "two")
+    assert not shelf.cache.has(one)
+    assert shelf.fetch(far / "one") == one
+    assert (shelf.cache.place(one) / "deep/words").read_bytes() == b"w" * 600
+    (shelf.folder / f"{one}.json").unlink()  # as a removal by an earlier version left it
+    (shelf.cache.place(one) / "deep/words").unlink()
+    assert shelf.cache.copies() == []
+    two = shelf.fetch(far / "two")
+    assert [path.name for path in (shelf.folder / "nfs").iterdir() if path.is_dir()] == [two.partition("/")[2]]
+    assert shelf.fetch(far / "one") == one
+    assert (shelf.cache.place(one) / "deep/words").read_bytes() == b"w" * 600
+
+
+class KilledError(BaseException):
+    """The server was killed here."""
+
+
+def _killed(_: Path) -> None:
+    raise KilledError
 
 
 def test_what_would_never_fit_is_read_where_it_is(shelf: Shelf, far: Path) -> None:

@@ -12,9 +12,11 @@ The archive is a gzip-compressed tar file, readable by its owner only as it hold
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import io
 import json
+import logging
 import os
 import shutil
 import sqlite3
@@ -28,6 +30,7 @@ from typing import IO, Any, Final, cast
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.model.folders import DEEPEST
+from millpond.node.host import procfs
 from millpond.node.host.files import write_json
 from millpond.node.host.folder_trees import entries_below
 from millpond.node.task.layout import open_regular
@@ -40,6 +43,8 @@ from millpond.server.storage.files.partials import PARTIALS_FOLDER
 from millpond.server.version import VERSION
 from millpond.specs.api.server import LOCK_FILE, SERVER_FILE
 
+log = logging.getLogger(__name__)
+
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
 
@@ -47,6 +52,8 @@ _PASSING: Final = frozenset({LOCK_FILE, SERVER_FILE, IDENTITY_FILE, "server.log"
 """Files of the state directory that mean nothing elsewhere."""
 _BESIDE_DATABASE: Final = (f"{DATABASE_FILE}-", f"{DATABASE_FILE}.")
 """What SQLite keeps beside the database, which is copied by itself, and what an upgrade left there."""
+_PARTIAL, _PARTIAL_DATABASE, _RESTORING = ".partial", ".db", ".restoring"
+"""What is not whole yet lies beside where it belongs: NAME, the process, and one of these."""
 _LONGEST: Final = 2_000
 """Bytes of a path: there is to be room for that of the folder that is restored into."""
 
@@ -94,16 +101,17 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock
         raise UnavailableError(f"there is no {DATABASE_FILE} in {state_dir}", remedy)
     if target.exists():
         raise ConflictError(f"{target} exists already", "name another file, or remove it")
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    copy = partial.with_suffix(".db")
+    partial = target.with_name(f"{target.name}.{os.getpid()}{_PARTIAL}")
+    copy = partial.with_suffix(_PARTIAL_DATABASE)
     try:
+        _remove_left(target, _PARTIAL, _PARTIAL_DATABASE)
         _copy_database(database, copy)
         members = sorted(path for path in _files(state_dir) if jobs or (path and "/" not in path))
-        with _private(partial) as raw, contextlib.ExitStack() as opened:
-            out = raw if lock is None else opened.enter_context(SealingWriter(raw, lock.key, lock.cipher))
-            # Files with several names are whole under each of them: dereference is about those links, too.
-            with tarfile.open(fileobj=cast(IO[bytes], out), mode="w:gz", compresslevel=1, dereference=True) as archive:
+        with _private(partial) as raw:
+            with _packed(raw, lock) as archive:
                 count, left_out = _write(archive, copy, state_dir, members, at)
+            raw.flush()
+            os.fsync(raw.fileno())
         partial.rename(target)
     except (OSError, sqlite3.Error) as error:
         cause = getattr(error, "strerror", None) or error
@@ -148,8 +156,9 @@ def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> Bac
     """
     if state_dir.exists() and any(state_dir.iterdir()):
         raise ConflictError(f"{state_dir} is not empty", "restore into an empty directory: --state-dir DIR")
-    fresh = state_dir.with_name(f"{state_dir.name}.{os.getpid()}.restoring")
+    fresh = state_dir.with_name(f"{state_dir.name}.{os.getpid()}{_RESTORING}")
     try:
+        _remove_left(state_dir, _RESTORING)
         fresh.mkdir(mode=0o700, parents=True)
         try:
             manifest = _unpack(archive, fresh, key)
@@ -165,6 +174,29 @@ def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> Bac
     except OSError as error:
         raise UnavailableError(f"{archive} cannot be restored ({error})", "see its path and the disk's room") from error
     return BackupSummary(len(manifest["files"]), archive.stat().st_size, str(manifest["version"]))
+
+
+@contextlib.contextmanager
+def _packed(raw: IO[bytes], lock: Lock | None) -> Iterator[tarfile.TarFile]:
+    """An archive that is compressed, and perhaps encrypted, into a file."""
+    with contextlib.ExitStack() as opened:
+        out = raw if lock is None else opened.enter_context(SealingWriter(raw, lock.key, lock.cipher))
+        # Files with several names are whole under each of them: dereference is about those links, too.
+        with tarfile.open(fileobj=cast(IO[bytes], out), mode="w:gz", compresslevel=1, dereference=True) as archive:
+            yield archive
+
+
+def _remove_left(place: Path, *suffixes: str) -> None:
+    """What processes that were killed have left beside a place: it would take its room for ever."""
+    for suffix in suffixes:
+        for path in place.parent.glob(f"{glob.escape(place.name)}.*{suffix}"):
+            pid = path.name.removeprefix(f"{place.name}.").removesuffix(suffix)
+            if pid.isdecimal() and procfs.start_ticks(int(pid)) is None:
+                log.info("removing %s, which an interrupted process has left", path)
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
 
 def _copy_database(source: Path, target: Path) -> None:

@@ -2,7 +2,8 @@
 
 ``CACHE/SOURCE/KEY/`` is a copy, ``KEY.json`` beside it says of what; its time is when it was last wanted. The key
 follows from the original's files, sizes and times: when they change, another copy is made, and jobs that read the old
-one go on with it. ``KEY.part`` is a copy on its way; it is gone on with after a restart.
+one go on with it. ``KEY.part`` is a copy on its way, in or out; what a killed server left of it is gone on with, or
+goes.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class DataCache:
         return self.place(key)
 
     def has(self, key: str) -> bool:
-        """Whether a copy is here."""
-        return self.place(key).exists()
+        """Whether a copy is here, and whole."""
+        return self.place(key).exists() and self._record(key).exists()
 
     def fetch(self, path: Path, progress: CopyProgress, stop: Callable[[], None]) -> str:
         """Have a copy of a file or folder; returns its key.
@@ -115,9 +116,8 @@ class DataCache:
         """Every whole copy, the one that was wanted longest ago first."""
         found = []
         for record in self._folder.glob("*/*.json"):
-            plain = read_json(record)
-            if plain is not None:
-                key = f"{record.parent.name}/{record.stem}"
+            plain, key = read_json(record), f"{record.parent.name}/{record.stem}"
+            if plain is not None and self.has(key):
                 found.append(Copy(key, plain["path"], plain["size"], record.stat().st_mtime))
         return sorted(found, key=lambda copy: (copy.wanted_at, copy.key))
 
@@ -126,11 +126,11 @@ class DataCache:
         size = sum(entry.size for entry in entries)
         progress.total, progress.done = size, 0
         key = f"{source.name}/{copying.key_of(path, entries)}"
-        record = self._folder / f"{key}.json"
+        record = self._record(key)
         if self.has(key):
             os.utime(record)
             return key
-        if size > source.limit:
+        if size > source.limit or (self.place(key).exists() and key in self._in_use()):  # its record is lost
             return READ_IN_PLACE
         part = self._folder / f"{key}{_PART}"
         self._make_room(source, size, key)
@@ -165,17 +165,18 @@ class DataCache:
         folder = self._folder / source.name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         in_use = self._in_use()
-        for part in folder.glob(f"*{_PART}"):
-            if part.name != f"{key.partition('/')[2]}{_PART}" and f"{source.name}/{part.stem}" not in in_use:
-                self._drop(part)
+        for left in [path for path in folder.iterdir() if path.is_dir()]:
+            found = f"{source.name}/{left.name.removesuffix(_PART)}"
+            is_own_part = found == key and left.suffix == _PART
+            if not is_own_part and found not in in_use and (left.suffix == _PART or not self.has(found)):
+                remove_tree(left)
         copies = [copy for copy in self.copies() if copy.key.startswith(f"{source.name}/")]
         held = sum(copy.size for copy in copies)
         for copy in copies:
             if held + size <= source.limit and size <= shutil.disk_usage(folder).free:
                 return
             if copy.key not in in_use:
-                (self._folder / f"{copy.key}.json").unlink()
-                self._drop(self._folder / copy.key)
+                self._drop(copy.key)
                 held -= copy.size
         if held + size > source.limit:
             raise UnavailableError(
@@ -185,5 +186,12 @@ class DataCache:
         if size > shutil.disk_usage(folder).free:
             raise UnavailableError(f"no room on the disk of {folder} for {size} bytes", "make room there")
 
-    def _drop(self, folder: Path) -> None:
-        remove_tree(folder)
+    def _drop(self, key: str) -> None:
+        """Under its own name there is always a whole copy or none, whenever the server is killed."""
+        part = self._folder / f"{key}{_PART}"
+        (self._folder / key).rename(part)
+        self._record(key).unlink()
+        remove_tree(part)
+
+    def _record(self, key: str) -> Path:
+        return self._folder / f"{key}.json"
