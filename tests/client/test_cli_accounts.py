@@ -203,6 +203,14 @@ def test_a_new_user_gets_an_invitation_on_standard_output(server, run_pond):
     assert "pond login http://pool:1 --invitation" in err
     sent = body_of(server.requests[0])
     assert (sent["name"], sent["group"], sent["role"], sent["limits"]["jobs"]) == ("eve", "vision", "lead", 2)
+    assert "is in no group" not in err
+
+
+def test_of_a_new_user_in_no_group_the_next_command_is_named(server, run_pond):
+    server.will(201, {"user": USER, "invitation": "pond_i_j"})
+    code, out, err = run_pond("user", "add", "eve")
+    assert (code, out) == (0, "pond_i_j\n")
+    assert "eve is in no group and may submit no jobs: `pond group add-member GROUP eve`" in err
 
 
 def test_a_limit_below_nothing_is_refused(server, run_pond):

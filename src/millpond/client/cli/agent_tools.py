@@ -88,7 +88,8 @@ class AgentTools:
         """
         only = {"user": user, "queue": queue, "name": name}
         with self.connect() as client:
-            return _plain(client.jobs(ended=ended, limit=min(limit, MOST_LISTED), state=state, **only))
+            found = _plain(client.jobs(ended=ended, limit=min(limit, MOST_LISTED), state=state, **only))
+        return {"jobs": [], **found}
 
     def get_job(self, job: str) -> Answer:
         """A job's state, tasks, attempts and places, with the file it was submitted by and what happened to it."""

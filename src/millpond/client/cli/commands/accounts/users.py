@@ -75,6 +75,8 @@ def add(
     user = NewUser.model_construct(name=name, admin=admin, service=service, group=group_name, role=role, limits=body)
     with connect(state_dir) as client:
         _print_invitation(client.accounts.add_user(user), client.address.url)
+    if not group_name and not admin:
+        say(f"{name} is in no group and may submit no jobs: `pond group add-member GROUP {name}`")
 
 
 @group.command("ls")
