@@ -335,3 +335,9 @@ def test_webhooks_of_users_may_lead_to_origins(origin: str, kept: str | None) ->
         return
     with pytest.raises(SpecError, match="no origin"):
         read_cluster(text)
+
+
+def test_a_relative_certificate_is_refused_without_talk_of_datasets() -> None:
+    with pytest.raises(SpecError) as refused:
+        read_cluster("listen: {certificate: a.pem, key: /b.pem}\n")
+    assert [each.hint for each in refused.value.problems] == ["write an absolute path"]

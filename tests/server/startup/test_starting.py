@@ -138,8 +138,9 @@ def test_a_port_in_use_is_one_clear_error() -> None:
 
 
 def test_an_address_that_is_not_ours_is_one_clear_error() -> None:
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError) as refused:
         listen("192.0.2.1", 0)
+    assert refused.value.remedy == "choose an address of this machine with --host and --port"
 
 
 @pytest.mark.parametrize(

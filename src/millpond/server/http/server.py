@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import signal
 import socket
@@ -66,10 +67,11 @@ def listen(host: str, port: int, said_by: str = "--host and --port") -> socket.s
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        where = f"port {port} on {host}"
-        raise UnavailableError(
-            f"{where} cannot be used ({error.strerror})", f"stop what listens there, or choose another with {said_by}"
-        ) from error
+        remedy = {
+            errno.EADDRNOTAVAIL: f"choose an address of this machine with {said_by}",
+            errno.EACCES: f"choose a port from 1024 on with {said_by}",
+        }.get(error.errno or 0, f"stop what listens there, or choose another with {said_by}")
+        raise UnavailableError(f"port {port} on {host} cannot be used ({error.strerror})", remedy) from error
     return listener
 
 

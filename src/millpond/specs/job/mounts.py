@@ -53,14 +53,18 @@ def _data(value: Any) -> Any:
         if dataset_ref(value) is None:
             raise BadValueError(f"{value!r} is not a dataset", "write dataset/NAME or dataset/NAME@VERSION")
         return value
-    return _path(value)
+    return _absolute(value, "write an absolute path, or dataset/NAME")
 
 
 def _path(value: Any) -> Any:
+    return _absolute(value, "write an absolute path")
+
+
+def _absolute(value: Any, remedy: str) -> Any:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise BadValueError(f"{value!r} is not a path", "write the path of a folder of the machine")
     if not FilePath(value).is_absolute():
-        raise BadValueError(f"the path {value!r} is relative", "write an absolute path, or dataset/NAME")
+        raise BadValueError(f"the path {value!r} is relative", remedy)
     return value
 
 
