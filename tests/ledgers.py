@@ -30,6 +30,7 @@ def check_everything(core: Scheduler) -> None:
     check_limits(core)
     check_states(core)
     check_roster(core)
+    check_pairs(core)
 
 
 def overdrawn(cluster: Cluster) -> str:
@@ -69,6 +70,7 @@ def check_ledger(core: Scheduler) -> None:
             room = cluster.pools[node.pool].limit_capacity_milli
             devices[cluster.device_index[device.uuid]] = [1000, room, device.memory_mib]
     swapped: dict[int, int] = {}
+    shared: set[tuple[int, str]] = set()
     for record, task in holders(core):
         assert task.holding is not None
         assert task.placement is not None
@@ -77,7 +79,9 @@ def check_ledger(core: Scheduler) -> None:
                 if mib:
                     swapped[device] = swapped.get(device, 0) + mib
         assert task.holding.node in nodes, "a task holds something of a node that is gone"
-        _take(record, task, nodes[task.holding.node], devices, core)
+        _take(record, task, nodes[task.holding.node], devices if not task.holding.is_shared else {}, core)
+        if task.holding.is_shared and task.holding.hold.name != "SWAPPED":
+            _take_once(task, devices, shared)
         _take_vacating(record, task, devices)
     assert cluster.swapped.mib == swapped
     for device, mib in swapped.items():
@@ -132,7 +136,7 @@ def _take(
     if holding.hold.name == "SWAPPED":
         node["swap"] -= sum(memory)
         return
-    for device, mib in zip(holding.devices, memory, strict=True):
+    for device, mib in zip(holding.devices, memory, strict=True) if devices else ():
         devices[device][2] -= mib
         if holding.hold.name == "RUNNING":
             devices[device][0] -= piece.compute_milli
@@ -141,6 +145,20 @@ def _take(
         node["cpu"] -= request.cpu_milli
         for name, amount in request.extras:
             node[f"extra {name}"] -= amount
+
+
+def _take_once(task: TaskRecord, devices: dict[int, list[int]], taken: set[tuple[int, str]]) -> None:
+    """Whole cards that several may hold together: they are taken once."""
+    assert task.holding is not None
+    for device in task.holding.devices:
+        if (device, "memory") not in taken:
+            devices[device][2] = 0
+        taken.add((device, "memory"))
+        if task.holding.hold.name == "RUNNING":
+            if (device, "compute") not in taken:
+                devices[device][0] -= 1000
+                devices[device][1] -= 1000
+            taken.add((device, "compute"))
 
 
 def _take_vacating(record: JobRecord, task: TaskRecord, devices: dict[int, list[int]]) -> None:
@@ -261,6 +279,7 @@ def check_states(core: Scheduler) -> None:
             assert (record.id in place) <= (active and not told_to_end), record.id
         assert (record.id in state.growing) <= any(task.state is TaskState.QUEUED for task in record.tasks), record.id
         runs = active and not told_to_end and record.started_at is not None
+        runs = runs and record.id not in state.guests
         assert (record.slot >= 0) == runs, f"{record.id} {'is not' if runs else 'is'} on the roster"
         assert all(task.state.ended or task.state is TaskState.STOPPING for task in record.tasks if task.surplus)
 
@@ -286,3 +305,32 @@ def check_roster(core: Scheduler) -> None:
             assert place in held, f"the roster believes {record.id} where it is not"
             held.remove(place)
         assert held in ([], joining), f"the roster misses a place of {record.id}"
+
+
+def check_pairs(core: Scheduler) -> None:
+    """Who shares cards does so with one other, who shares them with it; one of the two is the guest."""
+    state = core._state
+    for record in core.jobs.values():
+        if not record.packed_with:
+            assert record.id not in state.guests, record.id
+            continue
+        other = core.jobs[record.packed_with]
+        assert other.packed_with == record.id
+        assert (record.id in state.guests) != (other.id in state.guests)
+        assert record.id in state.running
+        held = [each.tasks[0].holding for each in (record, other)]
+        assert all(holding is not None and holding.is_shared for holding in held), record.id
+        assert held[0] is not None
+        assert held[1] is not None
+        assert held[0].devices == held[1].devices
+    users = sum((_running_cards(task) for _, task in holders(core)), Counter[int]())
+    paired = {device for guest in state.guests.values() for device in _running_cards(guest.tasks[0])}
+    crowded = {device for device, milli in users.items() if milli > 1000}
+    assert crowded <= paired, "two hold the same card and are no pair"
+
+
+def _running_cards(task: TaskRecord) -> Counter[int]:
+    """Compute that a task has of each of its devices."""
+    if task.holding is None or task.holding.hold.name != "RUNNING" or task.placement is None:
+        return Counter()
+    return Counter(dict.fromkeys(task.holding.devices, task.holding.shape.compute_milli))

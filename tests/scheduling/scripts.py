@@ -31,7 +31,14 @@ from millpond.scheduling.settings import PreemptionCost, Settings
 
 POOLS = (
     Pool(suspends=True, memory_factor_milli=1500, longest_suspended_s=1_000.0, measured_growth=True, consolidates=True),
-    Pool("shared", SharingPolicy.OVERCOMMITTED, 2000, cpu_factor_milli=1500, lending=(Window(0, 60), Window(90, 1380))),
+    Pool(
+        "shared",
+        SharingPolicy.OVERCOMMITTED,
+        2000,
+        cpu_factor_milli=1500,
+        lending=(Window(0, 60), Window(90, 1380)),
+        packs=True,
+    ),
 )
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import DurationPredicted, Event, JobSubmitted, ProgressMeasured, Tick
+from millpond.model.reasons import Cause
 from millpond.model.resources import SliceRequest, TaskRequest
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.settings import Settings
@@ -114,6 +116,68 @@ def test_until_something_is_measured_no_decision_depends_on_the_truth(tmp_path: 
     assert first == second
     assert any(isinstance(event, JobSubmitted) for event in first)
     assert not any(isinstance(event, DurationPredicted) for event in first)
+
+
+PAIRED: dict[str, Any] = {
+    "v100": {
+        "('bert', 1)": {"null": 10.0, "('lm', 1)": [8.0, 4.5], "('bert', 1)": [7.0, 7.0]},
+        "('lm', 1)": {"null": 5.0, "('bert', 1)": [4.5, 8.0], "('lm', 1)": [3.5, 3.5]},
+    }
+}
+
+
+def with_pairs(part: float) -> dict[str, Any]:
+    """The same, where jobs in pairs are so much slower."""
+    return {
+        "v100": {
+            job: {other: speed if other == "null" else [part * each for each in speed] for other, speed in jobs.items()}
+            for job, jobs in PAIRED["v100"].items()
+        }
+    }
+
+
+def test_until_a_pair_is_measured_no_decision_depends_on_how_fast_pairs_are(tmp_path: Path) -> None:
+    jobs = [job(("bert", "lm")[number % 2], at=30.0 * number, lasts=600.0) for number in range(10)]
+    honest, logs = world(tmp_path, "1x2:V100", *jobs), []
+    for part in (1.0, 0.8, 0.1):
+        played_on = replace(honest, packs=True, speeds=table(tmp_path, with_pairs(part)))
+        observer = Observer()
+        Simulation(played_on, make_scheduler(Settings(ordering="fifo")), observer=observer).run()
+        logs.append(observer.log)
+    firsts = [next(at for at, what in enumerate(log) if _is_of_a_pair(what)) for log in logs]
+    assert logs[0][: firsts[0]] == logs[1][: firsts[1]] == logs[2][: firsts[2]]
+    assert any(isinstance(what, Start) and what.cause is Cause.SHARES for what in logs[0][: firsts[0]])
+    ends = [sum(isinstance(what, Stop) and what.cause is Cause.UNPACKED for what in log) for log in logs]
+    assert ends[0] == 0 < ends[2]
+
+
+class Observer:
+    """Events and decisions in their order."""
+
+    def __init__(self) -> None:
+        self.log: list[Event | Decision] = []
+
+    def happened(self, event: Event) -> None:
+        self.log.append(event)
+
+    def decided(self, at: float, decisions: Sequence[Decision]) -> None:
+        self.log += decisions
+
+
+def _is_of_a_pair(what: Event | Decision) -> bool:
+    """Whether it tells of another speed than those alone."""
+    return isinstance(what, ProgressMeasured) and what.steps_per_s not in (10.0, 5.0)
+
+
+def test_jobs_that_share_cards_are_done_sooner_together(tmp_path: Path) -> None:
+    jobs = [job(("bert", "lm")[number % 2], at=30.0 * number, lasts=600.0) for number in range(10)]
+    alone = replace(world(tmp_path, "1x2:V100", *jobs), speeds=table(tmp_path, PAIRED))
+    ends = []
+    for each in (alone, replace(alone, packs=True)):
+        simulation = Simulation(each, make_scheduler(Settings(ordering="fifo")))
+        simulation.run()
+        ends.append(max(work.ended_at for work in simulation.works))
+    assert ends[1] < 0.8 * ends[0]
 
 
 def _until_measured(log: list[Event]) -> list[Event]:

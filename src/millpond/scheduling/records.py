@@ -166,6 +166,7 @@ class JobRecord:
         scaled_to_zero: why a service has no tasks and stands in no line; empty while it is wanted.
         progress: how fast its present or last run makes steps, as measured last.
         speeds: what was measured at each size that this run has had, see ``elastic.measured_speed``.
+        packed_with: the job that shares its cards, see ``packing``; empty while it has them for itself.
     """
 
     job: Job
@@ -226,6 +227,7 @@ class JobRecord:
     scaled_to_zero: str = ""
     progress: ProgressMeasured | None = None
     speeds: tuple[tuple[int, float], ...] = ()
+    packed_with: str = ""
     _tasks: list[TaskRecord] | None = field(init=False)
     _common_tasks: Sequence[TaskRecord] = ()
     """What it has had in common with copies, which nobody changes; its tasks, while it has none of its own."""
@@ -295,7 +297,7 @@ class JobRecord:
         twin.return_s = self.return_s
         twin.suspend_refused = self.suspend_refused
         twin.scaled_to_zero = self.scaled_to_zero
-        twin.progress, twin.speeds = self.progress, self.speeds
+        twin.progress, twin.speeds, twin.packed_with = self.progress, self.speeds, self.packed_with
         twin.job, twin.sequence, twin.submitted_at = self.job, self.sequence, self.submitted_at
         twin.id, twin.queue, twin.gpu_milli = self.id, self.queue, self.gpu_milli
         twin.elastic, twin.amount, twin.size_class = self.elastic, self.amount, self.size_class

@@ -11,6 +11,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.packing.pairs import end_pair
 from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
@@ -20,6 +21,8 @@ _INTERRUPTING = frozenset(
         Cause.DRAINED,
         Cause.MIGRATED,
         Cause.CONSOLIDATED,
+        Cause.PACKED,
+        Cause.UNPACKED,
         Cause.WINDOW_CLOSED,
         Cause.LENDING_OVER,
         Cause.RESERVATION,
@@ -169,6 +172,7 @@ def close(state: State, record: JobRecord) -> None:
     state.limits.count(record, -1)
     for jobs in (state.running, state.suspended, state.kept, state.elastic, state.growing):
         jobs.pop(record.id, None)
+    end_pair(state, record)
     state.roster.remove(record)
     record.started_at = None
     displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED, Cause.SUSPENDED_TOO_LONG)

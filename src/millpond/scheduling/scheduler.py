@@ -40,6 +40,7 @@ from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.nodes.power_overview import PowerOverview, candidates
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
 from millpond.scheduling.nodes.waking import nodes_to_wake
+from millpond.scheduling.packing.packing import PairPacking, note_pairs
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.restore_room import bring_back
@@ -84,6 +85,7 @@ class Scheduler:
         self._time_slicing = TimeSlicing(self._state, self._placer, self._claims)
         starter = Starter(self._state, self._placer, self._claims, self._planner)
         self._consolidation = Consolidation(self._state, self._placer, self._claims, self._migrations, self._reserver)
+        self._packing = PairPacking(self._state, self._placer, self._claims, self._migrations, starter)
         self._walk = AdmissionCycle(
             self._state,
             self._placer,
@@ -93,13 +95,16 @@ class Scheduler:
             self._time_slicing,
             starter,
             self._consolidation,
+            self._packing,
         )
-        self._redo = Redo(self._state, self._claims, self._migrations, starter)
+        self._redo = Redo(self._state, self._claims, self._migrations, starter, self._packing)
         self._replanner = Replanner(self._state, self._placer)
         self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing, self._walk, starter)
         self.jobs = self._state.jobs
         self._claims_seen = (0, 0)
-        self._wakeups = Wakeups(self._state, self._claims, self._time_slicing, self._replanner, self._consolidation)
+        self._wakeups = Wakeups(
+            self._state, self._claims, self._time_slicing, self._replanner, self._consolidation, self._packing
+        )
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
 
@@ -140,13 +145,16 @@ class Scheduler:
         with state.journal:
             state.now = max(state.now, now)
             state.begin_cycle()
-            # 1. What is due: reservations, cordons, windows and lending hours, stale claims, time limits, pauses.
+            note_pairs(state)
+            # 1. What is due: reservations, cordons, windows and lending hours, stale claims, time limits, pauses, and
+            # pairs on the same cards that do not pay.
             follow_reservations(state)
             follow_cordons(state)
             follow_hours(state, leave)
             self._claims.prune()
             self._end_at_limits()
             state.end_pauses()
+            self._packing.unpack()
             # 2. Suspended work goes on where its devices are free, or are left by work that ranks below it.
             state.is_unfinished = False
             if state.suspended:
@@ -155,6 +163,8 @@ class Scheduler:
             if not state.holds and not state.is_unfinished:
                 self._start_work()
                 self._consolidate()
+                if not state.is_unfinished:
+                    self._packing.spread()
             # 4. Jobs that share devices in turns rotate; what has been suspended for too long ends.
             if state.suspended and not state.is_unfinished:
                 self._time_slicing.rotate(Priority.BACKGROUND, free_only=False)

@@ -36,6 +36,7 @@ from millpond.scheduling.ordering.line_table import GROUPED, KEY, PRIORITY, REQU
 from millpond.scheduling.ordering.own_orderings import Orderings
 from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
+from millpond.scheduling.packing.pair_speeds import PairSpeeds
 from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import Group, JobRecord
@@ -83,6 +84,8 @@ class State:
         reserved: what is kept for advance reservations.
         known_speeds: how fast gangs were at which size.
         moves: which jobs were moved of late so that nodes come free.
+        pair_speeds: how fast jobs are alone and beside which others.
+        guests: running jobs on the cards of others, by id, see ``packing``.
         fresh: jobs that joined a waiting line since the last cycle.
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
@@ -110,6 +113,7 @@ class State:
         self.idle_time = IdleTime()
         self.known_speeds = KnownSpeeds()
         self.moves = RecentMoves()
+        self.pair_speeds = PairSpeeds()
         self.orderings = Orderings(settings)
         self.ordering: Ordering = self.orderings.base
         self.jobs: dict[str, JobRecord] = {}
@@ -120,6 +124,7 @@ class State:
         self.running: dict[str, JobRecord] = {}
         self.suspended: dict[str, JobRecord] = {}
         self.kept: dict[str, JobRecord] = {}
+        self.guests: dict[str, JobRecord] = {}
         self.elastic: dict[str, JobRecord] = {}
         self.growing: dict[str, JobRecord] = {}
         self.outbox: list[Decision] = []
@@ -469,7 +474,9 @@ class State:
             self.growing.pop(record.id, None)
 
     def enroll(self, record: JobRecord) -> None:
-        """Put a job that runs on the roster, as it is now."""
+        """Put a job that runs on the roster, as it is now; not a guest, who makes no room by leaving."""
+        if record.id in self.guests:
+            return
         self.roster.add(record, self.now, self.ordering.sizes(record), self.minimum_run_s(record))
         self.roster.mark(record, is_in_cells=self.cluster.cells.is_in_cells(record))
 

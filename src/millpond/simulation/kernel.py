@@ -82,6 +82,8 @@ class World:
             of a job but when it came and how many cards it asks for.
         suspends: work may be asked to leave its cards without ending, in the default pool.
         consolidates: work is moved so that whole nodes come free, in the default pool.
+        packs: jobs share the cards of others where that pays, in the default pool; by their names, which the policy
+            sees for that with any ``durations``.
         pools, queues, limits: as configured; without pools there is one, as the workload needs it, and a queue for
             each name that jobs use.
         until: nothing is simulated from this instant on; jobs that have not ended then never do.
@@ -105,6 +107,7 @@ class World:
     power: Mapping[str, PowerSavingRule] = field(default_factory=dict)
     speeds: SpeedTable | None = None
     consolidates: bool = False
+    packs: bool = False
 
     def __post_init__(self) -> None:
         if self.durations not in KNOWLEDGE:
@@ -113,7 +116,8 @@ class World:
     def opening(self) -> list[Event]:
         """The events that define the cluster and the queues."""
         at = self.start_at
-        pools = self.pools or (replace(self.workload.pool(), suspends=self.suspends, consolidates=self.consolidates),)
+        own = replace(self.workload.pool(), suspends=self.suspends, consolidates=self.consolidates, packs=self.packs)
+        pools = self.pools or (own,)
         queues = self.queues or (() if self.durations == "none" else self.workload.queues())
         return [
             *(PoolChanged(at, pool) for pool in pools),
@@ -205,7 +209,7 @@ class Simulation:
         checkpoint = Checkpoint(CheckpointMode.SIGNAL) if saves else Checkpoint()
         self._jobs: list[Job]
         if world.durations == "none":
-            self._jobs = anonymous(entries, checkpoint)
+            self._jobs = anonymous(entries, checkpoint, keeps_names=world.packs)
         else:
             self._jobs = [replace(entry.job, checkpoint=checkpoint) if saves else entry.job for entry in entries]
         lengths = (entry.duration_s for entry in entries)

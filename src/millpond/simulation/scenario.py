@@ -40,6 +40,7 @@ class Scenario:
         load: offered load of a synthetic workload.
         suspends: work may be asked to leave its cards without ending.
         consolidates: work is moved so that whole nodes come free.
+        packs_jobs: jobs share the cards of others where that was measured to pay.
         speeds: path of a table of how fast jobs are on which cards; empty: all are as fast on all.
     """
 
@@ -58,6 +59,7 @@ class Scenario:
     suspends: bool = False
     speeds: str = ""
     consolidates: bool = False
+    packs_jobs: bool = False
 
     def __post_init__(self) -> None:
         if self.trace_format not in FORMATS:
@@ -140,7 +142,7 @@ def read_world(scenario: Scenario) -> World:
     speeds = read_speeds(Path(scenario.speeds)) if scenario.speeds else None
     workload = _workload(scenario, nodes, speeds)
     world = World(nodes, workload, scenario.durations, scenario.costs, scenario.suspends, speeds=speeds)
-    world = replace(world, consolidates=scenario.consolidates)
+    world = replace(world, consolidates=scenario.consolidates, packs=scenario.packs_jobs)
     _require_speeds(world)
     return queueing.admissible_world(world, skip_bad_rows=scenario.skip_bad_rows)
 

@@ -170,7 +170,7 @@ def gang_roles(
     return (*roles, Role.rigid(task(rest), 1, "remainder")) if rest else roles
 
 
-def anonymous(jobs: Iterable[TraceJob], checkpoint: Checkpoint) -> list[Job]:
+def anonymous(jobs: Iterable[TraceJob], checkpoint: Checkpoint, *, keeps_names: bool) -> list[Job]:
     """The jobs as a policy without any knowledge may see them: a number and how many cards, nothing else.
 
     Names, users, queues, priorities, deadlines, CPU, memory and card models are all left out, so that nothing
@@ -178,9 +178,15 @@ def anonymous(jobs: Iterable[TraceJob], checkpoint: Checkpoint) -> list[Job]:
 
     Args:
         checkpoint: how they all save their work.
+        keeps_names: but for their names: which of them are alike.
     """
     return [
-        Job(f"job-{number}", _anonymous_roles(entry.job.roles), checkpoint=checkpoint)
+        Job(
+            f"job-{number}",
+            _anonymous_roles(entry.job.roles),
+            name=entry.job.name if keeps_names else "",
+            checkpoint=checkpoint,
+        )
         for number, entry in enumerate(jobs)
     ]
 

@@ -26,6 +26,7 @@ from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.results.history import history_of
+from millpond.simulation.speeds import SpeedTable
 from millpond.simulation.trace import TraceJob, Workload
 from seeds import few_then_many
 
@@ -41,7 +42,7 @@ class Killed:
         self, settings: Settings, seed: int, changed: Callable[[dict[str, Any]], dict[str, Any]] | None
     ) -> None:
         self.core = Scheduler(settings)
-        self.kills = self.moves = 0
+        self.kills = self.moves = self.pairs = 0
         self.starts: list[tuple[str, int]] = []
         self._changed = changed
         self._draws = random.Random(seed)
@@ -56,6 +57,7 @@ class Killed:
     def decide(self, now: float) -> list[Decision]:
         decisions = self.core.decide(now)
         self.starts += [(each.job, each.attempt) for each in decisions if isinstance(each, Start) and not each.joins]
+        self.pairs += sum(each.cause is Cause.SHARES for each in decisions if isinstance(each, Start))
         self.moves += sum(each.cause is Cause.CONSOLIDATED for each in decisions if isinstance(each, Stop))
         self._log.append((self._turn, now, decisions, self.core.changed_claims()))
         self._turn = []
@@ -125,6 +127,32 @@ def test_moves_that_are_under_way_go_on_where_a_server_was_killed() -> None:
     assert len(killed.starts) == len(set(killed.starts))
     assert killed.kills > 20
     assert killed.moves > 5
+
+
+def test_pairs_on_the_same_cards_go_on_where_a_server_was_killed() -> None:
+    draws = random.Random(5)
+    kinds = [(f"k{number}", 1) for number in range(4)]
+    alone = {("v100", name): ((1, 10.0), (4, 40.0)) for name, _ in kinds}
+    pairs = {("v100", one, other): draws.choice((2.0, 7.0, 9.0)) for one in kinds for other in kinds}
+    sizes = [draws.choice((1, 1, 1, 1, 4)) for _ in range(48)]
+    jobs = tuple(
+        TraceJob(
+            Job(f"j{n}", (Role.rigid(TaskRequest(0, 0, cards), 1),), name=draws.choice(kinds)[0]),
+            100.0 * n,
+            draws.choice((300.0, 900.0, 3_000.0)),
+        )
+        for n, cards in enumerate(sizes)
+    )
+    costs = Costs(start_s=20.0, grace_s=30.0)
+    speeds = SpeedTable(alone, pairs)
+    world = World(uniform_cluster("2x4:V100"), Workload(jobs, "drawn"), costs=costs, packs=True, speeds=speeds)
+    killed = Killed(Settings(preempt=True), 1, None)
+    simulation = Simulation(world, killed)
+    simulation.run()
+    assert history_of(simulation).finished.all()
+    assert len(killed.starts) == len(set(killed.starts))
+    assert killed.kills > 20
+    assert killed.pairs > 10
 
 
 @pytest.mark.long

@@ -74,6 +74,10 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         "end all tasks within 30s, to be restart-migrated",
         "start 1 task on n-1 (attempt 2, consolidated)",
         "running on n-1, run 2; restart-migrated from n-2/0 to n-1/3",
+        "running on n-1, run 2; it shares its cards with another job",
+        "start 1 task on n-1 (attempt 2, shares-cards)",
+        "end all tasks within 30s for j-1 (packed)",
+        "end all tasks within 30s (unpacked)",
     ):
         assert left_in_english(phrase_in(CHINESE, text), "j-1", "n-1", "n-2", "30s") == [], text
 

@@ -42,6 +42,8 @@ class Pool:
             that wait.
         consolidates: running work that saves itself on notice is moved so that whole nodes come free: for a job that
             finds no room although enough cards are free, and to be switched off.
+        packs: jobs that find no room share the cards of others where both make steps fast enough, as was measured; not
+            beside ``suspends``.
     """
 
     name: str = DEFAULT_POOL
@@ -55,6 +57,7 @@ class Pool:
     lending: tuple[Window, ...] = ()
     measured_growth: bool = False
     consolidates: bool = False
+    packs: bool = False
 
     def cpu_capacity_milli(self, node: Node) -> int:
         """CPUs that may be handed out on a node of this pool."""

@@ -111,6 +111,7 @@ def _copy_places(source: Parts, twin: Parts) -> None:
     state.idle_time.restore(before.idle_time.snapshot())
     state.known_speeds.copy_from(before.known_speeds)
     state.moves.copy_from(before.moves)
+    state.pair_speeds.copy_from(before.pair_speeds)
     state.outbox, state.pending = list(before.outbox), before.pending.copy()
     twin.event_handlers.nodes.load = dict(source.event_handlers.nodes.load)
     twin.placer.mix.copy_from(source.placer.mix)
@@ -125,6 +126,7 @@ def _take_over_jobs(before: State, state: State) -> None:
     state.jobs.update(before.jobs)
     state.running, state.suspended, state.kept = before.running, before.suspended, before.kept
     state.growing, state.elastic, state.arrivals = before.growing, before.elastic, before.arrivals
+    state.guests = before.guests
     state.deadlines, state.paused, state.window_changes = before.deadlines, before.paused, before.window_changes
 
 
@@ -147,6 +149,7 @@ def _copy_jobs(before: State, state: State) -> None:
 
     state.running, state.suspended = twins_of(before.running), twins_of(before.suspended)
     state.kept, state.growing, state.elastic = map(twins_of, (before.kept, before.growing, before.elastic))
+    state.guests = twins_of(before.guests)
     state.deadlines = list(before.deadlines)
     state.paused = _heap_of_twins(before.paused, jobs)
     state.window_changes = _heap_of_twins(before.window_changes, jobs)

@@ -73,6 +73,8 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "known_speeds": state.known_speeds.snapshot(),
         "recent_moves": state.moves.snapshot(),
         "looked_for_moves_at": state.moves.looked_at,
+        "pair_speeds": state.pair_speeds.snapshot(),
+        "guests": list(state.guests),
         "arrival_hours": state.arrivals.snapshot(),
         "mix": placer.mix.snapshot(),
         "affinities": {} if placer.affinities is None else placer.affinities.by_node,
@@ -201,6 +203,8 @@ def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> Non
     if "recent_moves" in plain:  # not written at first
         state.moves.restore(plain["recent_moves"])
         state.moves.looked_at = plain["looked_for_moves_at"]
+    if "pair_speeds" in plain:  # not written at first
+        state.pair_speeds.restore(plain["pair_speeds"])
     placer.mix.restore(plain["mix"])
     if placer.affinities is not None:
         placer.affinities.by_node = dict(plain["affinities"])
@@ -217,6 +221,7 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
     state.kept = {job: record for job, record in state.running.items() if record.kept is not None}
     state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
     state.growing = {job: state.jobs[job] for job in plain["growing"]}
+    state.guests = {job: state.jobs[job] for job in plain.get("guests", ())}  # not written at first
     state.fresh = [state.jobs[job] for job in plain["fresh"] if job in state.jobs]
     state.roster.widen(plain.get("roster_width", 0))  # not written at first
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
@@ -274,7 +279,7 @@ _CONVERTED = {
 _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
 """All others: they are JSON as they are."""
 _NOT_WRITTEN_AT_FIRST = (
-    "placed_by", "took_back", "left_for", "work", "promised_at", "look_at", "overdue", "idled_before",
+    "placed_by", "took_back", "left_for", "work", "promised_at", "look_at", "overdue", "idled_before", "packed_with",
 )  # fmt: skip
 
 
@@ -329,6 +334,7 @@ def _task_plain(state: State, task: TaskRecord) -> dict[str, Any]:
         "surplus": task.surplus,
         "device_failed": task.device_failed,
         "kept_until": task.kept_until,
+        "shares": holding is not None and holding.is_shared,
     }
 
 
@@ -378,6 +384,7 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
         if node in state.cluster.node_index:
             task.holding = runs.holding_at(state, record, task, node, devices)
             _give_right(task.holding, record, right)
+            task.holding.is_shared = plain.get("shares", False)  # not written at first
             state.cluster.change(task.holding, HoldState(hold))
     if plain["vacating"] is not None and task.holding is not None:
         _leave(state, task, task.holding, *plain["vacating"])

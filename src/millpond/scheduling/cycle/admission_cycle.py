@@ -26,6 +26,7 @@ from millpond.scheduling.elastic.growth import grow, in_order
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.ordering.line_table import LineKey
+from millpond.scheduling.packing.packing import PairPacking
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import Group, JobRecord, TaskRecord
@@ -80,6 +81,7 @@ class AdmissionCycle:
         time_slicing: TimeSlicing,
         starter: Starter,
         consolidation: Consolidation,
+        packing: PairPacking,
     ) -> None:
         self._state = state
         self._placer = placer
@@ -88,6 +90,7 @@ class AdmissionCycle:
         self._reserver = reserver
         self._time_slicing = time_slicing
         self._starter = starter
+        self._packing = packing
         self._reserved = ReservedPlaces(state)
         self._beside_claims = BesideClaims(state, placer, claims)
         self._cells = CellPlacer(state, planner)
@@ -109,6 +112,7 @@ class AdmissionCycle:
             self._state.is_unfinished = True
             return
         self._starter.settle_claims()
+        self._packing.before_walk()
         # 2. The lines are walked on a trial ledger, in order of rank; see ``_consider`` for steps 3 to 6.
         journal = self._state.journal
         mark = journal.begin()
@@ -127,10 +131,13 @@ class AdmissionCycle:
             for record, placed, cause in outcome.placed:
                 self._starter.start(record, placed, cause)
             self._time_slicing.share(outcome.blocked)
+            self._packing.after_walk(outcome.blocked)
             return
         journal.rollback(mark)
         self._claims.forget_trial()
         self._starter.carry_out(outcome.placed, outcome.plans)
+        if not self._state.is_unfinished:
+            self._packing.after_walk(outcome.blocked)
 
     def would_start(self, record: JobRecord) -> bool:
         """Whether a cycle now would start a job in line, without any departure; nothing is kept of the trial."""
@@ -186,7 +193,8 @@ class AdmissionCycle:
                 outcome.blocked.append(record)
                 if record.job.pool not in self._blocked and not is_background:
                     self._block(record, standing)
-                    if not self._time_slicing.takes_place_in(record.job.pool):
+                    pool = record.job.pool
+                    if not (self._time_slicing.takes_place_in(pool) or self._packing.packs(pool)):
                         lines.pass_over(record.job.pool, wholly=state.ordering.strict and not self._reserved.is_used)
                 if record.group is not None and state.orderings.of(record.group).strict:
                     self._closed.add(record.group)

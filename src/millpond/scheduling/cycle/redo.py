@@ -20,6 +20,7 @@ from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.packing.packing import PairPacking, note_pairs
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.upkeep import follow_ends
 from millpond.scheduling.state import State
@@ -30,11 +31,14 @@ from millpond.scheduling.tenancy.windows import follow_hours
 class Redo:
     """Carries decisions out on one state."""
 
-    def __init__(self, state: State, claims: Claims, migrations: Migrations, starter: Starter) -> None:
+    def __init__(
+        self, state: State, claims: Claims, migrations: Migrations, starter: Starter, packing: PairPacking
+    ) -> None:
         self._state = state
         self._claims = claims
         self._migrations = migrations
         self._starter = starter
+        self._packing = packing
 
     def cycle(self, now: float, decided: Sequence[Decision]) -> None:
         """One cycle.
@@ -50,6 +54,7 @@ class Redo:
         with state.journal:
             state.now = max(state.now, now)
             state.begin_cycle()
+            note_pairs(state)
             follow_ends(state)
             state.cordons.follow_clock(state.now)
             follow_hours(state, _is_decided)
@@ -84,6 +89,8 @@ class Redo:
             case Stop():
                 tasks = [record.tasks[number] for number in decision.tasks] if record.kept is None else ()
                 trigger, for_job = Trigger.ENDED_FOR_RETRY, decision.for_job
+                if decision.cause is Cause.PACKED:
+                    self._state.moves.rest(record, self._state.now)
                 runs.stop(self._state, record, trigger, decision.cause, tasks=tasks, for_job=for_job)
             case Suspend():
                 suspend(self._state, record, decision.mode, decision.cause, decision.for_job)
@@ -97,6 +104,9 @@ class Redo:
         if not decision.joins:
             record.renumber()
         placed = [(record.tasks[place.task], self._holding(record, place)) for place in decision.placements]
+        if decision.cause is Cause.SHARES:
+            self._packing.begin_again(record, placed)
+            return
         self._starter.start_again(record, placed, decision.cause)
 
     def _resume(self, record: JobRecord, decision: Resume) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.replanning import Replanner
 from millpond.scheduling.migration.consolidation import Consolidation
+from millpond.scheduling.packing.packing import PairPacking
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.reserving.upkeep import next_due
 from millpond.scheduling.state import State
@@ -27,12 +28,14 @@ class Wakeups:
         time_slicing: TimeSlicing,
         replanner: Replanner,
         consolidation: Consolidation,
+        packing: PairPacking,
     ) -> None:
         self._state = state
         self._claims = claims
         self._time_slicing = time_slicing
         self._replanner = replanner
         self._consolidation = consolidation
+        self._packing = packing
         self._change_stamp: tuple[float, ...] = ()
         self._change_at: float | None = None
 
@@ -54,6 +57,8 @@ class Wakeups:
             changes.append(next_end(state))
         if self._consolidation.is_wanted:
             changes += state.moves.next_due(state.decided_at)
+        if state.guests:
+            changes += self._packing.next_due()
         if self._claims.reservations:
             changes += [kept.at for kept in self._claims.reservations.values() if kept.at > now]
         instants = [change for change in changes if change is not None]

@@ -24,6 +24,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import close_card, close_node, open_node
 from millpond.scheduling.nodes.nodes import Nodes
+from millpond.scheduling.packing.packing import note_speed
 from millpond.scheduling.records import BY_REQUEST, JobRecord, refuse_kept
 from millpond.scheduling.reserving import upkeep
 from millpond.scheduling.state import State
@@ -173,6 +174,7 @@ class EventHandlers:
         record = self.state.jobs.get(event.job)
         if record is not None and record.attempt == event.attempt and not record.state.ended:
             self.state.known_speeds.note(record, event)
+            note_speed(self.state, record)
 
     def _stop_requested(self, event: events.StopRequested) -> None:
         state = self.state

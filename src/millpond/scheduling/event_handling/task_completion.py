@@ -12,6 +12,7 @@ from millpond.model.workloads import GangRule
 from millpond.scheduling import runs
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.lifecycle import OWN_FAILURES, Trigger, is_retried
+from millpond.scheduling.packing.packing import note_out_of_memory
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
 
@@ -35,6 +36,8 @@ class TaskCompletion:
         service_s: float | None,
     ) -> None:
         """Tasks of a run are over: give back what they held, and decide what becomes of the job."""
+        if outcome is Outcome.OUT_OF_MEMORY:
+            note_out_of_memory(self._state, record)
         for task in tasks:
             runs.release(self._state, record, task)
             if task.kept_until is not None:  # its failure is what it has ended by, whatever ended its place

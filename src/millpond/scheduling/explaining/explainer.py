@@ -230,8 +230,12 @@ class Explainer:
             return Reason(Cause.FITS, f"it has ended: {record.state.value}")
         moved = f"; {record.migration.text}" if record.migration is not None else ""
         suspend_refused = f"; it {text}" if (text := why_suspend_refused(record)) else ""
-        size = self._why_no_larger(record)
-        return Reason(Cause.FITS, f"{record.state.value}{where}, run {record.attempt}{moved}{suspend_refused}{size}")
+        size, shares = (
+            self._why_no_larger(record),
+            "; it shares its cards with another job" if record.packed_with else "",
+        )
+        run = f"{record.state.value}{where}, run {record.attempt}"
+        return Reason(Cause.FITS, f"{run}{moved}{suspend_refused}{size}{shares}")
 
     def _why_no_larger(self, record: JobRecord) -> str:
         """Why a running gang lacks tasks, where its speed decides that; empty if it does not."""

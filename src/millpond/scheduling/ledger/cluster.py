@@ -48,6 +48,9 @@ class Cluster:
         self.closed, self.closed_cards = hardware.closed, hardware.closed_cards
         """Changed by ``set_closed`` and ``set_card_closed``."""
         self.swapped = SwappedOff(self.arrays, hardware)
+        self._compute_users: dict[int, int] = {}
+        self._memory_users: dict[int, int] = {}
+        """How many shared holdings have the compute, and the memory, of a device. All of them together take it once."""
         self._capacity, self._capacity_at = 0, -1
         self._amount, self._amount_at = Amount(), -1
         self._capacity_by_pool: dict[str, int] = {}
@@ -67,6 +70,7 @@ class Cluster:
         self.arrays.copy_from(other.arrays)
         self.links.copy_from(other.links)
         self.swapped.copy_from(other.swapped)
+        self._compute_users, self._memory_users = dict(other._compute_users), dict(other._memory_users)
         self.words.copy_from(other.words)
         self.hardware.copy_from(other.hardware)
         self.lends_by_hours = other.lends_by_hours
@@ -370,6 +374,18 @@ class Cluster:
         self.journal.record(self._undo, holding, holding.hold, self.releases)
         self._move(holding, hold)
 
+    def share(self, holding: Holding) -> None:
+        """From now on others that share may have the cards of a holding too; whoever has them last gives them back.
+
+        Nothing is taken or given back by that. It is for whole cards.
+        """
+        self.journal.require_no_trial()
+        hold = holding.hold
+        if not holding.is_shared:
+            self.change(holding, NOTHING)
+            holding.is_shared = True
+            self.change(holding, hold)
+
     def _undo(self, holding: Holding, hold: HoldState, releases: int) -> None:
         self._move(holding, hold)
         self.releases = releases  # what was tried and undone has freed nothing
@@ -403,7 +419,10 @@ class Cluster:
                 self.swapped.add(device, -sign * memory_mib[position])
             return
         devices = holding.devices
-        if holding.takes_memory:
+        takes_memory = holding.takes_memory
+        if holding.is_shared and not _alone(self._memory_users, devices, sign):
+            takes_memory = False
+        if takes_memory:
             memory_free, memory_mib = arrays.device_memory_free_cells, holding.memory_mib
             for position, device in enumerate(devices):
                 memory_free[device] += sign * memory_mib[position]
@@ -413,6 +432,8 @@ class Cluster:
         if shape.extras:
             for column, amount in enumerate(shape.extras):
                 arrays.extra_free[node, column] += sign * amount
+        if holding.is_shared and not _alone(self._compute_users, devices, sign):
+            return
         compute, limit = sign * shape.compute_milli, sign * shape.limit_milli
         there = self.nodes[node]
         if there is not None:
@@ -448,6 +469,18 @@ class Cluster:
                 return True
         return False
 
+    def has_room_beside_cards(self, node: int, shape: Shape) -> bool:
+        """Whether work may start on a node that has all that a task asks for but the cards."""
+        arrays = self.arrays
+        if arrays.node_usable_cells[node] == 0 or arrays.cpu_free_cells[node] < shape.cpu_milli:
+            return False
+        missing = (amount > arrays.extra_free[node, column] for column, amount in enumerate(shape.extras))
+        return arrays.memory_free_cells[node] >= shape.memory_mib and not any(missing)
+
+    def are_usable(self, devices: Sequence[int]) -> bool:
+        """Whether these devices may all be handed out now."""
+        return all(self.arrays.device_usable_cells[device] for device in devices)
+
     def has_device_memory(self, holding: Holding) -> bool:
         """Whether as much device memory as a holding takes is free on its devices, or kept free for others."""
         free, kept, memory_mib = self.arrays.device_memory_free_cells, self.swapped.kept_mib, holding.memory_mib
@@ -477,6 +510,20 @@ class Cluster:
         return {
             int(model): int(total) * 1000 for model, total in zip(*np.unique(models, return_counts=True), strict=True)
         }
+
+
+def _alone(users: dict[int, int], devices: Sequence[int], sign: int) -> bool:
+    """Count a user of some devices less (``sign`` -1: more), and say whether they are without any other.
+
+    They are shared all together or not at all.
+    """
+    for device in devices:
+        count = users.get(device, 0) - sign
+        if count:
+            users[device] = count
+        else:
+            del users[device]
+    return users.get(devices[0], 0) == (1 if sign < 0 else 0)
 
 
 def _built(node: Node) -> object:

@@ -52,9 +52,13 @@ class Holding:
         stake: by what right it is on its cards; None until that is asked, where queues are owed cells.
         is_in_cell: whether it is in a cell that its queue is owed.
         keeps_cpu: whether it has its CPUs while it is suspended, too (``model.nodes.Node``).
+        is_shared: whether it has its cards together with another such holding; changed by ``Cluster.share`` alone.
     """
 
-    __slots__ = ("devices", "hold", "is_in_cell", "keeps_cpu", "memory_mib", "node", "shape", "stake", "takes_memory")
+    __slots__ = (
+        "devices", "hold", "is_in_cell", "is_shared", "keeps_cpu", "memory_mib", "node", "shape", "stake",
+        "takes_memory",
+    )  # fmt: skip
 
     def __init__(self, node: int, shape: Shape, devices: tuple[int, ...], memory_mib: tuple[int, ...]) -> None:
         self.node = node
@@ -66,10 +70,12 @@ class Holding:
         self.stake: Stake | None = None
         self.is_in_cell = False
         self.keeps_cpu = False
+        self.is_shared = False
 
     def copy(self) -> Holding:
         """The same amounts of the same node, as a twin of the ledger has them."""
         twin = Holding(self.node, self.shape, self.devices, self.memory_mib)
         twin.hold = self.hold
         twin.stake, twin.is_in_cell, twin.keeps_cpu = self.stake, self.is_in_cell, self.keeps_cpu
+        twin.is_shared = self.is_shared
         return twin

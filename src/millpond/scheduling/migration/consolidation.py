@@ -268,6 +268,8 @@ class Consolidation:
         jobs = (state.jobs.get(job) for job in (*state.moves.by_job, *state.reserved.users))
         resting = [job.slot for job in (*jobs, *self._claims.asked()) if job is not None and job.slot >= 0]
         may_move[resting] = False
+        hosts = [state.jobs[guest.packed_with].slot for guest in state.guests.values()]
+        may_move[[slot for slot in hosts if slot >= 0]] = False
         size = slots[SLOT_CARDS]
         expected = state.settings.preemption_cost
         repeated_s = np.where(size > expected.large_above_gpus, expected.large_s, expected.small_s)

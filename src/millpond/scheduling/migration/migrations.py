@@ -133,6 +133,8 @@ class Migrations:
 
     def _alone(self, record: JobRecord) -> tuple[TaskRecord | None, Holding | None, str]:
         """The only task of a job and what it holds, if its memory can be moved at all; else why not."""
+        if record.packed_with:
+            return None, None, "it shares its cards with another job"
         if len(record.tasks) > 1:
             return None, None, f"it has {len(record.tasks)} tasks, which cannot all be halted at one instant"
         task = record.tasks[0]

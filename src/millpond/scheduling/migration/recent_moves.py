@@ -51,6 +51,11 @@ class RecentMoves:
         self.by_job.pop(record.id, None)
         self.by_job[record.id] = RecentMove(record.attempt, now)
 
+    def rest(self, record: JobRecord, now: float) -> None:
+        """A running job was asked to leave its cards otherwise: it rests as one that has moved."""
+        self.by_job.pop(record.id, None)
+        self.by_job[record.id] = RecentMove(record.attempt, now, is_over=True)
+
     def arrived(self, record: JobRecord, now: float) -> None:
         """A run of a job has begun: of one that moved, the first elsewhere tells what a move takes."""
         move = self.by_job.get(record.id)

@@ -10,6 +10,7 @@ import numpy as np
 from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
 from millpond.scheduling.ledger.holdings import NOTHING, RUNNING, HoldState
+from millpond.scheduling.packing.pairs import guest_of
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.roster import FloatArray
@@ -110,24 +111,37 @@ class Attempt:
         self.harm[slot] = np.inf
         if is_moved:
             self.move_harm[slot] = np.inf
-        if victim is None or not self.rule.still(victim, self.victims):
+        guest = None if victim is None else guest_of(self._state, victim)
+        if victim is None or not self._may_leave(victim, guest):
             for node in self._state.roster.nodes_of(slot):
                 self._state.cluster.arrays.touch(node)  # room there costs something else now
             return False
+        if guest is not None:
+            self.victims.append(guest)
+            hold_all(self._state, guest, NOTHING)
         (self.moved if is_moved else self.victims).append(victim)
         hold_all(self._state, victim, NOTHING)
         return True
 
+    def _may_leave(self, victim: JobRecord, guest: JobRecord | None) -> bool:
+        """Whether a job may still be asked, with those that leave before it, and so may who shares its cards."""
+        if not self.rule.still(victim, self.victims):
+            return False
+        return guest is None or self.rule.still(guest, [*self.victims, victim])
+
     def spare(self, victim: JobRecord, is_enough: Callable[[], bool]) -> None:
-        """Let a job that was released stay after all, if those that are left are enough."""
-        journal = self._state.journal
+        """Let a job that was released stay after all, with its guest, if those that are left are enough."""
+        journal, guest = self._state.journal, guest_of(self._state, victim)
+        staying = [victim] if guest is None else [victim, guest]
         mark = journal.begin()
-        hold_all(self._state, victim, RUNNING)
+        for job in staying:
+            hold_all(self._state, job, RUNNING)
         if not is_enough():
             journal.rollback(mark)
             return
         journal.commit()
-        self.victims.remove(victim)
+        for job in staying:
+            self.victims.remove(job)
         self.cost -= float(self.rule.harm[victim.slot])
 
 

@@ -17,6 +17,7 @@ from millpond.scheduling import runs
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.packing.pairs import end_pair
 from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.host_memory import short_of_host_memory
@@ -90,6 +91,7 @@ def suspend(state: State, record: JobRecord, mode: SuspendMode, cause: Cause, fo
     record.suspended_why, record.suspend_mode = cause, mode
     state.suspended[record.id] = record
     state.roster.remove(record)
+    end_pair(state, record)
     _supersede(state, record)
     state.emit(Suspend(state.next_id(), record.id, record.attempt, cause, mode, for_job))
 

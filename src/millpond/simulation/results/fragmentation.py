@@ -77,16 +77,17 @@ class FreeRoom:
 
     def fragmented_milli(self, mix: Mix) -> float:
         """Expected free compute, over the whole cluster, that a task drawn from the mix cannot use."""
-        free = self._gpu.sum(axis=1)
+        gpu = np.maximum(self._gpu, 0)  # of a card that two whole jobs share nothing is free
+        free = gpu.sum(axis=1)
         total = 0.0
         for request, weight in zip(mix.requests, mix.weights, strict=True):
             if not request.devices:
                 total += weight * float(free.sum())
                 continue
-            fitting = self._gpu >= request.slice.compute_milli
+            fitting = gpu >= request.slice.compute_milli
             usable = self._models(request.models) & (self._cpu >= request.cpu_milli)
             usable &= fitting.sum(axis=1) >= request.devices
-            stranded = np.where(usable, np.where(fitting, 0, self._gpu).sum(axis=1), free)
+            stranded = np.where(usable, np.where(fitting, 0, gpu).sum(axis=1), free)
             total += weight * float(stranded.sum())
         return total
 

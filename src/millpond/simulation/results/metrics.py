@@ -35,7 +35,7 @@ class Metrics:
         slowdown: completion time over duration.
         makespan_s: from the first submission to the last end.
         jobs_per_hour: finished jobs over the makespan.
-        allocation_percent: GPU time held over GPU time there was.
+        allocation_percent: GPU time held over GPU time there was; jobs that share a card both hold it.
         utilisation_percent: the same of useful work: without start-up, overhead and repeated work.
         jain_index: over tenants, of 1 / rho; over jobs, of 1 / slowdown, where there is only one tenant.
         worst_rho: largest mean finish-time fairness of a tenant.

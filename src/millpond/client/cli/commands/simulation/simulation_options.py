@@ -45,13 +45,14 @@ _OPTIONS = (
     click.option("--suspend-cost", type=_NUMBER, metavar="S", help="To suspend, and to resume.  [default: 0]"),
     click.option("--swap-rate", type=_NUMBER, metavar="GIB/S", help="Device memory moved.  [default: at once]"),
     click.option("--consolidates", is_flag=True, default=None, help="Work is moved so that whole nodes come free."),
+    click.option("--packs", is_flag=True, default=None, help="Jobs share cards where that was measured to pay."),
     click.option("--replan-period", type=_NUMBER, metavar="S", help="How often published preemptive orderings look."),
     click.option("--load", type=_NUMBER, help="synthetic: offered load.  [default: 0.9]"),
     click.option("--skip-bad-rows", is_flag=True, help="Leave wrong rows out, and count them."),
 )  # fmt: skip
 _QUEUEING_ONLY = (
     "ordering", "durations", "preempt", "preemption_cost", "start_cost", "restore_cost", "lost_work", "sharing_speed",
-    "replan_period", "suspends", "suspend_cost", "swap_rate", "speeds", "consolidates",
+    "replan_period", "suspends", "suspend_cost", "swap_rate", "speeds", "consolidates", "packs",
 )  # fmt: skip
 _PACKING_ONLY = ("arrivals", "until", "order")
 
@@ -163,7 +164,7 @@ def scenario_of(
         skip_bad_rows=given["skip_bad_rows"],
         speeds=given["speeds"] or "",
         **_named(given, until="until", durations="durations", load="load", suspends="suspends",
-                 consolidates="consolidates"),
+                 consolidates="consolidates", packs_jobs="packs"),
     )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Jobs that share cards where that was measured to pay."""

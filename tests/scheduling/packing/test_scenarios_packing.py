@@ -1,0 +1,407 @@
+"""Jobs that find no room share the cards of others, where that was measured to pay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from worlds import World, asks, gang, machine, queue, single
+
+from ledgers import check_everything
+from millpond.model.decisions import Migrate, Start, Stop
+from millpond.model.events import (
+    JobSubmitted,
+    LimitChanged,
+    MigrateRequested,
+    NodeClosed,
+    NodeLost,
+    PoolChanged,
+    ProgressMeasured,
+    StopRequested,
+    SuspendRequested,
+)
+from millpond.model.hardware.nodes import Cordon, Pool
+from millpond.model.reasons import Cause
+from millpond.model.sharing import ShareClass
+from millpond.model.states import JobState, Outcome
+from millpond.model.tenancy.tenants import Limit
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority
+from millpond.scheduling.packing.packing import MEASURED_AFTER_S
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+
+PACKS = Pool(packs=True)
+SAVES: dict[str, Any] = {"checkpoint": Checkpoint(CheckpointMode.SIGNAL)}
+
+
+def job(id_: str, name: str = "", cards: int = 1, **fields: Any) -> Job:
+    return single(id_, cards, **{"name": name or id_[0], **SAVES, **fields})
+
+
+def world(cards: int = 2, nodes: int = 1, pool: Pool = PACKS, **fields: Any) -> World:
+    return World(*(machine(f"n{number}", cards) for number in range(nodes)), pools=(pool,), **fields)
+
+
+def measure(here: World, speeds: Mapping[str, float]) -> None:
+    """What programs report is measured."""
+    for job_id, per_s in speeds.items():
+        record = here.core.jobs[job_id]
+        here.tell(ProgressMeasured(here.now, job_id, record.attempt, per_s, record.gpu_milli))
+    here.settle()
+
+
+def known(here: World, *names: str, per_s: float = 10.0, **fields: Any) -> None:
+    """Jobs of these names ran alone, and ended."""
+    for name in names:
+        here.submit(job(f"{name}-before", name, **fields))
+        measure(here, {f"{name}-before": per_s})
+        here.end(f"{name}-before")
+
+
+def pair(**fields: Any) -> World:
+    """One card, which a host and a guest have together."""
+    here = world(1, **fields)
+    known(here, "a", "b")
+    here.submit(job("a1"))
+    here.submit(job("b1"))
+    assert here.running() == {"a1", "b1"}
+    return here
+
+
+def test_a_job_that_waits_shares_the_card_of_one_that_runs() -> None:
+    here = pair()
+    start = here.of_kind(Start, "b1")[0]
+    assert start.cause is Cause.SHARES
+    cards = [here.core.jobs[each].tasks[0].placement for each in ("a1", "b1")]
+    assert cards[0] is not None
+    assert cards[1] is not None
+    assert cards[0].grants == cards[1].grants
+    for each in ("a1", "b1"):
+        assert here.why(each).summary == "running on n0, run 1; it shares its cards with another job"
+    check_everything(here.core)
+
+
+def test_both_count_for_their_whole_cards() -> None:
+    here = pair(queues=[queue("default", limit=3)])
+    assert here.core._state.queues.by_name["default"].gpu_milli == 2_000
+    assert here.core._state.cluster.free_gpu_milli == 0
+
+
+@pytest.mark.parametrize("pool", [Pool(), Pool(packs=True, suspends=True, turn_s=0.0)])
+def test_nobody_shares_where_the_pool_does_not_say_so_or_suspends(pool: Pool) -> None:
+    here = world(1, pool=pool)
+    known(here, "a", "b")
+    here.submit(job("a1"), job("b1"))
+    assert here.running() == {"a1"}
+
+
+def test_jobs_share_no_card_before_both_were_measured_alone() -> None:
+    here = world(1)
+    known(here, "a")
+    here.submit(job("a1"), job("b1"), job("a2"))
+    assert here.running() == {"a1", "a2"}
+    assert here.core.jobs["a2"].packed_with == "a1"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"checkpoint": Checkpoint()},
+        {"preemptible": False},
+        {"minimum_run_s": 60.0},
+        {"kind": Kind.DEV},
+        {"kind": Kind.SERVICE},
+        {"priority": Priority.LOW},
+        {"queue": "other"},
+        {"share_class": ShareClass.ONLINE},
+        {"cards": 2},
+    ],
+    ids=str,
+)
+def test_work_that_may_not_be_asked_to_leave_or_is_no_equal_waits(fields: dict[str, Any]) -> None:
+    cards = fields.get("cards", 1)
+    here = world(cards, queues=[queue("default"), queue("other")])
+    known(here, "a")
+    known(here, "b", cards=cards)
+    here.submit(job("a1"))
+    here.submit(job("b1", **fields) if fields.get("name") != "" else single("b1", 1, **SAVES))
+    assert here.running() == {"a1"}
+    check_everything(here.core)
+
+
+def test_memory_that_both_name_has_to_fit() -> None:
+    for mib, fits in ((7_000, True), (8_000, False)):
+        here = world(1)
+        request = asks(1, card_mib=mib)
+        for name in ("a", "b"):
+            here.submit(gang(f"{name}-before", 1, request, name=name, **SAVES))
+            measure(here, {f"{name}-before": 10.0})
+            here.end(f"{name}-before")
+        here.submit(gang("a1", 1, request, name="a", **SAVES), gang("b1", 1, request, name="b", **SAVES))
+        assert (here.running() == {"a1", "b1"}) == fits
+
+
+def test_a_guest_needs_cpus_and_memory_of_its_own() -> None:
+    here = world(1)
+    known(here, "a", "b")
+    here.submit(gang("a1", 1, asks(1, cpus=40), name="a", **SAVES), gang("b1", 1, asks(1, cpus=40), name="b", **SAVES))
+    assert here.running() == {"a1"}
+    check_everything(here.core)
+
+
+def test_a_pair_that_does_not_pay_ends_after_two_minutes_and_is_not_formed_again() -> None:
+    here = pair()
+    here.now += 30.0
+    measure(here, {"a1": 5.2, "b1": 5.1})
+    here.go_to(MEASURED_AFTER_S - 1.0)
+    assert here.running() == {"a1", "b1"}
+    here.go_to(MEASURED_AFTER_S + 1.0)
+    assert here.running() == {"a1"}
+    (stop,) = here.of_kind(Stop)
+    assert (stop.job, stop.cause) == ("b1", Cause.UNPACKED)
+    assert (here.core.jobs["b1"].preemptions, here.core.jobs["b1"].failures) == (0, 0)
+    here.go_to(5_000.0)
+    assert here.running() == {"a1"}
+    here.end("a1")
+    assert here.running() == {"b1"}
+    check_everything(here.core)
+
+
+def test_a_pair_of_which_one_falls_below_its_floor_ends() -> None:
+    here = pair()
+    measure(here, {"a1": 10.0, "b1": 4.0})
+    here.go_to(MEASURED_AFTER_S + 1.0)
+    assert here.running() == {"a1"}
+
+
+def test_a_good_pair_that_turns_bad_in_mid_run_ends() -> None:
+    here = pair()
+    measure(here, {"a1": 9.0, "b1": 8.0})
+    here.go_to(4_000.0)
+    assert here.running() == {"a1", "b1"}
+    measure(here, {"b1": 1.0})
+    assert here.running() == {"a1"}
+
+
+def test_what_was_measured_once_is_formed_again_rather_than_what_is_unknown() -> None:
+    here = world(2)
+    known(here, "a", "b", "c")
+    here.submit(job("a1"), job("c1"))
+    here.submit(job("b1"))
+    other = here.core.jobs["b1"].packed_with
+    measure(here, {other: 9.9, "b1": 9.9})
+    here.go_to(MEASURED_AFTER_S + 1.0)
+    here.end("b1")
+    here.submit(job("b2"))
+    assert here.core.jobs["b2"].packed_with == other
+
+
+def test_the_heaviest_pairs_are_formed_of_all_that_wait() -> None:
+    """The best single pair would leave the other two with one that does not pay."""
+    here = world(2, pool=Pool(), settings=Settings(reserve=False))
+    known(here, "a", "b", "c", "d")
+    speeds = here.core._state.pair_speeds
+    for host, guest, part in (("a", "c", 0.9), ("a", "d", 0.85), ("b", "c", 0.8), ("b", "d", 0.55)):
+        kinds = ("", host, "A100", 1), ("", guest, "A100", 1)
+        speeds.note_pair(*kinds, (part, part))
+    here.submit(job("a1"), job("b1"))
+    here.submit(job("c1"), job("d1"))
+    here.tell(PoolChanged(here.now, PACKS))
+    here.settle()
+    assert (here.core.jobs["d1"].packed_with, here.core.jobs["c1"].packed_with) == ("a1", "b1")
+
+
+# ---- how a pair ends --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "last"), [("a1", "b1"), ("b1", "a1")])
+@pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.USER_ERROR])
+def test_when_one_ends_the_other_goes_on_alone(first: str, last: str, outcome: Outcome) -> None:
+    here = pair()
+    here.end(first, outcome)
+    assert here.state(last) is JobState.RUNNING
+    assert here.core.jobs[last].packed_with == ""
+    check_everything(here.core)
+    here.submit(job("x", "unknown", 1))
+    assert here.state("x") is JobState.QUEUED
+    here.end(last)
+    assert here.state("x") is JobState.RUNNING
+    check_everything(here.core)
+
+
+def test_a_pair_of_which_one_had_too_little_memory_is_not_formed_again() -> None:
+    here = pair()
+    here.end("b1", Outcome.OUT_OF_MEMORY)
+    assert (here.running(), here.state("b1")) == ({"a1"}, JobState.QUEUED)
+    here.go_to(1_000.0)
+    assert here.running() == {"a1"}
+    check_everything(here.core)
+
+
+@pytest.mark.parametrize("gone", ["a1", "b1"])
+def test_a_user_stops_one_of_both(gone: str) -> None:
+    here = pair()
+    here.lingering = {gone}
+    here.tell(StopRequested(here.now, gone))
+    here.settle()
+    check_everything(here.core)
+    here.leave(gone)
+    assert len(here.running()) == 1
+    check_everything(here.core)
+
+
+@pytest.mark.parametrize("asked", ["a1", "b1"])
+def test_one_that_is_suspended_leaves_the_cards_to_the_other(asked: str) -> None:
+    here = pair()
+    here.tell(SuspendRequested(here.now, asked))
+    here.settle()
+    assert {each: here.core.jobs[each].packed_with for each in ("a1", "b1")} == {"a1": "", "b1": ""}
+    check_everything(here.core)
+    (other,) = here.running()
+    here.end(other)
+    check_everything(here.core)
+
+
+def test_a_shared_card_is_not_moved_as_it_runs() -> None:
+    here = World(machine("n0", 2, remaps=True), pools=(PACKS,))
+    known(here, "a", "b")
+    here.submit(single("x"), job("a1"), job("b1"))
+    here.end("x")
+    assert here.core.jobs["b1"].packed_with == "a1"
+    here.tell(MigrateRequested(here.now, "b1"))
+    here.settle()
+    assert not here.of_kind(Migrate)
+    assert here.running() == {"a1", "b1"}
+    assert here.core.jobs["b1"].packed_with == ""
+    assert here.core.jobs["b1"].attempt == 2
+    check_everything(here.core)
+
+
+def test_a_lost_node_ends_both() -> None:
+    here = pair()
+    here.tell(NodeLost(here.now, "n0"))
+    here.settle()
+    assert here.running() == set()
+    assert {here.state(each) for each in ("a1", "b1")} == {JobState.QUEUED}
+    check_everything(here.core)
+
+
+def test_a_drained_node_is_left_by_both() -> None:
+    here = pair()
+    here.tell(NodeClosed(here.now, "n0", Cordon(here.now, drain=True)))
+    here.settle()
+    assert here.running() == set()
+    check_everything(here.core)
+
+
+def test_a_guest_has_cards_for_itself_once_nobody_waits() -> None:
+    here = world(2)
+    known(here, "a", "b")
+    here.submit(single("x", 1), job("a1"), job("b1"))
+    assert here.core.jobs["b1"].packed_with == "a1"
+    here.end("x")
+    assert here.core.jobs["b1"].packed_with == "a1"
+    here.go_to(MEASURED_AFTER_S + 1.0)
+    assert here.running() == {"a1", "b1"}
+    assert here.core.jobs["b1"].packed_with == ""
+    assert here.core.jobs["b1"].attempt == 2
+    check_everything(here.core)
+
+
+# ---- others need the cards ---------------------------------------------------------------------------------------
+
+
+def test_a_higher_class_takes_the_card_from_both() -> None:
+    here = pair()
+    here.submit(single("urgent", 1, priority=Priority.HIGH))
+    assert here.running() == {"urgent"}
+    stops = {stop.job: stop.for_job for stop in here.of_kind(Stop)}
+    assert stops == {"a1": "urgent", "b1": "urgent"}
+    check_everything(here.core)
+
+
+def test_a_queue_takes_back_its_guarantee_from_both() -> None:
+    here = pair(queues=[queue("default"), queue("owed", guarantee=1)])
+    here.submit(single("mine", 1, queue="owed"))
+    assert here.running() == {"mine"}
+    check_everything(here.core)
+
+
+def test_what_a_guarantee_covers_of_a_pair_stays() -> None:
+    here = World(machine("n0", 1), pools=(PACKS,), queues=[queue("default", guarantee=1), queue("other")])
+    known(here, "a", "b")
+    here.submit(job("a1"), job("b1"))
+    here.submit(single("theirs", 1, queue="other"))
+    assert here.running() == {"a1", "b1"}
+
+
+def test_limits_keep_a_guest_out() -> None:
+    here = world(1, queues=[queue("default", limit=1)])
+    known(here, "a", "b")
+    here.submit(job("a1"), job("b1"))
+    assert here.running() == {"a1"}
+    here = world(1)
+    known(here, "a", "b", user="u")
+    here.tell(LimitChanged(here.now, Limit("u", "", jobs=1)))
+    here.submit(job("a1", user="u"), job("b1", user="u"))
+    assert here.running() == {"a1"}
+    check_everything(here.core)
+
+
+def test_running_jobs_come_together_for_one_that_needs_more_cards() -> None:
+    here = world(4)
+    known(here, "a", "b")
+    here.submit(*(job(f"{name}{number}") for name in "ab" for number in (1, 2)))
+    assert not any(here.core.jobs[each].packed_with for each in here.running())
+    here.submit(single("wide", 2))
+    assert here.running() == {"a1", "a2", "b1", "b2", "wide"}
+    assert sorted(stop.for_job for stop in here.of_kind(Stop)) == ["wide", "wide"]
+    assert {stop.cause for stop in here.of_kind(Stop)} == {Cause.PACKED}
+    assert here.of_kind(Start, "wide")[0].cause is Cause.PACKED
+    assert all(here.core.jobs[each].packed_with for each in ("a1", "a2", "b1", "b2"))
+    check_everything(here.core)
+
+
+def test_nobody_comes_together_for_one_that_would_not_fit_all_the_same() -> None:
+    here = world(4)
+    known(here, "a", "b")
+    here.submit(*(job(f"{name}{number}") for name in "ab" for number in (1, 2)))
+    here.submit(single("wide", 3))
+    assert not here.of_kind(Stop)
+
+
+# ---- before and behind -------------------------------------------------------------------------------------------
+
+
+def test_a_guest_is_one_after_a_restart_of_the_server_and_in_a_copy() -> None:
+    here = pair()
+    measure(here, {"a1": 9.0, "b1": 8.0})
+    here.go_to(500.0)
+    plain = here.core.snapshot()
+    for twin in (Scheduler.restore(plain), here.core.fork()):
+        check_everything(twin)
+        assert twin.snapshot() == plain
+        assert twin.jobs["b1"].packed_with == "a1"
+
+
+def test_a_snapshot_of_before_knows_no_pairs() -> None:
+    here = world(1)
+    here.submit(job("a1"))
+    plain = here.core.snapshot()
+    del plain["pair_speeds"], plain["guests"]
+    for each in plain["jobs"]:
+        del each["packed_with"]
+        for task in each["tasks"]:
+            del task["shares"]
+    check_everything(Scheduler.restore(plain))
+
+
+def test_pairs_stay_when_the_pool_packs_no_more() -> None:
+    here = pair()
+    here.tell(PoolChanged(here.now, Pool()))
+    here.tell(JobSubmitted(here.now, job("a2")))
+    here.settle()
+    assert here.running() == {"a1", "b1"}
+    check_everything(here.core)
