@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import stat
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from local_bench import Bench
+from local_bench import Bench, eventually
 
 from millpond.model.decisions import Resume, Suspend, SuspendMode
 from millpond.model.errors import UnavailableError
@@ -25,6 +26,8 @@ from millpond.node.host.identities import SharedAccount, shared_account
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
 from millpond.node.sandbox.sandbox import Sandbox, SandboxRequest
 from millpond.node.task import start_planner
+from millpond.node.task.limits import Limiter
+from millpond.node.task.records import TaskFiles, TaskId
 from millpond.node.task.workspace import DataMount, Workspace, blob_path
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -47,6 +50,13 @@ def end_of(bench: Bench, command: str | tuple[str, ...], job: str = "apart") -> 
     assert isinstance(confirmed, Confirmed)
     assert isinstance(end, Ended)
     return end
+
+
+def noticed(bench: Bench) -> bool:
+    """Whether the supervisor of a task has given it notice, as its record says when it is asked to write that again."""
+    path = TaskFiles.of(bench.state_dir, TaskId("apart", 1, 0)).record
+    os.kill(json.loads(path.read_text())["supervisor_pid"], signal.SIGHUP)
+    return json.loads(path.read_text() or "{}").get("notice_at") is not None
 
 
 @needs_bubblewrap
@@ -301,6 +311,34 @@ class TestASandboxedTask:
         (refused,) = apart.events(1)
         assert isinstance(refused, Refused)
         assert f"command {program!r} was not found" in refused.reason
+
+    @pytest.mark.parametrize("pins", [False, True], ids=["spawned", "forked"])
+    def test_hears_a_notice_that_came_while_its_sandbox_was_being_made(
+        self, apart: Bench, tmp_path: Path, pins: bool
+    ) -> None:
+        slow, goes_on = tmp_path / "slow-bwrap", tmp_path / "goes-on"
+        slow.write_text(  # as deaf as bubblewrap itself: shells clear the mask of signals
+            f"#!{sys.executable}\nimport os, sys, time\n"
+            f"while not os.path.exists({str(goes_on)!r}):\n    time.sleep(0.02)\n"
+            f"os.execv({shutil.which('bwrap')!r}, sys.argv)\n"
+        )
+        slow.chmod(0o755)
+        (tmp_path / "other").mkdir()
+        bench = Bench(tmp_path / "other", Sandbox(str(slow), (tmp_path / "other" / "state",)))
+        bench.limiter = Limiter(trouble="none here", pins=pins)
+        bench.restart()
+        try:
+            bench.define("apart", ("sleep", "600"), role_amounts={"worker": Amounts(1000, 512)})
+            bench.start("apart")
+            assert isinstance(bench.events(1)[0], Confirmed)
+            bench.stop("apart", grace_s=600.0)
+            eventually(lambda: noticed(bench))
+            goes_on.touch()
+            *_, end = bench.events(2)
+        finally:
+            bench.end_all()
+        assert isinstance(end, Ended)
+        assert (end.outcome, end.exit_code) == (Outcome.STOPPED, 128 + signal.SIGTERM)
 
     def test_whose_directory_is_not_there_is_refused_as_without_a_sandbox(self, apart: Bench) -> None:
         apart.define("apart", "true", workdir=Path("/no/such/directory"))

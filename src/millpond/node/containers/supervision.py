@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from millpond.node.host import procfs
 from millpond.node.task.start_plan import ContainerPlan
 
 TIDYING_S = 10.0
@@ -54,6 +55,14 @@ def of_command(pids: Iterable[int]) -> list[int]:
         return sorted(firsts)
     group = _group(command)
     return [pid for pid in there if pid not in firsts and _group(pid) == group]
+
+
+def hears(pids: Iterable[int], notice: int) -> bool:
+    """Whether what the container was started for is there, and a signal that it is sent is not lost.
+
+    What makes its place ignores signals, so that only the command heeds them.
+    """
+    return any(_numbers(pid)[-1:] != [_FIRST] and not procfs.ignores(pid, notice) for pid in inside(pids))
 
 
 def kill(plan: ContainerPlan) -> None:

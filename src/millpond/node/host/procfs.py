@@ -86,12 +86,21 @@ def is_halted(pid: int) -> bool:
 
 def _is_to_stop(pid: int) -> bool:
     """Whether a SIGSTOP waits for a process: it acts before the program goes on."""
+    return _is_marked(pid, signal.SIGSTOP, ("SigPnd:", "ShdPnd:"))
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Whether a signal that a process is sent is lost; true of one that is over."""
+    return _is_marked(pid, number, ("SigIgn:",))
+
+
+def _is_marked(pid: int, number: int, masks: tuple[str, ...]) -> bool:
+    """Whether a signal is in one of these masks of a process; true of one that is over."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return True
-    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
-    return any(mask >> (signal.SIGSTOP - 1) & 1 for mask in pending)
+    return any(int(line.split()[1], 16) >> (number - 1) & 1 for line in lines if line.startswith(masks))
 
 
 def cpu_s_below(pid: int) -> float:

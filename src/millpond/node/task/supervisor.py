@@ -51,6 +51,9 @@ _LONGEST_START_S = 10.0
 _SETTLED = ("pid", "error", "ended_at")
 _FULL_DISK_PAUSE_S = 1.0
 _LAST_WORDS_S = 0.5
+_NOTICE_AGAIN_S = 0.1
+_MADE_WITHIN_S = 10.0
+"""What a task's place takes longer than is not waited for: a command may ignore its notice for good."""
 _KILLED = 128 + signal.SIGKILL
 _TERMINATED = (signal.SIGTERM, (128 + signal.SIGTERM) << 8)  # as waitpid(2) gives them
 SECOND_SIGNAL_WITHIN_S = 1.0
@@ -81,6 +84,7 @@ class _Supervisor:
         self._status: int | None = None
         self._deadline: float | None = None
         self._kept_until: float | None = None
+        self._notice_again: float | None = None
         self._main = 0
         self._startup = TaskStartup(path, plan)
         self._sessions: ExecSessions | None = None
@@ -186,6 +190,8 @@ class _Supervisor:
                 self._give_notice()
             elif (code := self._failure()) is not None:
                 self._keep(code)
+            if self._notice_again is not None and time.monotonic() >= self._notice_again:
+                self._pass_notice_on()
             if self._status is not None and (childless or self._deadline is None):
                 return
             if self._deadline is not None and time.monotonic() >= self._deadline:
@@ -206,6 +212,8 @@ class _Supervisor:
         until = self._deadline if self._kept_until is None else self._kept_until
         if until is None and not self._output_waits:
             return signal.sigwaitinfo(_AWAITED).si_signo
+        if until is not None and self._notice_again is not None:
+            until = min(until, self._notice_again)
         within_s = 0.0 if until is None or self._output_waits else until - time.monotonic()
         got = signal.sigtimedwait(_AWAITED, max(0.0, within_s))
         return 0 if got is None else got.si_signo
@@ -256,14 +264,23 @@ class _Supervisor:
         self._record.update(notice_at=time.time(), stop_requested=request is not None)
         if request is not None and request.get("why"):
             self._record.update(ended_for=request["why"], ended_as=request["outcome"])
+        self._pass_notice_on()
+
+    def _pass_notice_on(self) -> None:
+        """Have the command hear the notice: again, while its sandbox or container is being made around it."""
         notice = getattr(signal, self._record["notice_signal"])
         below = procfs.descendants(os.getpid())
-        if self._container is not None and self._container.leads:
+        leads = self._container is not None and self._container.leads
+        is_made = self._plan.wrapped is not None and (leads or self._container is None)
+        is_heard = not is_made or supervision.hears(below, notice)  # looked for before: it may be there a moment later
+        if leads:
             procfs.send(supervision.of_command(below), notice)
         else:
             procfs.send([-self._main], notice)
         cgroups.thaw(self._plan.limits.folders)
         procfs.send(below, signal.SIGCONT)  # a frozen task cannot heed the notice
+        waits = not is_heard and time.time() - self._record["started_at"] < _MADE_WITHIN_S
+        self._notice_again = time.monotonic() + _NOTICE_AGAIN_S if waits else None
 
     def _reap(self) -> bool:
         """Collect what has ended. Returns whether nothing is left."""
