@@ -18,6 +18,7 @@ from one_loop import one_loop
 from server_world import Clock, Server, World
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
+from millpond.server.monitoring.time_series import load_history
 from millpond.server.store.database import sqlite_url
 
 
@@ -74,6 +75,12 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def database_url(empty_database_url: str, tmp_path: Path) -> str:
     """A database of each kind without rows; the SQLite one has its tables already, which is five times faster."""
     return fresh_sqlite(tmp_path) if empty_database_url.startswith("sqlite:") else empty_database_url
+
+
+@pytest.fixture
+def saved_daily(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads of weeks, which a test lives through at once, are written once for each day."""
+    monkeypatch.setattr(load_history, "_SAVE_EVERY_S", load_history.DAY_S)
 
 
 @pytest.fixture

@@ -169,6 +169,8 @@ LISTS = (
 )
 
 _numbers = itertools.count()
+_jobs: dict[tuple[AuthWorld, str, str], str] = {}
+"""Of max's, by their name and group, that nothing has become of."""
 
 
 def bodies(number: int) -> dict[tuple[str, str], Any]:
@@ -238,7 +240,7 @@ def put_photos(world: AuthWorld, group: str = "vision") -> None:
 def ask(
     world: AuthWorld, method: str, path: str, client: TestClient, *, absent: bool = False, group: str = "vision"
 ) -> Any:
-    """The request, on fresh objects of max and of a group, or on ones that never were."""
+    """The request, on objects of max and of a group to which nothing was done before, or on ones that never were."""
     number = next(_numbers)
     objects = {
         "group": group,
@@ -265,7 +267,8 @@ def ask(
         objects |= {"name": "torch", "tag": "2.4"}
         world.provisioning.catalogue.put(replace(TORCH, group=group))
     if "{job}" in path or path.endswith("/images/save"):
-        objects["job"] = world.submit("max", name=SECRET if "{job}" in path else "plain", kind="dev", queue=group)
+        name = SECRET if "{job}" in path else "plain"
+        objects["job"] = _jobs.pop((world, name, group), "") or world.submit("max", name=name, kind="dev", queue=group)
     if "{token}" in path:
         token, _ = world.accounts.tokens.issue("max", TokenKind.PERSONAL, 60.0, SECRET)
         objects["token"] = token.id
@@ -286,7 +289,10 @@ def ask(
         body = {"name": "torch", "tag": "2.4", "job": objects["job"]}
     answer = client.request(method, path.format(**objects), json=body)
     if "job" in objects and not absent:
-        world.client("olga").post(f"{API}/jobs/{objects['job']}/stop")
+        if method == "GET" or answer.is_error:  # it is as it was
+            _jobs[world, name, group] = objects["job"]
+        else:
+            world.client("olga").post(f"{API}/jobs/{objects['job']}/stop")
     return answer, objects
 
 

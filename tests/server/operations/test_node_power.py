@@ -105,6 +105,7 @@ def test_an_idle_node_goes_off_and_a_job_wakes_it_and_starts_once_it_has_joined(
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("saved_daily")
 def test_an_idle_node_stays_on_where_demand_is_forecast_to_rise(switched: Switched) -> None:
     switched.worker = switched.begin(replace(SAVING, rule=replace(RULE, cover=0.98)))
     history, now = LoadHistory(switched.api.store.time_series, NODE_DEMAND), switched.api.clock.now

@@ -13,6 +13,8 @@ from millpond.model.hardware.node_power import PowerSavingRule
 from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
 from millpond.server.operations.spare_nodes import SpareNodes
 
+pytestmark = pytest.mark.usefixtures("saved_daily")
+
 DAY_S = 86_400.0
 BEGIN = 20_000 * DAY_S
 RULE = PowerSavingRule(spare=2, cover=0.98)

@@ -25,6 +25,8 @@ from millpond.specs.errors import SpecError
 from millpond.specs.job.job_spec import check_job
 from millpond.specs.job.serving import Scale
 
+pytestmark = pytest.mark.usefixtures("saved_daily")
+
 SCALE = Scale(requests_per_s=10.0, open_requests=4.0, latency="500ms")
 
 
