@@ -128,3 +128,8 @@ def test_waits_say_where_a_job_that_did_not_start_would_have_waited_longer(monke
     )
     with pytest.raises(InvalidInputError, match="--waits with --by model"):
         printed(monkeypatch, served, "--waits", "--by", "model")
+
+
+def test_no_cards_compute_for_longer_than_they_were_measured(monkeypatch):
+    rounded = replace(ROW, measured_gpu_hours=0.051, busy_gpu_hours=0.052)
+    assert " 100 %" in printed(monkeypatch, Served([rounded]))

@@ -53,7 +53,9 @@ class UsageRow:
     @property
     def busy_percent(self) -> float | None:
         """How much of the measured time the cards computed; None where nothing was measured."""
-        return 100 * self.busy_gpu_hours / self.measured_gpu_hours if self.measured_gpu_hours else None
+        if not self.measured_gpu_hours:
+            return None
+        return min(100 * self.busy_gpu_hours / self.measured_gpu_hours, 100.0)  # each is rounded by itself
 
     @property
     def unmeasured_gpu_hours(self) -> float:
