@@ -290,6 +290,18 @@ def test_a_running_task_that_nobody_expects_is_ended_without_a_word(bench: Bench
     assert bench.quiet()
 
 
+def test_what_a_task_puts_among_the_marks_of_running_tasks_keeps_no_engine_from_starting(bench: Bench) -> None:
+    bench.start("job", f"{released('go')}; exit 4")
+    bench.events(1)
+    for name in ("a@b@c@d", "..@..@x", "job@attempt-9@task-0"):
+        (bench.state_dir / "running" / name).touch()
+    bench.restart().adopt([FIRST], [])
+    (bench.workdir / "go").touch()
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert end.exit_code == 4
+
+
 def test_what_earlier_tasks_hold_is_known_before_there_is_an_engine(bench: Bench) -> None:
     bench.start("job", ("sleep", "60"))
     bench.events(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,6 +36,8 @@ from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records
 from millpond.node.task.runner import StopRequest
+
+log = logging.getLogger(__name__)
 
 _UNEXPECTED_GRACE_S = 10.0
 
@@ -152,6 +155,7 @@ class Executor:
         if live is None:
             self.live.final_record(record)
         else:
+            log.warning("task %d of %s runs and nothing counts on it: it is ended", record.id.task, record.id.job)
             self._end(live, _UNEXPECTED_GRACE_S)
 
     def _dispatch_all(self, decisions: Sequence[Decision]) -> None:

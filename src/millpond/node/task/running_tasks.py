@@ -36,7 +36,8 @@ def entered(state_dir: Path) -> list[Path]:
     They are known by the names of the links, as links in a copy of a state directory lead into the original.
     """
     entries = (entry.name.split("@") for entry in sorted((state_dir / _FOLDER).glob("*@*@*")))
-    return [state_dir / "jobs" / job / attempt / f"{task}.json" for job, attempt, task in entries]
+    known = (parts for parts in entries if len(parts) == 3)  # a task that is not kept apart may put anything there
+    return [state_dir / "jobs" / job / attempt / f"{task}.json" for job, attempt, task in known]
 
 
 def _entry_of(record: Path) -> str:
