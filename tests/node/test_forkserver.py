@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import resource
 import select
@@ -9,10 +11,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from millpond.node.host import open_files
 from millpond.node.task import forkserver
 from millpond.node.task.forkserver_client import ForkserverClient
+from millpond.node.task.start_plan import TaskStartPlan
 
 
 def test_a_forkserver_whose_server_was_killed_ends_without_a_word(tmp_path: Path) -> None:
@@ -47,3 +54,51 @@ def test_a_server_takes_all_open_files_it_may_and_its_tasks_keep_the_usual_numbe
         forkserver.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_however_few_files_may_be_opened_a_supervisor_is_watched_or_refused(tmp_path: Path) -> None:
+    client, plan = ForkserverClient(), cast(TaskStartPlan, SimpleNamespace(encode=bytes))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    numbers: list[int | None] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(8):
+            os.close(taken.pop())
+            try:
+                spawned = client.spawn(tmp_path, tmp_path / "task-0.json", plan)
+            except OSError as error:
+                numbers.append(error.errno)
+            else:
+                numbers.append(None)
+                for file in (spawned.handle, spawned.settled):
+                    os.close(file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for file in taken:
+            os.close(file)
+        client.close()
+    assert numbers == [errno.EMFILE] * numbers.count(errno.EMFILE) + [None] * numbers.count(None)
+    assert set(numbers) == {errno.EMFILE, None}
+
+
+def test_a_supervisor_that_cannot_be_watched_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, plan = ForkserverClient(), cast(TaskStartPlan, SimpleNamespace(encode=bytes))
+    lost: list[int] = []
+    received = socket.recv_fds
+
+    def without_room(*arguments: Any) -> Any:
+        answer, handles, *rest = received(*arguments)
+        lost.extend(handles)
+        return answer, [], *rest
+
+    monkeypatch.setattr(socket, "recv_fds", without_room)
+    with pytest.raises(OSError, match="Too many open files"):
+        client.spawn(tmp_path, tmp_path / "task-0.json", plan)
+    (handle,) = lost
+    assert select.select([handle], [], [], 60)[0], "it is over"
+    os.close(handle)
+    client.close()

@@ -4,8 +4,10 @@ was killed."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -68,21 +70,27 @@ class ForkserverClient:
             os.lseek(encoded, 0, os.SEEK_SET)
             log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             always.callback(os.close, log)
-            pid, handle = self._fork(record, (encoded, reporting, log))
+            spare = always.enter_context(contextlib.ExitStack())
+            spare.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            pid, handle = self._fork(record, (encoded, reporting, log), spare)
             on_failure.pop_all()
             return Spawned(pid, handle, settled)
 
-    def _fork(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
-        """Fork a supervisor with these standard files; returns its process id and a pidfd."""
+    def _fork(self, record: Path, files: Sequence[int], spare: contextlib.ExitStack) -> tuple[int, int]:
+        """Fork a supervisor with these standard files; returns its process id and a pidfd.
+
+        Args:
+            spare: holds the room for the latter.
+        """
         try:
-            return self._ask(record, files)
+            return self._ask(record, files, spare)
         except (ConnectionError, TimeoutError):
             # It was killed or halted. What it forked before that holds the task's lock: nothing starts twice.
             if self._process is not None:
                 self._process.kill()
             self.close()
             self._open()
-            return self._ask(record, files)
+            return self._ask(record, files, spare)
 
     def close(self) -> None:
         """End it; supervisors live on."""
@@ -108,14 +116,18 @@ class ForkserverClient:
         own.settimeout(ANSWER_WITHIN_S)
         self._requests = own
 
-    def _ask(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
+    def _ask(self, record: Path, files: Sequence[int], spare: contextlib.ExitStack) -> tuple[int, int]:
         if self._requests is None:
             raise ConnectionError("the forkserver is closed")
         socket.send_fds(self._requests, [os.fsencode(record)], files)
+        spare.close()
         answer, handles, _, _ = socket.recv_fds(self._requests, forkserver.PATH_BYTES, 1)
         if not answer:
             raise ConnectionError("the forkserver ended")
         number = int(answer)
         if number < 0:
             raise OSError(-number, os.strerror(-number))
+        if not handles:  # others took the room: what cannot be watched must not go on
+            os.kill(number, signal.SIGKILL)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return number, handles[0]
