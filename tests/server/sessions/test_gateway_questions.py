@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import subprocess
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from millpond.server.sessions.ssh import gateway_process
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
@@ -58,6 +60,20 @@ def test_a_defect_in_an_answer_does_not_end_ssh_for_good(monkeypatch: pytest.Mon
         for end in ends:
             end.close()
     assert len(ends) == 2
+
+
+def test_sessions_go_on_while_nobody_can_say_whether_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: object) -> None:
+        raise OperationalError("select", {}, Exception("the database is away"))
+
+    monkeypatch.setattr(SshAuthorizer, "_bearer", silent)
+    authorizer = SshAuthorizer(*[cast(Any, None)] * 4)
+    own, other = socket.socketpair()
+    with own, other:
+        authorizer._sessions[1] = cast(Any, SimpleNamespace(question={}, connection=own))
+        authorizer.cut_off()
+        other.sendall(b"still here")
+        assert own.recv(100) == b"still here"
 
 
 def test_whoever_logs_in_does_not_wait_for_a_program_that_others_connect_to(monkeypatch: pytest.MonkeyPatch) -> None:
