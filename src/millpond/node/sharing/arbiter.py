@@ -70,19 +70,19 @@ class Arbiter:
         """
         return self._make_room(entry, deadline, lambda: self.ledger.add(entry))
 
-    def swap_out(self, task: TaskId, deadline: float, displaced: bool = False) -> MoveResult:
+    def swap_out(self, task: TaskId, deadline: float) -> MoveResult:
         """Take a task's memory off its devices, because the core says so."""
         with self._changed:
             entry = self._at_rest(task, deadline)
             if isinstance(entry, MoveResult):
                 return entry
             if entry.residence is Residence.SWAPPED:
-                self.ledger.move(task, Residence.SWAPPED, displaced)
+                self.ledger.move(task, Residence.SWAPPED, False)
                 return DONE
             refusal = self._host_refusal(entry)
             if refusal is not None:
                 return refusal
-            self.ledger.move(task, Residence.LEAVING, displaced)
+            self.ledger.move(task, Residence.LEAVING, False)
         return self._leave(task, deadline)
 
     def swap_in(self, task: TaskId, deadline: float) -> MoveResult:

@@ -18,20 +18,19 @@ _ANY_URL: Final = "http://unknown.invalid:7433"
 _NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-def url_for_pods(config: ClusterConfig, own_url: str, namespace: Path = _NAMESPACE) -> str:
+def url_for_pods(config: ClusterConfig, own_url: str) -> str:
     """The address of this server for pods; empty where they have no way to it.
 
     Args:
         own_url: where it listens, as this machine reaches it.
-        namespace: the file with its namespace, where it is in a pod.
     """
     if config.kubernetes is None:
         return ""
     if config.kubernetes.server_url:
         return config.kubernetes.server_url.rstrip("/")
     parts = urlsplit(own_url)
-    if "KUBERNETES_SERVICE_HOST" in os.environ and namespace.exists():
-        return f"{parts.scheme}://{SERVICE}.{namespace.read_text().strip()}.svc:{parts.port}"
+    if "KUBERNETES_SERVICE_HOST" in os.environ and _NAMESPACE.exists():
+        return f"{parts.scheme}://{SERVICE}.{_NAMESPACE.read_text().strip()}.svc:{parts.port}"
     if config.listening.public_url:
         return config.listening.public_url
     return "" if is_loopback(parts.hostname or "") else own_url

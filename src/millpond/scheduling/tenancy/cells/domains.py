@@ -134,10 +134,6 @@ class Domain:
         """Whether a card of a bound cell may be used."""
         return leaf not in self.chain.holders and not self.chain.gone[0][leaf]
 
-    def free_of(self, unit: Cell) -> int:
-        """How many cards of a unit are free."""
-        return self._free[unit]
-
     def copy(self, chain: Chain) -> Domain:
         """The same on a copy of its chain."""
         twin = Domain(self.cluster, chain, self.pin)
