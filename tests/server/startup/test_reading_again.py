@@ -49,6 +49,18 @@ def test_of_two_readings_the_one_that_was_asked_for_last_counts(
     assert [pool.name for pool in current.config.pools] == ["second"]
 
 
+def test_what_waits_for_the_next_start_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    file, (loop, queues) = tmp_path / "pond.yaml", server()
+    current = Current(read_cluster("nodes: [{name: a, devices: 4, model: A100}]"))
+    for text in ("nodes: [{name: a, devices: 2, model: A100}]\nssh: {port: 2222}", "ssh: {port: 2222}"):
+        file.write_text(text)
+        reload(file, loop, current, queues)
+        reload(file, loop, current, queues)
+    told = [record.getMessage().removeprefix(f"read {file} again") for record in caplog.records]
+    assert told == ["; nodes, ssh: from the next start on", "", "; nodes: from the next start on", ""]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from millpond.model import events
 from millpond.model.errors import MillpondError
@@ -22,6 +23,8 @@ from millpond.specs.config.queues import QueueRules
 from millpond.specs.config.webhooks import Webhook
 
 log = logging.getLogger(__name__)
+
+_AT_THE_NEXT_START: Final = ("nodes", "ssh", "listen")
 
 
 @dataclass(slots=True)
@@ -77,8 +80,10 @@ def reload(config: Path | None, loop: Loop, current: Current, queues: QueueSetti
             log.error("the configuration stays as it was: %s", error)
             return
         loop.notify(pool_events(fresh))
+        before, after = current.config.document, fresh.document
+        later = [name for name in _AT_THE_NEXT_START if before.get(name) != after.get(name)]
         current.config = fresh
-    log.info("read %s again", config)
+    log.info("read %s again%s", config, f"; {', '.join(later)}: from the next start on" if later else "")
 
 
 def pool_events(config: ClusterConfig) -> list[events.Event]:
