@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import select
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,6 +198,40 @@ def test_a_child_process_gives_the_same_answer_or_the_refusal(api: Api) -> None:
     wrong = play.question_text(snapshot, ([QueueChanged(now, Queue("a", "b"))], ["x"]), (now, now + 9_000), None)
     with pytest.raises((InvalidInputError, ConflictError)):
         asyncio.run(ask_child(play.__name__, wrong, 60.0, "wait"))
+
+
+CHILD = """
+import sys, threading
+from millpond.server.jobs.what_if.child import answer_parent
+def answer(request):
+    print("asked", file=sys.stderr, flush=True)
+    threading.Event().wait()
+answer_parent(answer)
+"""
+PARENT = """
+import signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE)
+child.stdin.write(b"{}")
+child.stdin.close()
+print(child.pid, flush=True)
+signal.pause()
+"""
+
+
+def test_a_child_whose_server_was_killed_computes_no_longer() -> None:
+    command = [sys.executable, "-c", PARENT, CHILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stderr is not None
+        handle = os.pidfd_open(int(parent.stdout.readline()))
+        assert parent.stderr.readline() == "asked\n"
+        parent.kill()
+    try:
+        assert select.select([handle], [], [], 60)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        os.close(handle)
 
 
 def test_a_child_that_takes_too_long_is_ended_and_says_what_to_do() -> None:

@@ -122,6 +122,13 @@ def test_what_was_sent_and_is_never_used_counts_for_its_sender(api: Api) -> None
     assert send(api, contents[6]) == 201
 
 
+def test_many_small_contents_count_as_the_blocks_that_they_take(api: Api) -> None:
+    limit(api, disk_bytes=MIB)
+    assert send(api, *(str(number).encode() for number in range(300))) == 201
+    assert api.service.disk.of_user("ada").used_bytes == 300 * 4_096
+    assert send(api, b"one more") == 409
+
+
 def test_a_large_content_is_cut_off_where_its_sender_holds_too_much(api: Api) -> None:
     limit(api, disk_bytes=MIB)
     content = os.urandom(12 * MIB)

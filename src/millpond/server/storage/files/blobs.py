@@ -23,6 +23,8 @@ from millpond.node.task.workspace import blob_path
 from millpond.specs.job.snapshots import is_digest
 
 BLOBS_FOLDER: Final = "blobs"
+BLOCK_BYTES: Final = 4_096
+"""What a content takes at least on most file systems: many empty ones fill a disk, too."""
 _UNFINISHED: Final = "incoming-"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 

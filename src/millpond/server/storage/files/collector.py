@@ -17,7 +17,7 @@ from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorke
 from millpond.node.task.records import attempt_dir
 from millpond.node.task.workspace import PAYLOAD, WORK, clear_dataset
 from millpond.server.storage.files.admission import DATASETS_FOLDER
-from millpond.server.storage.files.blobs import BlobStore, Collected
+from millpond.server.storage.files.blobs import BLOCK_BYTES, BlobStore, Collected
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.storage.files.sent_contents import SentContents
 from millpond.server.store.jobs import JobStore
@@ -97,20 +97,20 @@ class Collector(Periodic):
                 owned[user, group].update(self._listed(digest))
         for user, group, digest in self._job_store.sent_roots("payload"):
             if is_digest(digest):
-                owned.setdefault((user, group), {})[digest] = self._blobs.size(digest) or 0
+                owned.setdefault((user, group), {})[digest] = max(self._blobs.size(digest) or 0, BLOCK_BYTES)
         self._sent.of_jobs = {owner: sum(sizes.values()) for owner, sizes in owned.items()}
         return set[str]().union(*owned.values())
 
     def _listed(self, snapshot: str) -> dict[str, int]:
         """A snapshot and what it lists, with their sizes."""
-        size = self._blobs.size(snapshot) or 0
+        size = max(self._blobs.size(snapshot) or 0, BLOCK_BYTES)
         if size > LARGEST_SNAPSHOT_TEXT:
             return {snapshot: size}  # it is none
         try:
             files = read_snapshot(self._blobs.read(snapshot)).files
         except MillpondError:
             return {snapshot: size}  # damaged, or gone with a job whose folder was
-        return {snapshot: size, **{entry.digest: entry.size for entry in files}}
+        return {snapshot: size, **{entry.digest: max(entry.size, BLOCK_BYTES) for entry in files}}
 
     def _drop_folders(self, used: set[str]) -> None:
         """Datasets that were removed are laid out no longer; none that a living job reads can have been removed. Nor

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import UnavailableError
-from millpond.server.storage.files.blobs import BLOBS_FOLDER
+from millpond.server.storage.files.blobs import BLOBS_FOLDER, BLOCK_BYTES
 
 _FOLDER: Final = "sent"
 _PREFIX: Final = "of-"
@@ -45,6 +45,7 @@ class SentContents:
         """
         if not contents:
             return
+        contents = [(digest, max(size, BLOCK_BYTES)) for digest, size in contents]
         with self._lock:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
