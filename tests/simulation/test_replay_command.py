@@ -226,3 +226,11 @@ def test_what_takes_long_the_first_time_is_said_before_and_nothing_where_all_is_
     assert "compiling" not in pond(*CASE).stderr
     monkeypatch.setattr(kernel_warmup, "kernel_progress", compiling)
     assert pond(*CASE).stderr.count("compiling kernels, once on this machine") == 1
+
+
+def test_cards_are_shared_by_what_is_measured_and_not_beside_suspensions(tmp_path: Path) -> None:
+    speeds = tmp_path / "speeds.json"
+    speeds.write_text(json.dumps({"v100": {"('lm', 1)": {"null": 1.0}}}))
+    assert "--speeds" in str(refusal(*CASE, "--packs"))
+    assert "--suspends" in str(refusal(*CASE, "--packs", "--speeds", str(speeds), "--suspends"))
+    assert "--packs" in str(refusal(*OPENB, "--packs"))

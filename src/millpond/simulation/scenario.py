@@ -76,6 +76,13 @@ class Scenario:
                 "a Gavel trace has steps, whose lengths are not known",
                 "give the table of their speeds: --speeds simulation_throughputs.json",
             )
+        if self.packs_jobs and not self.speeds:
+            raise InvalidInputError(
+                "jobs share cards by what is measured, and nothing is of jobs without speeds",
+                "give a table of them (--speeds), or leave --packs out",
+            )
+        if self.packs_jobs and self.suspends:
+            raise InvalidInputError("a pool that suspends shares no cards", "leave one of --packs and --suspends out")
         if self.until <= 0:
             raise InvalidInputError(f"arrivals until {self.until} times the cluster", "use a number above 0")
         if not 0 <= self.seed <= LARGEST_SEED:

@@ -17,13 +17,14 @@ def heaviest_matching(weights: Weights) -> list[tuple[int, int]]:
 
     A member may stay alone. Equal input gives equal output.
     """
-    if not weights or not weights[0]:
+    rows = [row for row, weighs in enumerate(weights) if any(weighs)]
+    columns = [column for column, weighs in enumerate(zip(*weights, strict=True)) if any(weighs)]
+    if not rows:
         return []
-    columns = len(weights[0])
     # As many columns of weight 0 as rows: whoever has no better stays alone there.
-    costs = [[-weight for weight in row] + [0.0] * len(weights) for row in weights]
+    costs = [[-weights[row][column] for column in columns] + [0.0] * len(rows) for row in rows]
     row_of = _assign(costs)
-    found = sorted((row, column) for column, row in enumerate(row_of[:columns]) if row >= 0)
+    found = sorted((rows[row], column) for column, row in zip(columns, row_of, strict=False) if row >= 0)
     return [(row, column) for row, column in found if weights[row][column] > 0.0]
 
 

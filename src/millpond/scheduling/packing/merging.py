@@ -138,7 +138,9 @@ class Merging:
             (weight, guest, host)
             for guest in guests
             for host in hosts
-            if host is not guest and (weight := weight_of(self._state, expectation, guest, host))
+            if host.gpu_milli == guest.gpu_milli
+            and host is not guest
+            and (weight := weight_of(self._state, expectation, guest, host))
         ]
         return sorted(found, key=lambda pair: -pair[0])
 

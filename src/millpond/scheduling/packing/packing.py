@@ -44,6 +44,8 @@ MEASURED_AFTER_S: Final = 120.0
 GUESTS_TRIED: Final = 16
 HOSTS_TRIED: Final = 64
 """So many of each line, and for each line, are matched in one cycle: a bound on work."""
+MERGES_TRIED: Final = 4
+"""For so many jobs that wait, others may be asked to come together in one cycle."""
 
 
 class PairPacking:
@@ -83,12 +85,14 @@ class PairPacking:
         if not blocked or not self.is_wanted:
             return
         expectation = self._match(blocked)
-        made = set[str]()
+        made, tries = set[str](), MERGES_TRIED
         for record in blocked:
             pool = record.job.pool
             may_try = record.line and pool not in made and self.packs(pool) and record.id not in self._claims.by_job
-            if may_try and self._merging.make_room(record, expectation):
-                made.add(pool)
+            if may_try and tries:
+                tries -= 1
+                if self._merging.make_room(record, expectation):
+                    made.add(pool)
 
     def _finds_no_room(self, record: JobRecord) -> bool:
         """Whether one that could share cards would find no free ones now."""
@@ -106,7 +110,8 @@ class PairPacking:
             if not first.line or not self.packs(first.job.pool):
                 continue
             guests = list(islice(self._guests(first), GUESTS_TRIED))
-            hosts = list(islice(jobs_alone(state, first), HOSTS_TRIED)) if guests else []
+            alone = (host for host in jobs_alone(state, first) if host.gpu_milli == first.gpu_milli)
+            hosts = list(islice(alone, HOSTS_TRIED)) if guests else []
             weights = [self._weights(expectation, guest, hosts) for guest in guests]
             for row, column in heaviest_matching(weights):
                 self._begin(expectation, guests[row], hosts[column])
