@@ -22,7 +22,7 @@ LEAST_EXPECTED: Final = 1.1
 """Two jobs come together whose speeds, as parts of those alone, are expected to make so much in all."""
 FLOORS: Final = {ShareClass.ONLINE: 0.95, ShareClass.NORMAL: 0.5, ShareClass.BACKFILL: 0.0}
 """What each job is left at least of its speed alone. On Gavel's trace 0.4 and 0.6 for normal work gave mean completion
-times within 1 %."""
+times within 2 %."""
 MOST_MEMORY: Final = 0.9
 """Of a card's memory two jobs name at most so much, where both name any."""
 
