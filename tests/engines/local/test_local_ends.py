@@ -55,8 +55,10 @@ def test_exit_codes_are_those_of_a_shell(
 def test_a_task_that_spoils_its_own_record_harms_no_other(bench: Bench, put: str) -> None:
     record = TaskFiles.of(bench.state_dir, TaskId("spoils", 1, 0)).record
     others = " ".join(str(record.with_suffix(suffix)) for suffix in (".away", ".home", ".stop", ".escape"))
-    bench.start("spoils", f"rm {record}; {put} {record}; mkdir {others}; kill -KILL $PPID")
+    spoil = f"rm {record}; {put} {record}; mkdir {others}; kill -KILL $PPID"
+    bench.start("spoils", f"while [ ! -e go ]; do sleep 0.01; done; {spoil}")
     bench.events(1)
+    (bench.workdir / "go").touch()
     assert end_of(bench).outcome is Outcome.NODE_LOST
     bench.start("other", "exit 0")
     bench.events(1)
