@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from typing import Any
 
@@ -112,3 +113,15 @@ def test_agents_are_where_the_server_believes_them_and_may_do_no_more_than_they_
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["KILL"]}
     variables = {each["name"] for each in container["env"]}
     assert {"MILLPOND_AGENT_NODE", "MILLPOND_AGENT_NAMESPACE", "MILLPOND_AGENT_POD"} <= variables
+
+
+def test_the_image_is_built_with_every_file_that_the_package_takes() -> None:
+    root = DEPLOY.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    needed |= {each.split("/")[0] for each in (*wheel["packages"], *wheel["force-include"])}
+    steps = [line.split() for line in (DEPLOY / "Containerfile").read_text().splitlines()]
+    copied = {name for step in steps if step[:1] == ["COPY"] and "--" not in step[1] for name in step[1:-1]}
+    sent = {line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert copied == sent == needed
