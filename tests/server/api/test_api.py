@@ -167,7 +167,7 @@ def test_a_list_of_more_jobs_than_clients_ask_for_waits_for_its_turn(api: Api, m
         return await answer(answers, request, user, make)
 
     monkeypatch.setattr(LongAnswers, "answer", noted)
-    api.submit()
+    api.job(api.submit().id)  # whose state changes no more
     short = api.client.get(JOBS, params={"limit": 10_000})
     assert turns == []
     monkeypatch.setattr(job_routes, "_SHORT_LIST", 0)
