@@ -25,7 +25,12 @@ LONGEST_NAME = 100
 _LETTER_OR_DIGIT, _PART_OF_WORD = ("L", "N"), ("L", "N", "M")
 
 _LONGEST_MESSAGE = 400
-PATTERN_WORDS: Final = {PLAIN_NAME: "use letters from a to z, digits, '.', '_' and '-', with a letter or a digit first"}
+VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+"""Names of environment variables."""
+PATTERN_WORDS: Final = {
+    PLAIN_NAME: "use letters from a to z, digits, '.', '_' and '-', with a letter or a digit first",
+    VARIABLE: "use letters from a to z, digits and '_', with no digit first",
+}
 """What texts of a form are made of, in words."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

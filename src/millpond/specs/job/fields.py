@@ -13,7 +13,7 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.states import Outcome
 from millpond.specs import quantities, zoned_times
 from millpond.specs.errors import BadValueError, suggest
-from millpond.specs.validation import PLAIN_NAME, STORED, Shortened, Unit, or_short
+from millpond.specs.validation import PLAIN_NAME, STORED, VARIABLE, Shortened, Unit, or_short
 
 MOST_TASKS = 100_000
 MOST_CARDS = 1_024
@@ -74,9 +74,6 @@ Deadline = Annotated[
 
 Name = Annotated[str, Field(pattern=PLAIN_NAME, max_length=100)]
 """A name that is safe in ids, paths and URLs."""
-
-VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-"""A name of an environment variable."""
 
 
 def _preemptible(value: Any) -> Any:

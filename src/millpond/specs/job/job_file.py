@@ -13,7 +13,6 @@ from millpond.specs.errors import BadValueError
 from millpond.specs.job.adopted import AdoptedPods
 from millpond.specs.job.arrays import ArrayFile
 from millpond.specs.job.fields import (
-    VARIABLE,
     CheckpointFile,
     Cpus,
     Deadline,
@@ -36,7 +35,7 @@ from millpond.specs.job.serving import SERVING_KINDS, RequestHold, Scale, Serve
 from millpond.specs.job.snapshots import Digest
 from millpond.specs.job.sweeps import SweepFile
 from millpond.specs.job.windows import Windows
-from millpond.specs.validation import STORED, JobName, Strict
+from millpond.specs.validation import STORED, VARIABLE, JobName, Strict
 
 _ENV_NAME = re.compile(VARIABLE)
 _SCALE_TO_ZERO: Final = Scale.model_validate({"idle_after": Scale.model_fields["idle_after"].default}, context=STORED)

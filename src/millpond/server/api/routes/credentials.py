@@ -29,7 +29,7 @@ from millpond.server.store.secrets import SecretRow
 from millpond.specs.api.accounts.accounts import NewToken, SecretInfo, SecretList, SecretPut, TokenInfo, TokenList
 from millpond.specs.api.accounts.ssh import NewSshKey, PublicKey, SshInfo, SshKeyInfo, SshKeyList
 from millpond.specs.errors import suggest
-from millpond.specs.job.fields import VARIABLE
+from millpond.specs.validation import VARIABLE
 
 tokens = api_router(prefix="/tokens", tags=["tokens"])
 ssh = api_router(tags=["ssh"])

@@ -28,6 +28,7 @@ from millpond.specs.api.jobs.files import (
 )
 from millpond.specs.job.mounts import DatasetRef
 from millpond.specs.job.snapshots import DIGEST_PATTERN, FolderSnapshot
+from millpond.specs.validation import LONGEST_NAME, PLAIN_NAME
 
 router = api_router(tags=["files"])
 
@@ -41,7 +42,7 @@ _Attempt = Annotated[int | None, Query(ge=1, le=10**9)]
 _Task = Annotated[int, Query(ge=0, le=10**9)]
 _BlobName = Annotated[str, Path(pattern=DIGEST_PATTERN)]
 _Version = Annotated[int, Path(ge=1, le=10**9)]
-_DatasetName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+_DatasetName = Annotated[str, Path(pattern=PLAIN_NAME, max_length=LONGEST_NAME)]
 
 
 @router.post("/blobs/missing", dependencies=_SENDS)
