@@ -133,7 +133,7 @@ class ServedPond:
         """
         left = read_server_file(self.state_dir)
         assert left is not None, "no server was started"
-        trusted = trust(Address(left.url, "", certificate=left.certificate_path))
+        trusted = trust(Address(left.url, "", certificate=left.certificate))
         token = Path(left.token_path).read_text().strip()
         headers = {"Authorization": f"Bearer {token}"}
         answer = httpx2.get(f"{left.url}/metrics", headers=headers, timeout=60.0, trust_env=False, verify=trusted)
@@ -158,7 +158,7 @@ class ServedPond:
         left = read_server_file(self.state_dir)
         if left is None or left.pid != self.pid:
             return False
-        trusted = trust(Address(left.url, "", certificate=left.certificate_path))
+        trusted = trust(Address(left.url, "", certificate=left.certificate))
         try:
             return httpx2.get(f"{left.url}/readyz", timeout=5.0, trust_env=False, verify=trusted).is_success
         except httpx2.TransportError:

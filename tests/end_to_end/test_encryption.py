@@ -64,6 +64,10 @@ def test_everything_works_over_tls_and_a_stranger_is_told_how_to_trust_it(pond: 
     make_certificate(tmp_path / "tls", name="127.0.0.1", days=300)
     os.kill(left["pid"], signal.SIGHUP)
     until(lambda: shows_another(port, certificate, before))
+    until(lambda: json.loads((pond.state_dir / "server.json").read_text())["certificate"] != left["certificate"])
     del pond.env["MILLPOND_URL"], pond.env["MILLPOND_TOKEN"], pond.env["MILLPOND_CA"]
     pond.env["MILLPOND_STATE"] = str(pond.state_dir)
     assert pond("ps").returncode == 0, "the certificate that this machine's own commands expect is the new one"
+    certificate.write_text("a renewal that was cut off")
+    assert pond("ps").returncode == 0, "what counts is what the server shows, whatever lies in the file by now"
+    assert "stopped the server" in pond("down").stdout

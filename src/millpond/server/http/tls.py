@@ -25,11 +25,13 @@ class Certificate:
     """What a certificate says of itself.
 
     Attributes:
+        pem: the certificate itself.
         ends_at: until when it is valid, in seconds since 1970.
         names: the host names that it is for.
     """
 
     path: Path
+    pem: str
     ends_at: float
     names: frozenset[str] = frozenset()
 
@@ -54,6 +56,7 @@ def read_certificate(path: Path) -> Certificate:
         UnavailableError: there is none, or it cannot be read.
     """
     from cryptography import x509  # most servers do not encrypt, and need not load it
+    from cryptography.hazmat.primitives.serialization import Encoding
 
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
@@ -68,7 +71,8 @@ def read_certificate(path: Path) -> Certificate:
         hosts = frozenset(name.lower() for name in names.get_values_for_type(x509.DNSName))
     except x509.ExtensionNotFound:
         hosts = frozenset()
-    return Certificate(path, found.not_valid_after_utc.replace(tzinfo=UTC).timestamp(), hosts)
+    pem = found.public_bytes(Encoding.PEM).decode()
+    return Certificate(path, pem, found.not_valid_after_utc.replace(tzinfo=UTC).timestamp(), hosts)
 
 
 class Encryption:
@@ -141,12 +145,14 @@ def open_encryption(listening: ListenRules) -> Encryption | None:
     return Encryption(listening.certificate, listening.key, listening.jobs_domain)
 
 
-def renew(encryption: Encryption) -> None:
+def renew(encryption: Encryption) -> bool:
     """Read certificate and key again; where they cannot be used, the log says why and all stays as it was."""
     try:
         encryption.renew()
     except UnavailableError as error:
         log.error("the certificate stays as it was: %s", error)
+        return False
+    return True
 
 
 def _no_password() -> bytes:

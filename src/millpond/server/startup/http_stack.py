@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -84,8 +85,8 @@ def make_http_server(
 
     def on_hangup() -> None:
         reload(options.config, loop, current, base.components.queue_settings)
-        if encryption is not None:
-            renew(encryption)
+        if encryption is not None and renew(encryption):
+            lead.state.announce(replace(lead.post.left, certificate=encryption.certificate.pem))
 
     def on_signal() -> None:
         lead.post.deadline.begin()

@@ -74,5 +74,5 @@ def _server_file(url: str, state_dir: Path, encryption: Encryption | None) -> Se
         pid=os.getpid(),
         token_path=str(state_dir / TOKEN_FILE),
         version=VERSION,
-        certificate_path="" if encryption is None else str(encryption.certificate.path),
+        certificate="" if encryption is None else encryption.certificate.pem,
     )

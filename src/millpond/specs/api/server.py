@@ -25,14 +25,14 @@ class ServerFile:
     Attributes:
         url: base address, without a slash at the end.
         token_path: file whose content is the API token.
-        certificate_path: file with the certificate that the server shows; empty where it does not encrypt.
+        certificate: what the server shows, in PEM form; empty where it does not encrypt. Its file may change meanwhile.
     """
 
     url: str
     pid: int
     token_path: str
     version: str
-    certificate_path: str = ""
+    certificate: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

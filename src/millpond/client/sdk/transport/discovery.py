@@ -28,7 +28,7 @@ class Address:
         url: its base address, without a slash at the end.
         token: the API token.
         authority: file with the certificates that may vouch for the server; empty: those that the system trusts.
-        certificate: file with the certificate that the server must show, where it is this machine's; else empty.
+        certificate: what the server must show, in PEM form, where it is this machine's; else empty.
     """
 
     url: str
@@ -81,7 +81,7 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
     if url and not token and url.rstrip("/") != left.url:
         raise _no_token(url)  # the token of the server here is for no other
     address = (url or left.url).rstrip("/")
-    certificate = left.certificate_path if address == left.url else ""
+    certificate = left.certificate if address == left.url else ""
     return Address(address, token or _read_token(Path(left.token_path)), certificate=certificate)
 
 

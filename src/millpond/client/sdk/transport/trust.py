@@ -20,14 +20,19 @@ def trust(address: Address) -> ssl.SSLContext | bool:
     authorities would take longer than all else that connecting does.
 
     The certificate of a server of this machine is for the name under which others reach it, not for 127.0.0.1; so here
-    it is compared with the very certificate that the server was given.
+    it is compared with the very certificate that the server says it shows.
 
     Raises:
         UnavailableError: a file of certificates cannot be read.
     """
     if not encrypts(address.url):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    named = address.certificate or address.authority or os.environ.get(AUTHORITY_VARIABLE, "")
+    if address.certificate:
+        context = ssl.create_default_context(cadata=address.certificate)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.check_hostname = False
+        return context
+    named = address.authority or os.environ.get(AUTHORITY_VARIABLE, "")
     if not named:
         return True
     try:
@@ -39,8 +44,6 @@ def trust(address: Address) -> ssl.SSLContext | bool:
             f"the certificates in {named} cannot be read ({error.strerror})", f"see --ca and {AUTHORITY_VARIABLE}"
         ) from error
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what was named is trusted, by any signature
-    if address.certificate:
-        context.check_hostname = False
     return context
 
 

@@ -74,7 +74,7 @@ def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, b
 
 def health_of(left: ServerFile) -> HealthInfo | None:
     """How a server is that takes requests, or stands by; None when it does neither."""
-    trusted = trust(Address(left.url, "", certificate=left.certificate_path))
+    trusted = trust(Address(left.url, "", certificate=left.certificate))
     try:
         answer = httpx2.get(f"{left.url}/readyz", timeout=2.0, trust_env=False, verify=trusted)
         health = from_json(HealthInfo, answer.content)
