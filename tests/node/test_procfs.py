@@ -51,6 +51,34 @@ def test_what_stands_below_two_that_are_asked_about_is_found_once(tree: subproce
     assert sorted(procfs.descendants(tree.pid, inner)) == sorted(procfs.descendants(tree.pid))
 
 
+FIRST_THREAD_ENDS = """
+import ctypes, os, threading
+def told():
+    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":
+        os.sched_yield()
+    print(flush=True)
+    threading.Event().wait()
+threading.Thread(target=told).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.mark.usefixtures("_way")
+def test_a_process_lives_until_its_last_thread_has_ended() -> None:
+    marked = os.environ | {"MILLPOND_MARK": "here"}
+    with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdout=subprocess.PIPE, env=marked) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = (procfs.descendants(os.getpid()), procfs.with_variable("MILLPOND_MARK", "here"))
+        since = procfs.start_ticks(process.pid)
+        process.kill()
+        assert [process.pid in each for each in found] == [True, True]
+        assert since is not None
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert procfs.start_ticks(process.pid) is None
+        assert process.pid not in procfs.descendants(os.getpid())
+
+
 @pytest.mark.usefixtures("_way")
 def test_the_children_of_every_thread_are_found_and_the_dead_are_not() -> None:
     started: list[subprocess.Popen[bytes]] = []

@@ -29,7 +29,12 @@ def boot_id() -> str:
 def start_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since the boot; None when it runs no more."""
     stat = _stat(pid)
-    return None if stat is None or stat[0] in _DEAD else int(stat[19])
+    return None if stat is None or _is_over(stat) else int(stat[19])
+
+
+def _is_over(stat: Sequence[str]) -> bool:
+    """Whether a process has ended: with its first thread (``pthread_exit``) alone it has not."""
+    return stat[0] in _DEAD and int(stat[17]) < 2
 
 
 def descendants(*pids: int) -> list[int]:
@@ -47,7 +52,7 @@ def children() -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for pid in pids():
         stat = _stat(pid)
-        if stat is not None and stat[0] not in _DEAD:
+        if stat is not None and not _is_over(stat):
             found.setdefault(int(stat[1]), []).append(pid)
     return found
 
@@ -137,12 +142,19 @@ def with_variable(name: str, value: str) -> list[int]:
     wanted = f"{name}={value}".encode()
     found = []
     for pid in pids():
-        try:
-            if wanted in read_file(f"/proc/{pid}/environ").split(b"\0"):
+        with suppress(OSError):  # ended meanwhile, or another user's
+            if wanted in _environment(pid).split(b"\0"):
                 found.append(pid)
-        except OSError:
-            continue  # ended meanwhile, or another user's
     return found
+
+
+def _environment(pid: int) -> bytes:
+    """With what a process was started; where its first thread has ended, another one tells it."""
+    try:
+        return read_file(f"/proc/{pid}/environ")
+    except ProcessLookupError:
+        last = max((int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()), default=pid)
+        return read_file(f"/proc/{pid}/task/{last}/environ")
 
 
 def _walk(pids: Iterable[int], children_of: Callable[[int], Sequence[int]]) -> list[int]:

@@ -27,6 +27,7 @@ from millpond.client.sdk.resources.jobs import MOST_JOBS
 from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
 from millpond.node.host.file_locks import is_held_by
+from millpond.node.host.procfs import start_ticks
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.server import LOCK_FILE, STANDBY_FILE, HealthInfo, ServerFile, ServerInfo
 
@@ -197,7 +198,4 @@ def _within(seconds: float, done: Callable[[], bool]) -> bool:
 
 def _exists(pid: int) -> bool:
     """Whether a process of this number lives (one that has ended and was not yet collected does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return start_ticks(pid) is not None
