@@ -113,6 +113,17 @@ def test_one_that_would_decide_otherwise_goes_on_where_the_killed_one_stood(kind
     assert play(kind, 1, 40, of_other_policies) > 3
 
 
+def killed_while_it_runs(world: World, settings: Settings) -> Killed:
+    """A scheduler that was killed again and again while a world went by, in which all jobs ended and none ran twice."""
+    killed = Killed(settings, 1, None)
+    simulation = Simulation(world, killed)
+    simulation.run()
+    assert history_of(simulation).finished.all()
+    assert len(killed.starts) == len(set(killed.starts))
+    assert killed.kills > 20
+    return killed
+
+
 def test_moves_that_are_under_way_go_on_where_a_server_was_killed() -> None:
     draws = random.Random(3)
     sizes = [draws.choice(((1, 14_400.0), (2, 7_200.0), (3, 600.0), (3, 900.0), (4, 600.0))) for _ in range(60)]
@@ -120,13 +131,7 @@ def test_moves_that_are_under_way_go_on_where_a_server_was_killed() -> None:
     jobs = [TraceJob(Job(f"j{n}", (role[n],)), 120.0 * n, lasting) for n, (_, lasting) in enumerate(sizes)]
     costs = Costs(start_s=20.0, grace_s=30.0)
     world = World(uniform_cluster("8x4:V100"), Workload(tuple(jobs), "drawn"), costs=costs, consolidates=True)
-    killed = Killed(Settings(), 1, None)
-    simulation = Simulation(world, killed)
-    simulation.run()
-    assert history_of(simulation).finished.all()
-    assert len(killed.starts) == len(set(killed.starts))
-    assert killed.kills > 20
-    assert killed.moves > 5
+    assert killed_while_it_runs(world, Settings()).moves > 5
 
 
 def test_pairs_on_the_same_cards_go_on_where_a_server_was_killed() -> None:
@@ -146,13 +151,7 @@ def test_pairs_on_the_same_cards_go_on_where_a_server_was_killed() -> None:
     costs = Costs(start_s=20.0, grace_s=30.0)
     speeds = SpeedTable(alone, pairs)
     world = World(uniform_cluster("2x4:V100"), Workload(jobs, "drawn"), costs=costs, packs=True, speeds=speeds)
-    killed = Killed(Settings(preempt=True), 1, None)
-    simulation = Simulation(world, killed)
-    simulation.run()
-    assert history_of(simulation).finished.all()
-    assert len(killed.starts) == len(set(killed.starts))
-    assert killed.kills > 20
-    assert killed.pairs > 10
+    assert killed_while_it_runs(world, Settings(preempt=True)).pairs > 10
 
 
 @pytest.mark.long

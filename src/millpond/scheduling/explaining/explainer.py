@@ -230,10 +230,8 @@ class Explainer:
             return Reason(Cause.FITS, f"it has ended: {record.state.value}")
         moved = f"; {record.migration.text}" if record.migration is not None else ""
         suspend_refused = f"; it {text}" if (text := why_suspend_refused(record)) else ""
-        size, shares = (
-            self._why_no_larger(record),
-            "; it shares its cards with another job" if record.packed_with else "",
-        )
+        size = self._why_no_larger(record)
+        shares = "; it shares its cards with another job" if record.packed_with else ""
         run = f"{record.state.value}{where}, run {record.attempt}"
         return Reason(Cause.FITS, f"{run}{moved}{suspend_refused}{size}{shares}")
 

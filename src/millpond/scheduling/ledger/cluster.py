@@ -24,6 +24,7 @@ from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.hardware_index import HardwareIndex
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPED, Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal
+from millpond.scheduling.ledger.shared_cards import SharedCards
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.shapes import Shape
@@ -48,9 +49,7 @@ class Cluster:
         self.closed, self.closed_cards = hardware.closed, hardware.closed_cards
         """Changed by ``set_closed`` and ``set_card_closed``."""
         self.swapped = SwappedOff(self.arrays, hardware)
-        self._compute_users: dict[int, int] = {}
-        self._memory_users: dict[int, int] = {}
-        """How many shared holdings have the compute, and the memory, of a device. All of them together take it once."""
+        self._shared_cards = SharedCards()
         self._capacity, self._capacity_at = 0, -1
         self._amount, self._amount_at = Amount(), -1
         self._capacity_by_pool: dict[str, int] = {}
@@ -70,7 +69,7 @@ class Cluster:
         self.arrays.copy_from(other.arrays)
         self.links.copy_from(other.links)
         self.swapped.copy_from(other.swapped)
-        self._compute_users, self._memory_users = dict(other._compute_users), dict(other._memory_users)
+        self._shared_cards.copy_from(other._shared_cards)
         self.words.copy_from(other.words)
         self.hardware.copy_from(other.hardware)
         self.lends_by_hours = other.lends_by_hours
@@ -419,10 +418,7 @@ class Cluster:
                 self.swapped.add(device, -sign * memory_mib[position])
             return
         devices = holding.devices
-        takes_memory = holding.takes_memory
-        if holding.is_shared and not _alone(self._memory_users, devices, sign):
-            takes_memory = False
-        if takes_memory:
+        if self._shared_cards.moves_memory(holding, sign) and holding.takes_memory:
             memory_free, memory_mib = arrays.device_memory_free_cells, holding.memory_mib
             for position, device in enumerate(devices):
                 memory_free[device] += sign * memory_mib[position]
@@ -432,7 +428,7 @@ class Cluster:
         if shape.extras:
             for column, amount in enumerate(shape.extras):
                 arrays.extra_free[node, column] += sign * amount
-        if holding.is_shared and not _alone(self._compute_users, devices, sign):
+        if not self._shared_cards.moves_compute(holding, sign):
             return
         compute, limit = sign * shape.compute_milli, sign * shape.limit_milli
         there = self.nodes[node]
@@ -510,20 +506,6 @@ class Cluster:
         return {
             int(model): int(total) * 1000 for model, total in zip(*np.unique(models, return_counts=True), strict=True)
         }
-
-
-def _alone(users: dict[int, int], devices: Sequence[int], sign: int) -> bool:
-    """Count a user of some devices less (``sign`` -1: more), and say whether they are without any other.
-
-    They are shared all together or not at all.
-    """
-    for device in devices:
-        count = users.get(device, 0) - sign
-        if count:
-            users[device] = count
-        else:
-            del users[device]
-    return users.get(devices[0], 0) == (1 if sign < 0 else 0)
 
 
 def _built(node: Node) -> object:
