@@ -26,6 +26,8 @@ BLOBS_FOLDER: Final = "blobs"
 BLOCK_BYTES: Final = 4_096
 """What a content takes at least on most file systems: many empty ones fill a disk, too."""
 _UNFINISHED: Final = "incoming-"
+_FILE_TIMES_LAG_S: Final = 0.1
+"""The kernel gives files the time of its last timer tick, up to 10 ms before what the clock shows."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -127,7 +129,7 @@ class BlobStore:
                 continue
             with suppress(FileNotFoundError):  # sent again and renamed over, or removed by hand
                 found = path.stat()
-                is_over = name in self._orphans and name not in pending and found.st_mtime < now
+                is_over = name in self._orphans and name not in pending and found.st_mtime < now - _FILE_TIMES_LAG_S
                 if found.st_mtime >= now - spared_s and not is_over:
                     if is_digest(name):
                         orphans.add(name)
