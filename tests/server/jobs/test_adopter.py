@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from threading import Event
 
 import pytest
 from api_world import Api
 
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangTerms, PodRole
+from millpond.model.errors import UnavailableError
 from millpond.model.events import NodeJoined, QueueChanged
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.resources import SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
@@ -77,6 +79,24 @@ def test_a_gang_becomes_one_job_of_its_namespace_however_often_it_is_looked_at(a
     adopter.look()
     assert len(cluster.jobs) == 1
     assert {task.node for task in api.job(info.id).tasks} == {"n1"}
+
+
+def test_a_gang_whose_submission_is_answered_late_is_lined_up_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.submit(gpus=4)
+    cluster, goes_on = Cluster(TRIO), Event()
+    adopter = adopter_of(api, cluster)
+    busy = api.loop.query(lambda core: goes_on.wait(60))
+    with monkeypatch.context() as impatient:
+        impatient.setattr(adopter_module, "ANSWER_WITHIN_S", 0.0)
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="no answer from the scheduler"):
+                adopter.look()
+    goes_on.set()
+    assert busy.result(60)
+    adopter.look()
+    adopter.look()
+    assert api.job(only_job(cluster)).state == "queued"
+    assert [info["name"] for info in api.client.get("/api/v1/jobs").json()["jobs"]].count("trio") == 1
 
 
 def test_parts_of_cards_become_those_of_a_job_for_nodes_that_give_out_parts() -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
 from millpond.engines.kubernetes.adoption.gangs import Adoption, FoundGang, GangKey
-from millpond.model.errors import InconsistentStateError, MillpondError
+from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.events import NodeChoiceChanged
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.states import JobState, TaskState
@@ -62,6 +62,15 @@ class _Refused:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class _SentGang:
+    """A gang that was submitted, and the answer that is to come."""
+
+    gang: FoundGang
+    job: str
+    answer: Future[list[JobInfo]]
+
+
 class Adopter(Periodic):
     """Submits gangs and answers them, on a thread of its own.
 
@@ -82,6 +91,8 @@ class Adopter(Periodic):
         self._adoption = adoption
         self._rules = rules
         self._gangs = dict(known)
+        self._sent: dict[GangKey, _SentGang] = {}
+        """Submissions without an answer: a gang is not submitted again before it is known what became of the first."""
         self._refused: dict[GangKey, _Refused] = {}
         self._chosen: dict[str, NodeChoice] = {}
         """By job, the nodes that it asks for as far as was looked."""
@@ -103,12 +114,14 @@ class Adopter(Periodic):
 
         While gangs come all the time, answers wait for a while: each keeps the scheduler from binding the next ones.
         """
+        self._settle(0.0)
         covering = self._standing()  # before the gangs are asked for: a job that runs since has taken its pods by then
         found = {gang.key: gang for gang in self._adoption.gangs()}
         self._forget_ended(found)
         self._refused = {key: refused for key, refused in self._refused.items() if key in found}
         self._stopped = {key: job for key, job in self._stopped.items() if key in found}
-        ready = [gang for gang in found.values() if not (gang.trouble or gang.key in covering | self._stopped)]
+        handled = covering.keys() | self._stopped.keys() | self._sent.keys()
+        ready = [gang for gang in found.values() if not (gang.trouble or gang.key in handled)]
         due = [gang for gang in ready if self._is_due(gang)]
         self._submit(due)
         standing = {job: key for key, job in covering.items() if key in found}
@@ -143,8 +156,11 @@ class Adopter(Periodic):
         return refused is None or refused.gang != gang or time.monotonic() - refused.at >= AGAIN_S
 
     def _submit(self, gangs: Iterable[FoundGang]) -> None:
-        """Submit jobs that stand for gangs; all are on their way before the first is waited for."""
-        sent: list[tuple[FoundGang, str, Future[list[JobInfo]]]] = []
+        """Submit jobs that stand for gangs; all are on their way before the first is waited for.
+
+        Raises:
+            UnavailableError: the scheduler does not answer: the next look goes on with those that are on their way.
+        """
         for gang in gangs:
             try:
                 submission = self._submission(gang)
@@ -155,17 +171,29 @@ class Adopter(Periodic):
                 log.exception("%s cannot be lined up by a defect", gang.key.text)
                 self._refuse(gang, InconsistentStateError(f"a defect ({type(error).__name__})", "see the server's log"))
                 continue
-            self._adoption.entrust({submission.job.id: gang.key})
-            sent.append((gang, submission.job.id, self._loop.submit(submission)))
-        for gang, job, answer in sent:
-            try:
-                answer.result(ANSWER_WITHIN_S)
-            except MillpondError as error:
-                self._adoption.withdraw(job)
-                self._refuse(gang, error)
+            job = submission.job.id
+            self._adoption.entrust({job: gang.key})
+            self._sent[gang.key] = _SentGang(gang, job, self._loop.submit(submission))
+        self._settle(ANSWER_WITHIN_S)
+        if self._sent:
+            raise UnavailableError(
+                f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", "the answer is waited for"
+            )
+
+    def _settle(self, within_s: float) -> None:
+        """Note what became of submissions, as far as they are answered within so many seconds together."""
+        done, _ = wait([sent.answer for sent in self._sent.values()], within_s)
+        for key, sent in [(key, sent) for key, sent in self._sent.items() if sent.answer in done]:
+            del self._sent[key]
+            error = sent.answer.exception()
+            if error is None:
+                self._gangs[sent.job] = key
+                self._refused.pop(key, None)
+            elif isinstance(error, MillpondError):
+                self._adoption.withdraw(sent.job)
+                self._refuse(sent.gang, error)
             else:
-                self._gangs[job] = gang.key
-                self._refused.pop(gang.key, None)
+                raise error
 
     def _submission(self, gang: FoundGang) -> Submission:
         rules = self._rules()
