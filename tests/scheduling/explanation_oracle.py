@@ -578,7 +578,7 @@ def changed_job(job: Job, remedy: Remedy) -> Job:
     role, request = job.roles[index], job.roles[index].request
     match field:
         case "topology":
-            return replace(job, together=Level.ZONE, together_required=False)
+            return replace(job, together=Level.CLUSTER, together_required=False)
         case "tasks":
             role = Role.rigid(request, int(remedy.value), role.name)
         case "gpu_models":

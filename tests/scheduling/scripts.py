@@ -203,6 +203,7 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
     own = [draw(roles(name, requests, elastic=draw(st.booleans()))) for name in names]
     if len(own) > 1 and draw(st.booleans()):
         own[-1] = replace(own[-1], daemon=True, failures=draw(st.sampled_from((None, *RULES))))
+    together = draw(st.sampled_from((Level.CLUSTER, Level.ZONE, Level.RACK, Level.NODE)))
     job = Job(
         id_,
         tuple(own),
@@ -211,8 +212,8 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
         pool=pool,
         kind=draw(st.sampled_from((Kind.TRAIN, Kind.SERVICE))),
         priority=draw(st.sampled_from((Priority.NORMAL, Priority.NORMAL, Priority.LOW, Priority.HIGH))),
-        together=draw(st.sampled_from((Level.ZONE, Level.ZONE, Level.RACK, Level.NODE))),
-        together_required=draw(st.booleans()),
+        together=together,
+        together_required=together < Level.CLUSTER and draw(st.booleans()),
         gang_rule=draw(st.sampled_from(GangRule)),
         retries=draw(st.integers(0, 1)),
         time_limit_s=draw(st.sampled_from((None, None, 500.0))),

@@ -121,7 +121,13 @@ def test_roles_inherit_what_they_leave_out() -> None:
 
 @pytest.mark.parametrize(
     ("written", "level", "required"),
-    [("node", Level.NODE, True), ("{prefer: rack}", Level.RACK, False), ("any", Level.ZONE, False)],
+    [
+        ("node", Level.NODE, True),
+        ("zone", Level.ZONE, True),
+        ("{prefer: rack}", Level.RACK, False),
+        ("{prefer: zone}", Level.ZONE, False),
+        ("any", Level.CLUSTER, False),
+    ],
 )
 def test_topology_is_required_as_a_bare_word_and_wished_with_prefer(written: str, level: Level, required: bool) -> None:
     (spec,) = read_jobs(f"command: x\ntopology: {written}")

@@ -199,7 +199,7 @@ class Job:
     pool: str = DEFAULT_POOL
     kind: Kind = Kind.TRAIN
     priority: Priority = Priority.NORMAL
-    together: Level = Level.ZONE
+    together: Level = Level.CLUSTER
     together_required: bool = False
     gang_rule: GangRule = GangRule.ALL
     retries: int = 0
@@ -230,6 +230,10 @@ class Job:
             raise InvalidInputError(f"all roles of job {self.id!r} are daemons", "say which role does the work")
         if self.retries < 0:
             raise InvalidInputError(f"job {self.id!r} has {self.retries} retries", "use zero or more")
+        if self.together_required and self.together > Level.ZONE:
+            raise InvalidInputError(
+                f"job {self.id!r} must lie together, anywhere in the cluster", "name a zone, a rack or a node"
+            )
         if self.rest_preemptible and self.preemptible:
             raise InvalidInputError(
                 f"job {self.id!r} is preemptible as a whole, and beyond its minimum alone", "say one of the two"

@@ -163,6 +163,7 @@ class ContendedWorld:
             roles = (Role(draws.choice(requests), least + 1, least, least + 2),)
         else:
             roles = tuple(Role.rigid(draws.choice(requests), draws.randint(1, 2), name) for name in ("chief", "worker"))
+        together = draws.choice((Level.CLUSTER, Level.ZONE, Level.RACK, Level.NODE))
         return Job(
             id_,
             roles,
@@ -170,8 +171,8 @@ class ContendedWorld:
             queue=draws.choice(("default", "default", "default", "red", "blue", "guest")),
             pool=draws.choice(("default", "default", "default", "shared", "whole")),
             priority=draws.choice((Priority.NORMAL, Priority.NORMAL, Priority.LOW, Priority.HIGH)),
-            together=draws.choice((Level.ZONE, Level.ZONE, Level.RACK, Level.NODE)),
-            together_required=draws.random() < 0.5,
+            together=together,
+            together_required=draws.random() < 0.5 and together < Level.CLUSTER,
             retries=1,
             retry_delay=draws.choice((RetryDelay(), RetryDelay(60.0))),
             time_limit_s=draws.choice((None, None, 500.0)),

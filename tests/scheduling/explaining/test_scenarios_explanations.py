@@ -241,7 +241,7 @@ def changed(job: Job, remedy: Remedy) -> Job:
     job = replace(job, id="changed")
     match remedy.field:
         case "topology":
-            return replace(job, together=Level.ZONE, together_required=False)
+            return replace(job, together=Level.CLUSTER, together_required=False)
         case "tasks":
             return replace(job, roles=(Role.rigid(request, int(remedy.value)),))
         case "gpu_models":

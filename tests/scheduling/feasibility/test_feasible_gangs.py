@@ -72,7 +72,9 @@ def some_gang(rng: random.Random) -> Job:
         desired = count + rng.choice([0, 0, 1])
         roles.append(Role(some_request(rng), desired, count, desired, f"r{number}"))
     together = rng.choice([Level.ZONE, Level.ZONE, Level.RACK, Level.NODE])
-    return Job("g", tuple(roles), together=together, together_required=rng.random() < 0.7)
+    required = rng.random() < 0.7
+    together = together if required else rng.choice([together, Level.CLUSTER])
+    return Job("g", tuple(roles), together=together, together_required=required)
 
 
 @settings(max_examples=150, deadline=None)

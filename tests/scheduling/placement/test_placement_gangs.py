@@ -38,11 +38,12 @@ class Trial:
         self.held.clear()
 
 
-def racks_of(*sizes: int, cards: int = 8) -> Selector:
+def racks_of(*sizes: int, cards: int = 8, zones: int = 1) -> Selector:
+    """Racks of so many nodes, which stand in the zones in turn."""
     arrays = ClusterArrays()
     for rack, size in enumerate(sizes):
         for _ in range(size):
-            arrays.append_node(cpu_milli=64_000, memory_mib=65_536, models=[0] * cards, rack=rack)
+            arrays.append_node(cpu_milli=64_000, memory_mib=65_536, models=[0] * cards, rack=rack, zone=rack % zones)
     return Selector(arrays, build_tables(TypicalMix()))
 
 
@@ -121,11 +122,12 @@ def test_masked_nodes_are_left_alone() -> None:
 @given(seed=st.integers(0, 10**6))
 def test_no_gang_overdraws_a_node_and_a_level_kept_is_kept(seed: int) -> None:
     rng = random.Random(seed)
-    selector = racks_of(*[rng.randrange(1, 4) for _ in range(3)], cards=rng.choice([1, 4, 8]))
+    racks = [rng.randrange(1, 4) for _ in range(3)]
+    selector = racks_of(*racks, cards=rng.choice([1, 4, 8]), zones=rng.choice([1, 2]))
     shapes = [Shape(4_000, 0, rng.choice([1, 2, 4])), Shape(2_000, 0, 1, 300), Shape(6_000)]
     for _ in range(4):
         members = [rng.choice(shapes) for _ in range(rng.randrange(1, 9))]
-        level = rng.choice([Level.NODE, Level.RACK, Level.ZONE])
+        level = rng.choice([Level.NODE, Level.RACK, Level.ZONE, Level.CLUSTER])
         placement = place(selector, members, level=level, required=rng.random() < 0.5)
         arrays = selector.arrays
         assert (arrays.node_table >= 0).all()
@@ -134,3 +136,5 @@ def test_no_gang_overdraws_a_node_and_a_level_kept_is_kept(seed: int) -> None:
             assert len({choice.node for choice in placement.choices}) == 1
         if placement is not None and placement.level is Level.RACK:
             assert len(racks_used(selector, placement)) == 1
+        if placement is not None and placement.level is Level.ZONE:
+            assert len({int(arrays.zone[choice.node]) for choice in placement.choices}) == 1

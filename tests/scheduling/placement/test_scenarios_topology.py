@@ -202,6 +202,38 @@ def test_a_zone_is_cleared_for_a_gang_that_must_lie_in_one() -> None:
     check_everything(world.core)
 
 
+def test_a_gang_that_would_like_one_zone_takes_one_that_holds_all_of_it_before_fuller_nodes_elsewhere() -> None:
+    world = World(*in_zones("a0", "b0", "b1"))
+    world.submit(single("w", 4))
+    world.submit(gang("any", 2, asks(4)))
+    assert {node[0] for node in world.nodes_of("any")} == {"a", "b"}, "they fill what is begun"
+    world.end("any")
+    world.submit(gang("g", 2, asks(4), together=Level.ZONE))
+    assert {node[0] for node in world.nodes_of("g")} == {"b"}
+
+
+def test_a_gang_that_would_like_one_zone_lies_in_two_where_none_holds_it() -> None:
+    world = World(*in_zones("a0", "b0", "b1", "c0"))
+    world.submit(gang("g", 3, asks(8), together=Level.ZONE))
+    assert len(world.nodes_of("g")) == 3
+
+
+def test_a_gang_that_would_like_one_rack_lies_in_one_zone_where_no_rack_holds_it() -> None:
+    world = World(*in_zones("a0", "b0", "b1", "c0"))
+    world.submit(gang("g", 2, asks(8), together=Level.RACK))
+    assert sorted(world.nodes_of("g")) == ["b0", "b1"]
+
+
+def test_among_victims_with_as_much_to_lose_those_in_one_zone_leave_for_a_gang_that_would_like_one() -> None:
+    nodes = named(in_zones("a0", "b0", "b1", "a1", cards=2))
+    world = World(*nodes)
+    world.submit(*(gang(n.name, 1, asks(2, extras=n.extras), priority=Priority.LOW) for n in nodes))
+    world.go_to(100)
+    world.submit(wishes(2, 2, Level.ZONE))
+    assert len({node[0] for node in world.nodes_of("high")}) == 1
+    check_everything(world.core)
+
+
 def test_where_nobody_names_zones_all_machines_are_one() -> None:
     world = World(*in_racks("a0", "b0", "c0", cards=8))
     world.submit(together("g", 3, 8, Level.ZONE))

@@ -13,6 +13,7 @@ from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangT
 from millpond.model.errors import UnavailableError
 from millpond.model.events import NodeJoined, QueueChanged
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
+from millpond.model.hardware.topology import Level
 from millpond.model.resources import SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
 from millpond.model.task_spacing import SpacingKind, SpacingRule
@@ -79,6 +80,18 @@ def test_a_gang_becomes_one_job_of_its_namespace_however_often_it_is_looked_at(a
     adopter.look()
     assert len(cluster.jobs) == 1
     assert {task.node for task in api.job(info.id).tasks} == {"n1"}
+
+
+@pytest.mark.parametrize(
+    ("written", "level", "required"),
+    [("{prefer: zone}", Level.ZONE, False), ("{require: zone}", Level.ZONE, True), ("any", Level.CLUSTER, False)],
+)
+def test_the_zone_that_pods_wish_for_or_require_is_that_of_their_job(
+    written: str, level: Level, required: bool
+) -> None:
+    wishing = replace(TRIO, terms=GangTerms(fields=(("topology", written),)))
+    job = spec_of(wishing, GangPlace("team-a:trainer", "default"), RULES).job
+    assert (job.together, job.together_required) == (level, required)
 
 
 def test_a_gang_whose_submission_is_answered_late_is_lined_up_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

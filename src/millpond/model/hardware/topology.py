@@ -14,6 +14,7 @@ class Level(IntEnum):
     NODE = 3
     RACK = 4
     ZONE = 5
+    CLUSTER = 6
 
 
 class Link(IntEnum):

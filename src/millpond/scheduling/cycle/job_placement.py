@@ -292,10 +292,10 @@ class Placer:
 
     def _level_of(self, job: Job, members: Sequence[Shape]) -> Level:
         """Within what a gang must or should lie."""
-        level = min(max(job.together, Level.NODE), Level.ZONE)
+        level = max(job.together, Level.NODE)
         if job.together_required:
             return level
-        if level is Level.ZONE and len(members) > 1 and self._placement_of(job) == "auto":
+        if level >= Level.ZONE and len(members) > 1 and self._placement_of(job) == "auto":
             is_large = sum(shape.total_compute_milli for shape in members) >= LARGE_GANG_MILLI
             return Level.RACK if is_large else level
         return level

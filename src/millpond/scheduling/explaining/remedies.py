@@ -20,7 +20,7 @@ def variants(job: Job, rooms: list[int]) -> Iterator[tuple[Remedy, Job]]:
     if job.together_required:
         yield (
             Remedy("let its tasks lie apart (topology: any)", "topology", "any"),
-            replace(job, together_required=False, together=Level.ZONE),
+            replace(job, together_required=False, together=Level.CLUSTER),
         )
     roles = range(len(job.roles))
     for index in roles:

@@ -108,7 +108,7 @@ class EmptyCluster:
             return None
         asked = sum(counts)
         if job.together_required:
-            apart = replace(job, together=Level.ZONE, together_required=False)
+            apart = replace(job, together=Level.CLUSTER, together_required=False)
             if empty.takes(apart, counts):
                 where = "in one zone" if job.together is Level.ZONE else f"on one {job.together.name.lower()}"
                 return Infeasibility(

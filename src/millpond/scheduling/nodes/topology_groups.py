@@ -39,11 +39,11 @@ def _common_label(job: Job) -> str:
 
 def preferred_groups(cluster: Cluster, job: Job) -> list[Int64Array]:
     """The same for a job whose tasks should lie together, the nearest first; empty if they may lie anywhere."""
-    if job.together_required or job.together > Level.RACK:
+    if job.together_required or job.together > Level.ZONE:
         return []
-    count = cluster.arrays.node_count
-    racks = cluster.arrays.rack[:count]
-    return [racks] if job.together is Level.RACK else [np.arange(count, dtype=np.int64), racks]
+    arrays, count = cluster.arrays, cluster.arrays.node_count
+    nearest_first = [np.arange(count, dtype=np.int64), arrays.rack[:count], arrays.zone[:count]]
+    return nearest_first[max(job.together, Level.NODE) - Level.NODE :]
 
 
 def lie_together(placed: Placed, groups: Int64Array) -> bool:

@@ -2,7 +2,8 @@
 
 Members are placed largest first against the live state, through the caller's transaction, and rolled back if one
 does not fit. A gang of whole nodes goes to the tightest single rack that holds it, else to as few racks as
-possible, largest first; any other gang is packed by score, within the requested level first.
+possible, largest first; any other gang is packed by score, within the requested level first. Where several zones are
+known, what no rack holds goes to the tightest single zone before it is spread over all.
 
 Where members differ, the order in which they are placed decides whether all fit. If largest first does not work, other
 orders are tried, the shape with the fewest nodes first, and in the end a search that takes back choices (``layouts``).
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, permutations
 
 import numpy as np
@@ -46,6 +47,7 @@ class _Request:
     """A gang in placing order (largest first), with its limits and the work that may still go into it.
 
     Attributes:
+        base: the nodes that it may have, (nodes,).
         counts: members of each shape, largest shape first.
         room: how many of each shape every node could hold by itself, (nodes,).
         spaced: what the members must keep between them; None: nothing.
@@ -71,6 +73,11 @@ class _Request:
         useful: NDArray[np.bool_] = np.logical_or.reduce([room > 0 for room in self.room.values()])
         return useful
 
+    def within(self, chosen: NDArray[np.bool_]) -> _Request:
+        """The same on the chosen nodes alone."""
+        room = {shape: amounts * chosen for shape, amounts in self.room.items()}
+        return replace(self, base=_only(self.base, chosen), room=room)
+
     def may_fit(self, chosen: NDArray[np.bool_]) -> bool:
         """Whether each shape, were it alone, has room for its members on the chosen nodes."""
         return all(int(self.room[shape][chosen].sum()) >= count for shape, count in self.counts.items())
@@ -81,15 +88,15 @@ def place_gang(
     members: Sequence[Shape],
     transaction: Transaction,
     *,
-    level: Level = Level.ZONE,
+    level: Level = Level.CLUSTER,
     required: bool = False,
     node_mask: NodeMask | None = None,
     spaced: SpacedMembers | None = None,
 ) -> GangPlacement | None:
     """Place all ``members`` through ``transaction``, or none: then it is rolled back and None is returned.
 
-    ``level`` is a preference, or with ``required`` a condition. ``node_mask`` is as in ``Selector.place``. ``spaced``
-    says what the members must keep between them.
+    ``level`` is a preference, or with ``required`` a condition; where a preference cannot be met the next level out is
+    tried. ``node_mask`` is as in ``Selector.place``. ``spaced`` says what the members must keep between them.
 
     Members of one shape are placed whenever they fit. Members of several shapes are where one of the orders does it or
     the search's steps last.
@@ -103,32 +110,12 @@ def place_gang(
     request = _Request(largest_first, base, counts, room, None if spaced is None else spaced.in_order(order))
     if not request.may_fit(base != 0):
         return None
-    if required and level is Level.ZONE:
-        return _in_one_zone(selector, members, transaction, request, spaced)
-    preferred = [Level.NODE, Level.RACK, Level.ZONE]
-    levels = [level] if required else preferred[preferred.index(level) :]
-    for kept in levels:
-        for mask in islice(_masks(selector, request, kept, spread=level is Level.ZONE), TRIES_PER_LEVEL):
+    for kept in [level] if required else _levels(selector, request, level):
+        for mask in islice(_masks(selector, request, kept, spread=level >= Level.ZONE), TRIES_PER_LEVEL):
             choices = _place_somehow(selector, request, transaction, mask)
             if choices is not None:
                 by_member = sorted(zip(order, choices, strict=True))
                 return GangPlacement(tuple(choice for _, choice in by_member), kept)
-    return None
-
-
-def _in_one_zone(
-    selector: Selector,
-    members: Sequence[Shape],
-    transaction: Transaction,
-    request: _Request,
-    spaced: SpacedMembers | None,
-) -> GangPlacement | None:
-    zones = selector.arrays.zone[: selector.arrays.node_count]
-    for zone in islice(_places_by_room(selector, request, zones), TRIES_PER_LEVEL):
-        mask = _only(request.base, zones == zone)
-        found = place_gang(selector, members, transaction, node_mask=mask, spaced=spaced)
-        if found is not None:
-            return found
     return None
 
 
@@ -249,6 +236,15 @@ def _in_order(wanted: Sequence[Shape], placed: Sequence[Shape], choices: Sequenc
 # ---- which sets of nodes ----------------------------------------------------------------------------------------
 
 
+def _levels(selector: Selector, request: _Request, preferred: Level) -> list[Level]:
+    """The levels to try a gang at, from the preferred one out; no two of which stand for the same nodes."""
+    levels = [Level.NODE, Level.RACK, Level.ZONE, Level.CLUSTER][preferred - Level.NODE :]
+    zones = selector.arrays.zone[: selector.arrays.node_count][request.base != 0]
+    if Level.ZONE in levels and len(zones) and (zones == zones[0]).all():
+        levels.remove(Level.CLUSTER)
+    return levels
+
+
 def _masks(selector: Selector, request: _Request, level: Level, *, spread: bool) -> Iterator[NodeMask]:
     """Sets of nodes to try the gang on at ``level``, best first. ``spread``: no closeness was requested."""
     racks = selector.arrays.rack[: selector.arrays.node_count]
@@ -257,6 +253,10 @@ def _masks(selector: Selector, request: _Request, level: Level, *, spread: bool)
     elif level is Level.RACK:
         for rack in _places_by_room(selector, request, racks):
             yield _only(request.base, racks == rack)
+    elif level is Level.ZONE:
+        zones = selector.arrays.zone[: selector.arrays.node_count]
+        for zone in _places_by_room(selector, request, zones):
+            yield from _masks(selector, request.within(zones == zone), Level.CLUSTER, spread=spread)
     else:
         if not spread or _takes_whole_nodes(selector, request):
             yield from _rack_sets(selector, request)

@@ -22,7 +22,7 @@ from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.windows import model_of
 from millpond.specs.zoned_times import instant, is_span
 
-_LEVELS = {"node": Level.NODE, "rack": Level.RACK, "zone": Level.ZONE, "any": Level.ZONE}
+_LEVELS = {"node": Level.NODE, "rack": Level.RACK, "zone": Level.ZONE, "any": Level.CLUSTER}
 
 
 def build_job(file: JobFile, job_id: str, user: str) -> Job:
