@@ -22,6 +22,24 @@ Translate = Callable[[str], str]
 """Gives the words of a language for those in English."""
 
 
+def language_for(chosen: str, accepted: str) -> str:
+    """The language for a reader.
+
+    Args:
+        chosen: what they chose in the portal; empty or unknown: nothing.
+        accepted: the header ``Accept-Language`` of their browser, whose order counts.
+    """
+    if chosen in LANGUAGES:
+        return chosen
+    for part in accepted.lower().split(",")[:20]:
+        tag = part.partition(";")[0].strip()
+        if tag == "zh" or tag.startswith(("zh-cn", "zh-hans", "zh-sg")):
+            return "zh-CN"
+        if tag == "en" or tag.startswith("en-"):
+            return ENGLISH
+    return ENGLISH
+
+
 @dataclass(frozen=True, slots=True)
 class TextCatalogue:
     """The words of one part of the server: ``locale/zh_CN/LC_MESSAGES/NAME.po`` in its package."""

@@ -17,8 +17,9 @@ from certificates import make_certificate
 from millpond.server.http import connections
 from millpond.server.http import server as http
 from millpond.server.http.connections import Connections
+from millpond.server.http.listener import listen
 from millpond.server.http.protocol import LARGEST_HEAD, LARGEST_LEFTOVER
-from millpond.server.http.server import PLAIN, HttpOptions, HttpServer, listen
+from millpond.server.http.server import PLAIN, HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption
 
 T = TypeVar("T")

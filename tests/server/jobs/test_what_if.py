@@ -163,6 +163,28 @@ def test_the_recorded_past_comes_again_with_and_without_the_change(api: Api) -> 
     assert refused(api, submit=[{"command": "x"}], past=past)[0] == 422
 
 
+def test_a_job_to_be_cancelled_that_is_not_played_is_refused_with_what_it_is(
+    api: Api, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin = api.clock.now
+    done, other = api.submit(gpus=1, name="done"), api.submit(gpus=1, name="other")
+    api.clock.now += 100
+    for job in (done, other):
+        api.engine.finish(TaskId(job.id, 1, 0))
+        assert api.job(job.id).state == "succeeded"
+    array = api.submit(gpus=1, array={"count": 2})
+    assert refused(api, cancel=[done.id])[:2] == (409, f"job '{done.id}' has ended already (succeeded)")
+    assert refused(api, cancel=[array.id])[1] == "an array of jobs in --cancel"
+    later = {"since": api.clock.now}
+    assert refused(api, cancel=[done.id], past=later)[0] == 404
+    past = {"since": begin - 1}
+    assert "not among the jobs of the past" in refused(api, cancel=[f"{array.id}.0"], past=past)[1]
+    answer = ask(api, cancel=[done.id], past=past)
+    assert answer.compared == 1
+    draw(answer, everything=False)
+    assert "cards in use, the first 1h00m" in capsys.readouterr().out
+
+
 def test_a_caller_asks_one_question_at_a_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     full(api)
     caller = Caller("ada", admin=True)

@@ -17,13 +17,18 @@ from millpond.model.events import CardClosed, QueueChanged
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
-from millpond.server.catalogues import ENGLISH, LANGUAGES
-from millpond.server.phrases.phrasebook import PHRASES, pattern_of, phrase_in
+from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
+from millpond.server.phrases.phrasebook import PHRASES, REFUSALS, pattern_of, phrase_in
 from millpond.server.web.jobs.drafts import DraftRequest, draft_of
 from millpond.server.wording import lasting, rounded_span
 
 CHINESE = "zh-CN"
-TEMPLATES = [pytest.param(language, id=language) for language in LANGUAGES if language != ENGLISH]
+TEMPLATES = [
+    pytest.param(catalogue, language, id=f"{catalogue.name}-{language}")
+    for language in LANGUAGES
+    if language != ENGLISH
+    for catalogue in (PHRASES, REFUSALS)
+]
 _OURS = re.compile(r"GPU|CPU|SIG[A-Z0-9+-]+|GiB|MiB")
 
 
@@ -41,9 +46,11 @@ def left_in_english(text: str, *names: str) -> list[str]:
     return re.findall("[A-Za-z]{2,}", _OURS.sub("", text))
 
 
-@pytest.mark.parametrize("language", TEMPLATES)
-def test_each_template_reads_back_what_it_would_write_and_names_the_same_values(language: str) -> None:
-    for template, words in PHRASES.texts(language).items():
+@pytest.mark.parametrize(("catalogue", "language"), TEMPLATES)
+def test_each_template_reads_back_what_it_would_write_and_names_the_same_values(
+    catalogue: TextCatalogue, language: str
+) -> None:
+    for template, words in catalogue.texts(language).items():
         assert words, template
         holes = dict(re.findall(r"%\((\w+)\)([sd])", template))
         assert dict.fromkeys(re.findall(r"%\((\w+)\)[sd]", words)).keys() == holes.keys(), template

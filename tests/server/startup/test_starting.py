@@ -26,7 +26,7 @@ from millpond.server.auth.owner import token_in
 from millpond.server.auth.records import User
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
-from millpond.server.http.server import listen, url_of
+from millpond.server.http.listener import listen, url_of
 from millpond.server.startup.local_engine import Launcher, Rules, describe
 from millpond.server.startup.options import ServerOptions, parse_options
 from millpond.server.startup.process import run

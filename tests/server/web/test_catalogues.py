@@ -11,11 +11,11 @@ from babel.messages.extract import extract_from_dir, extract_from_file
 from babel.messages.pofile import read_po
 
 from millpond.server.auth.roles import Verb
-from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
+from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue, language_for
 from millpond.server.notifications.notices import NOTICE_TEXTS
 from millpond.server.web.jobs.job_form import job_form
 from millpond.server.web.jobs.ready_templates import ready_templates
-from millpond.server.web.translations import FIXED_TEXTS, PORTAL_TEXTS, language_for
+from millpond.server.web.translations import FIXED_TEXTS, PORTAL_TEXTS
 
 Texts = Callable[[], set[str]]
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]

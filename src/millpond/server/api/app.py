@@ -6,7 +6,6 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -46,7 +45,7 @@ from millpond.server.api.routes import (
 from millpond.server.api.service import Service
 from millpond.server.auth.components import Security
 from millpond.server.auth.guard import RequestGuard
-from millpond.server.http.error_responses import refusal_of
+from millpond.server.http.error_responses import error_answer, refusal_of
 from millpond.server.http.security_headers import PLAIN_PAGE, SecurityHeaders
 from millpond.server.monitoring.instruments import RequestMetrics
 from millpond.server.runtime.tenants import Tenants
@@ -54,7 +53,7 @@ from millpond.server.serving.proxy.access_tokens import AccessTokens
 from millpond.server.serving.proxy.app import Proxy
 from millpond.server.serving.proxy.dispatcher import ProxyDependencies
 from millpond.server.version import VERSION
-from millpond.specs.api.base import ErrorBody, ErrorDetail, ErrorInfo
+from millpond.specs.api.base import ErrorBody, ErrorDetail
 from millpond.specs.validation import MOST_REPORTED, PATTERN_WORDS
 
 log = logging.getLogger(__name__)
@@ -156,24 +155,20 @@ def _declared() -> list[BaseRoute]:
     return [route for router in (*work, *others) for route in router.routes]
 
 
-def _answer(status: int, body: ErrorBody) -> JSONResponse:
-    return JSONResponse(asdict(ErrorInfo(error=body)), status_code=status)
-
-
-def _refused(_request: Request, error: Exception) -> JSONResponse:
+def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, MillpondError)
     known = refusal_of(error)
-    return _unexpected(_request, error) if known is None else _answer(*known)
+    return _unexpected(request, error) if known is None else error_answer(request.headers, *known)
 
 
 def _not_stored(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, DBAPIError)
     log.error("%s %s: the store does not answer (%s)", request.method, request.url.path, error.orig)
     cause, remedy = "the store cannot be read or written", "see the server's log, then try again"
-    return _answer(503, ErrorBody(cause=cause, code="unavailable", remedy=remedy))
+    return error_answer(request.headers, 503, ErrorBody(cause=cause, code="unavailable", remedy=remedy))
 
 
-def _malformed(_request: Request, error: Exception) -> JSONResponse:
+def _malformed(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     details = [
         ErrorDetail(
@@ -183,12 +178,10 @@ def _malformed(_request: Request, error: Exception) -> JSONResponse:
         )
         for fault in error.errors()[:MOST_REPORTED]
     ]
-    return _answer(
-        422,
-        ErrorBody(
-            cause="the request is not valid", code="request", remedy="see /docs for what it takes", details=details
-        ),
+    body = ErrorBody(
+        cause="the request is not valid", code="request", remedy="see /docs for what it takes", details=details
     )
+    return error_answer(request.headers, 422, body)
 
 
 def _in_words(fault: dict[str, Any]) -> str:
@@ -209,7 +202,7 @@ def _hint(fault: dict[str, Any]) -> str:
 def _no_such_route(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     cause, remedy = f"{request.method} {request.url.path}: {error.detail}", "see /docs for what there is"
-    return _answer(error.status_code, ErrorBody(cause=cause, code="request", remedy=remedy))
+    return error_answer(request.headers, error.status_code, ErrorBody(cause=cause, code="request", remedy=remedy))
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:
@@ -219,4 +212,4 @@ def _unexpected(request: Request, error: Exception) -> JSONResponse:
     body = ErrorBody(
         cause="a defect of the server", code="defect", remedy=f"look for {number} in the server's log", id=number
     )
-    return _answer(500, body)
+    return error_answer(request.headers, 500, body)

@@ -7,7 +7,7 @@ chunks as soon as it goes beyond. Contents (``/blobs``) are streamed to the disk
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millpond.specs.api.base import API_PREFIX, ErrorBody, ErrorInfo
+from millpond.server.http.error_responses import error_answer
+from millpond.specs.api.base import API_PREFIX, ErrorBody
 from millpond.specs.source_positions import LARGEST_TEXT
 
 LARGEST_BODY: Final = LARGEST_TEXT
@@ -151,10 +152,10 @@ class _Body(_Content):
         return message
 
 
-def refuse_body(_request: Request, error: Exception) -> JSONResponse:
+def refuse_body(request: Request, error: Exception) -> JSONResponse:
     """The answer to a request whose body is refused."""
     assert isinstance(error, RefusedBodyError)
-    return JSONResponse(asdict(ErrorInfo(error=error.body)), error.status_code)
+    return error_answer(request.headers, error.status_code, error.body)
 
 
 def _too_large(largest: int) -> RefusedBodyError:

@@ -11,13 +11,12 @@ import functools
 import ipaddress
 import socket
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.server.auth.audit import Act
@@ -25,10 +24,11 @@ from millpond.server.auth.components import Security
 from millpond.server.auth.logins import SESSION_S
 from millpond.server.auth.roles import Caller
 from millpond.server.auth.secrets import csrf_of, id_of, is_same
+from millpond.server.http.error_responses import error_answer
 from millpond.server.http.origins import HOST_ONLY, JOB_ADDRESSED, PLATFORM_COOKIES, is_same_origin, job_addressed
 from millpond.server.http.security_headers import API_HEADERS
 from millpond.specs.api.accounts.accounts import CSRF_HEADER
-from millpond.specs.api.base import API_PREFIX, ErrorBody, ErrorInfo
+from millpond.specs.api.base import API_PREFIX, ErrorBody
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 from millpond.specs.job.serving import OPEN_PATH, PROXY_PREFIX
 
@@ -255,7 +255,7 @@ def _address(scope: Scope) -> str:
 
 async def _turn_away(status: int, body: ErrorBody, scope: Scope, receive: Receive, send: Send) -> None:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    answer = JSONResponse(asdict(ErrorInfo(error=body)), status, API_HEADERS | headers)
+    answer = error_answer(Headers(scope=scope), status, body, API_HEADERS | headers)
     await answer(scope, receive, send)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from millpond.server.http.server import is_loopback
+from millpond.server.http.listener import is_loopback
 from millpond.server.operations.findings import Finding, Grade
 from millpond.specs.config.cluster import ClusterConfig
 

@@ -1,8 +1,8 @@
-"""What the server wrote in English, in the language of its reader: reasons, events, and how tasks ended.
+"""What the server wrote in English, in the language of its reader: reasons, events, how tasks ended, and refusals.
 
 They are written once, kept in the log and sent to programs, so they are in English. For people they are read back,
-clause by clause, by the templates of a catalogue (``locale/*/LC_MESSAGES/phrases.po``). What no template fits, such as
-the words of a user, stays as it is.
+clause by clause, by the templates of two catalogues (``locale/*/LC_MESSAGES/``). What no template fits, such as the
+words of a user, stays as it is.
 
 A template is a clause with ``%(name)s`` for words, which may be phrases themselves, ``%(name)d`` for a number, and
 ``(s)`` where a plural may be.
@@ -17,6 +17,8 @@ from typing import Final
 from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 
 PHRASES: Final = TextCatalogue("millpond.server.phrases", "phrases")
+REFUSALS: Final = TextCatalogue("millpond.server.phrases", "refusals")
+"""What is said of requests that are refused."""
 _LONGEST_TEXT: Final = 2_000
 _LONGEST: Final = 400
 """Characters of a clause that is looked at: reasons are shorter, and each word of a template may be any part of it."""
@@ -65,8 +67,10 @@ def _clause(language: str, clause: str, depth: int) -> str | None:
 
 @cache
 def _templates(language: str) -> list[_Template]:
-    """In the order of the catalogue: the first that fits is taken."""
-    return [(pattern_of(text), re.sub(r"\)d", ")s", words)) for text, words in PHRASES.texts(language).items()]
+    """The first that fits is taken: of refusals one with more words of its own, then in the order of the catalogue."""
+    refusals = sorted(REFUSALS.texts(language).items(), key=lambda each: -len(_HOLES.sub("", each[0])))
+    texts = [*refusals, *PHRASES.texts(language).items()]
+    return [(pattern_of(text), re.sub(r"\)d", ")s", words)) for text, words in texts]
 
 
 def pattern_of(template: str) -> re.Pattern[str]:

@@ -366,7 +366,12 @@ class Batch:
         info = self._ended_job(name)
         if info is None:
             return absent("job", name)
-        return ConflictError(f"job {name!r} has ended already ({info.state})", "see how with `pond logs` or `pond why`")
+        return ended_already(info)
+
+
+def ended_already(info: JobInfo) -> ConflictError:
+    """The error for a job that something is to be done to, and that has ended."""
+    return ConflictError(f"job {info.id!r} has ended already ({info.state})", "see how with `pond logs` or `pond why`")
 
 
 @contextmanager

@@ -16,8 +16,9 @@ from millpond.server.auth.components import Security
 from millpond.server.auth.guard import PORTAL_PREFIX
 from millpond.server.auth.owner import owner_name, prepare_first_login
 from millpond.server.auth.portal_links import GOOD_FOR_S
+from millpond.server.http.listener import is_loopback
 from millpond.server.http.security_headers import seen_from_outside
-from millpond.server.http.server import HttpOptions, HttpServer, is_loopback
+from millpond.server.http.server import HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption, renew
 from millpond.server.operations.pod_address import url_for_pods
 from millpond.server.startup.components import CoreComponents

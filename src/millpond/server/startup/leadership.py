@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.server.auth.owner import TOKEN_FILE
-from millpond.server.http.server import listen, url_of
+from millpond.server.http.listener import listen, url_of
 from millpond.server.http.tls import Encryption, open_encryption
 from millpond.server.startup.end_deadline import ENDS_WITHIN_S, JOBS_END_WITHIN_S, EndDeadline
 from millpond.server.startup.options import ServerOptions

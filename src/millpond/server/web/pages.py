@@ -15,9 +15,9 @@ from millpond.model.errors import MillpondError, NotAllowedError, NotFoundError,
 from millpond.server.auth.audit import Act
 from millpond.server.auth.guard import CSRF, PORTAL_LOGIN, PORTAL_PREFIX
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand
+from millpond.server.catalogues import language_for
 from millpond.server.http.error_responses import refusal_of
 from millpond.server.web.rendering import PageReader, show
-from millpond.server.web.translations import language_for
 
 LANGUAGE_COOKIE: Final = "millpond_language"
 HOME: Final = PORTAL_PREFIX

@@ -17,6 +17,7 @@ from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_r
 from millpond.server.api.long_answers import long_answer
 from millpond.server.api.permits import Access, SecurityOf, ServiceOf, Word, job_in_path, job_named, may
 from millpond.server.auth.roles import Verb, demand, job_target
+from millpond.server.http.error_responses import language_asked
 from millpond.server.jobs.bulk_changes import act_on_each
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
@@ -88,7 +89,11 @@ async def plan(request: Request, service: ServiceOf, access: Submitter) -> PlanI
 
 @router.post("/act")
 async def act_on_jobs(
-    body: JobsActRequest, service: ServiceOf, access: Annotated[Access, may(Verb.CHANGE_JOBS)], key: Key = ""
+    request: Request,
+    body: JobsActRequest,
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.CHANGE_JOBS)],
+    key: Key = "",
 ) -> JobsActed:
     """Do the same to several jobs, each as by its own route; what is refused of one says why."""
     by, changes = access.caller.user, service.changes
@@ -107,7 +112,7 @@ async def act_on_jobs(
             case "priority":
                 return await changes.change_priority(job, _priority(body.priority), by)
 
-    acted = await act_on_each(body.jobs, act)
+    acted = await act_on_each(body.jobs, act, language_asked(request.headers))
     done = [each.job for each in acted if each.error is None]
     shown = ", ".join(done[:_AUDITED]) + (", ..." if len(done) > _AUDITED else "")
     what = body.act if body.priority is None else f"priority {body.priority}"

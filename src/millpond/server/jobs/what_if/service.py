@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError, NotFoundError
+from millpond.model.errors import (
+    ConflictError,
+    InvalidInputError,
+    MillpondError,
+    NotAllowedError,
+    NotFoundError,
+)
 from millpond.model.events import DurationPredicted, JobSubmitted, StopRequested
 from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
@@ -21,7 +27,7 @@ from millpond.server.jobs.submission import forecast_of
 from millpond.server.jobs.what_if import play
 from millpond.server.jobs.what_if.changes import Change, settings_change
 from millpond.server.jobs.what_if.child import ask_child
-from millpond.server.runtime.batch import refusal
+from millpond.server.runtime.batch import ended_already, refusal
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.views.history_export import HistoryExport, Recorded
@@ -50,6 +56,7 @@ class WhatIf:
     ) -> None:
         self._accounts, self._forecaster = components.accounts, components.forecaster
         self._queue_settings, self._on_cluster = components.queue_settings, components.on_cluster
+        self._lookup = components.lookup
         self._queries = queries
         self._history = history
         self._clock = clock
@@ -140,16 +147,30 @@ class WhatIf:
         for name in dict.fromkeys(request.cancel):
             found = known.get(name)
             if found is None or (recorded is None and copy.jobs[name].state.ended):
-                raise absent("job", name)
-            self._require_visible(found.job, caller)
+                raise self._not_played(name, caller, recorded)
+            self._require_own_job(found.job.id, found.job.user, found.job.group, caller)
             change.add(StopRequested(at, name), f"job {name} cancelled")
         if request.submit and recorded is not None:
             raise InvalidInputError("--submit and the past", "ask about a new job without --past")
         return change
 
-    def _require_visible(self, job: Job, caller: Caller) -> None:
-        groups = frozenset({job.group} - {""})
-        target = AccessTarget("job", job.id, job.user, groups)
+    def _not_played(self, name: str, caller: Caller, recorded: Recorded | None) -> MillpondError:
+        """The error for a job to be cancelled that is not among those that are played."""
+        info = self._lookup.find(name)
+        if info is None:
+            return absent("job", name)
+        self._require_own_job(info.id, info.user, info.group, caller)
+        if info.array is not None:
+            return InvalidInputError("an array of jobs in --cancel", f"name one of its jobs, such as '{info.id}[0]'")
+        if recorded is None:
+            return ended_already(info)
+        return NotFoundError(
+            f"job {name!r} is not among the jobs of the past that are played",
+            "those are played that were submitted in the span, ran, and have ended",
+        )
+
+    def _require_own_job(self, job: str, user: str, group: str, caller: Caller) -> None:
+        target = AccessTarget("job", job, user, frozenset({group} - {""}))
         if not caller.admin:
             demand(caller, Verb.READ_JOBS, target)
             demand(caller, Verb.CHANGE_JOBS, target)
@@ -158,7 +179,9 @@ class WhatIf:
         """Add the submitted jobs, with the forecasts that they would get; the rest of the change is tried first."""
         trial = copy.fork()
         for event in change.events:
-            trial.handle(event)
+            # Jobs of the past are not the core's any more.
+            if not isinstance(event, StopRequested) or event.job in trial.jobs:
+                trial.handle(event)
         for number, document in enumerate(request.submit, 1):
             checked = check_job(document).submitted_at(change.at)
             spec, place = settle_place(self._accounts, self._queue_settings.rules, caller, checked)

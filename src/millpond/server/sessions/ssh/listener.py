@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import UnavailableError
-from millpond.server.http.server import listen
+from millpond.server.http.listener import listen
 from millpond.server.state_dir import make_once
 from millpond.specs.api.accounts.ssh import HOST_KEY_ALIAS, PublicKey, SshInfo
 from millpond.specs.config.listen import SshFile

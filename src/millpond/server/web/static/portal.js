@@ -11,7 +11,8 @@ const notice = document.getElementById("notice");
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
 function ask(path, options = {}) {
-  return fetch(path, { ...options, credentials: "same-origin", headers: { "X-CSRF-Token": csrf, ...options.headers } });
+  const headers = { "X-CSRF-Token": csrf, "Accept-Language": document.documentElement.lang, ...options.headers };
+  return fetch(path, { ...options, credentials: "same-origin", headers });
 }
 
 function tell(text, link) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
@@ -12,7 +13,9 @@ from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.policy_options import OrderingChoice, PlacementChoice
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
+from millpond.server.http.listener import listen
 from millpond.server.startup.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
+from millpond.server.state_dir import StateDir
 from millpond.specs.api.pool.nodes import NodeInfo
 from millpond.specs.api.server import FIRST_LOGIN_FILE
 
@@ -144,12 +147,23 @@ def command(
         arguments.append("--take-over")
     if stop_jobs_on_exit:
         arguments.append("--stop-jobs-on-exit")
+    _require_room(directory, host, port, standby)
     if detach:
         _start_detached(arguments, directory)
         return 0
     from millpond.server.startup.process import run
 
     return run(arguments)
+
+
+def _require_room(directory: Path, host: str, port: int, standby: bool) -> None:
+    """Refuse what another server has, before seconds are spent on loading this one; it asks again when it starts.
+
+    Raises:
+        UnavailableError: another server uses the state directory, or the port cannot be had.
+    """
+    with contextlib.nullcontext() if standby else StateDir(directory), listen(host, port):
+        pass
 
 
 def _start_detached(arguments: list[str], directory: Path) -> None:

@@ -53,7 +53,7 @@ def command(everything: bool, as_json: bool, state_dir: Path | None, **options: 
     question = _question(options, time.time())
     with connect(state_dir, ANSWER_WITHIN_S) as client:
         for name in ("cancel", "submit"):
-            question[name] = _jobs_of(name, options[name], client, past="past" in question)
+            question[name] = _jobs_of(name, options[name], client)
         answer = client.what_if({name: value for name, value in question.items() if value not in ((), [], None)})
     if as_json:
         click.echo(json_text(answer))
@@ -111,10 +111,10 @@ def _setting(text: str) -> dict[str, Any]:
     return {"queue": queue, "field": field, "value": value_in(field, value)}
 
 
-def _jobs_of(option: str, texts: Sequence[str], client: Client, *, past: bool) -> list[Any]:
+def _jobs_of(option: str, texts: Sequence[str], client: Client) -> list[Any]:
     """What ``--cancel`` and ``--submit`` name: ids of jobs, and job files."""
     if option == "cancel":
-        return list(texts) if past else [client.find(text).id for text in texts]
+        return [client.find(text).id for text in texts]
     from millpond.client.cli.commands.submission.submit import read
 
     documents = []

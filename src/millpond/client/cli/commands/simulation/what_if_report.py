@@ -51,6 +51,8 @@ def _facts(answer: WhatIfInfo) -> Iterator[tuple[str, str]]:
 
 def _draw_sums(answer: WhatIfInfo) -> None:
     until = f"cards in use until {formats.instant_text(answer.busy_until)}"
+    if answer.past:  # played again it may last longer than it did: an instant could be later than the present
+        until = f"cards in use, the first {formats.span(answer.busy_until - answer.begin_at)}"
 
     def row(title: str, text: object) -> list[str]:
         assert callable(text)

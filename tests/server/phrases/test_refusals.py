@@ -1,0 +1,125 @@
+"""What the API answers to a request that it refuses, in the language of the page whose button was pressed."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from api_world import Api
+
+from millpond.server.auth.roles import absent
+from millpond.server.phrases.phrasebook import phrase_in
+
+CHINESE = "zh-CN"
+ASKED = {"Accept-Language": CHINESE}
+REFUSALS = {
+    *("InvalidInputError", "NotFoundError", "ConflictError", "NotAllowedError", "NotLoggedInError"),
+    *("TooManyTriesError", "UnavailableError", "ErrorBody"),
+}
+BEHIND_BUTTONS = (
+    *("scheduling/event_handling", "scheduling/nodes", "scheduling/reserving", "scheduling/records.py"),
+    *("scheduling/tenancy/queues.py", "scheduling/elastic", "model/tenancy/reservations.py", "specs/calendar_spans.py"),
+    *("server/auth/accounts.py", "server/auth/group_invitations.py", "server/auth/guard.py", "server/auth/logins.py"),
+    *("server/auth/queues.py", "server/auth/roles.py", "server/auth/ssh_keys.py", "server/auth/throttle.py"),
+    *("server/auth/tokens.py", "server/api", "server/http/error_responses.py", "server/jobs", "server/notifications"),
+    *("server/runtime", "server/serving/updates.py", "server/storage/files/admission.py"),
+    *("server/storage/files/mounts.py", "server/storage/provisioning/admission.py", "server/views/machines.py"),
+    "server/web",
+)
+"""Where the refusals are written that pages of the portal meet."""
+NOT_BEHIND_BUTTONS = ("server/jobs/adoption", "server/jobs/curves", "server/jobs/sweeps", "server/jobs/task_inputs.py")
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path / "state")
+    yield made
+    made.close()
+
+
+def texts_of(node: ast.expr, filler: str) -> list[str]:
+    """What an expression may write, with ``filler`` for each of its values; nothing where that is not written there."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return [text]
+        case ast.IfExp(body=body, orelse=orelse):
+            return [*texts_of(body, filler), *texts_of(orelse, filler)]
+        case ast.JoinedStr(values=values):
+            parts = [
+                (texts_of(part.value, filler) or [filler])
+                if isinstance(part, ast.FormattedValue)
+                else texts_of(part, filler)
+                for part in values
+            ]
+            return ["".join(found) for found in itertools.product(*parts)]
+        case _:
+            return []
+
+
+def refusals_in(module: Path) -> Iterator[tuple[str, str]]:
+    """Each cause and remedy that a module writes out, with a word and with a number in its places."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in REFUSALS:
+            continue
+        said = [*node.args, *(each.value for each in node.keywords if each.arg in ("cause", "remedy"))]
+        for each in said:
+            yield from zip(texts_of(each, "x-1"), texts_of(each, "7"), strict=True)
+
+
+def modules() -> list[Path]:
+    root = Path(str(files("millpond")))
+    found = itertools.chain.from_iterable(
+        [root / place] if place.endswith(".py") else (root / place).rglob("*.py") for place in BEHIND_BUTTONS
+    )
+    others = tuple(str(root / place) for place in NOT_BEHIND_BUTTONS)
+    return [module for module in found if not str(module).startswith(others)]
+
+
+def test_each_refusal_behind_a_button_has_its_words() -> None:
+    lacking = [
+        word
+        for module in modules()
+        for word, number in refusals_in(module)
+        if word not in ("", "no x-1 x-1") and phrase_in(CHINESE, word) == word and phrase_in(CHINESE, number) == number
+    ]
+    assert lacking == []
+    kinds = ("job", "user", "group", "token", "key", "secret", "image", "queue", "reservation", "view")
+    for error in (absent(kind, "x-1") for kind in kinds):
+        assert error.cause != phrase_in(CHINESE, error.cause)
+        assert error.remedy != phrase_in(CHINESE, error.remedy)
+
+
+def test_refusals_come_in_the_language_that_is_asked_for(api: Api) -> None:
+    job = api.submit(gpus=1)
+    path = f"/api/v1/jobs/{job.id}/resume"
+    assert api.client.post(path).json()["error"]["remedy"] == "only a suspended job can be resumed"
+    answer = api.client.post(path, headers=ASKED)
+    assert answer.headers["content-language"] == CHINESE
+    assert answer.json()["error"] == {
+        "cause": f"作业 '{job.id}' 的状态为运行中",
+        "code": "conflict",
+        "remedy": "只能恢复已挂起的作业",
+        "details": [],
+        "id": "",
+    }
+    together = {"act": "resume", "jobs": [job.id, "never-was"]}
+    acted = api.client.post("/api/v1/jobs/act", json=together, headers=ASKED).json()["jobs"]
+    assert [each["error"]["cause"] for each in acted] == [f"作业 '{job.id}' 的状态为运行中", "没有作业 'never-was'"]
+    fault = api.client.post("/api/v1/jobs/act", json={"act": "resume", "jobs": []}, headers=ASKED).json()["error"]
+    assert fault["cause"] == "请求无效"
+    assert fault["details"][0]["message"].startswith("至少 1 项")
+    no_route = api.client.get("/api/v1/nothing", headers=ASKED).json()["error"]
+    assert no_route["remedy"] == "可用的地址见 /docs"
+    job_file = api.client.post("/api/v1/jobs", json={"comand": "x"}, headers=ASKED).json()["error"]
+    assert "comand" in job_file["details"][0]["message"]
+    assert "unknown" not in job_file["details"][0]["message"]
+
+
+def test_requests_that_are_turned_away_at_the_door_are_answered_in_the_language_too(api: Api) -> None:
+    answer = api.client.get("/api/v1/jobs", headers={**ASKED, "Authorization": "Bearer wrong"})
+    assert answer.status_code == 401
+    assert answer.json()["error"]["cause"] == "令牌缺失、有误、已过期或已吊销"
