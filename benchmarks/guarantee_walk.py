@@ -13,6 +13,9 @@ at once, and what should be true is computed anew from the jobs and their places
 - *The verdict*: a job of which it is said at submission that it can never run does not run.
 - *The books*: what each queue is said to hold is what its jobs hold.
 
+Where some gangs stay with their minimum alone (``with_cores``), only that is held for good: what they have beyond it
+keeps no work that stays from cards that are idle and within what its queue is guaranteed.
+
 Where guarantees name models of cards (``with_models``), a job that takes several has a choice for each of them, and all
 of this holds for each.
 
@@ -86,9 +89,9 @@ class GuaranteeWalk:
         wrong: what should not be, in words.
     """
 
-    def __init__(self, seed: int, *, with_models: bool = False) -> None:
+    def __init__(self, seed: int, *, with_models: bool = False, with_cores: bool = False) -> None:
         self.draws = draws = random.Random(seed)
-        self._with_models = with_models
+        self._with_models, self._with_cores = with_models, with_cores
         self.found: Counter[str] = Counter()
         self.wrong: list[str] = []
         self._jobs = 0
@@ -159,6 +162,8 @@ class GuaranteeWalk:
                 tasks = draws.choice((2, 3))
                 return gang(name, tasks, self._of_some_models(asks(draws.choice((1, 2, 4)))), **fields)
             case _:
+                if self._with_cores and draws.random() < 0.6:
+                    fields |= {"preemptible": False, "rest_preemptible": True}
                 least = draws.choice((1, 2))
                 sizes = (least, least + draws.choice((0, 1, 2)), least + 3)
                 return elastic(name, sizes, self._of_some_models(asks(1)), **fields)
@@ -226,6 +231,12 @@ class GuaranteeWalk:
         tasks = [task for task in record.tasks if task.holding]
         return self._on_models(record, record.held_by(tasks), tasks)
 
+    def _for_good(self, record: JobRecord) -> Amount:
+        """What a running job holds and does not give back when it is asked."""
+        if record.job.preemptible:
+            return Amount()
+        return self._least(record) if record.job.rest_preemptible else self._held(record)
+
     def _least(self, record: JobRecord) -> Amount:
         """The least size of a running job, by models of its cards."""
         tasks = [task for task in record.tasks if task.holding][: record.job.roles[0].minimum]
@@ -252,12 +263,11 @@ class GuaranteeWalk:
 
     def _judge_unpreemptible(self, record: JobRecord, holding: Collection[JobRecord]) -> None:
         """What is not preemptible has started: with that of its kind it fits in what its queues are guaranteed."""
-        kind = [each for each in holding if not each.job.preemptible]
-        tree = self._tree_of(kind)
+        tree = CountedTree(self.queues, ((each.queue, self._for_good(each)) for each in holding))
         self.found["not preemptible"] += 1
         if not record.gpu_milli or not any(each.guarantee != Amount() for each in self.queues):
             return
-        held = self._held(record)
+        held = self._for_good(record)
         by_model = [replace(held, gpu_milli=milli, models=((model, milli),)) for model, milli in held.models] or [held]
         if all(
             any(tree.is_within(name, each) and tree.keeps_promises(name, each) for name in tree.path(record.queue))
@@ -272,6 +282,8 @@ class GuaranteeWalk:
             guarantor = tree.guarantor(record.queue, amount)
             if guarantor is not None:
                 self._judge_guaranteed(record, amount, guarantor, holding)
+            elif not record.job.preemptible:
+                self._judge_beside_cores(record, amount, holding, tree)
 
     def _judge_guaranteed(
         self, record: JobRecord, amount: Amount, guarantor: str, holding: Collection[JobRecord]
@@ -287,6 +299,26 @@ class GuaranteeWalk:
         if self._tree_of(rest).admits(record.queue, amount) and self._fits(record, rest, kept):
             names = ", ".join(each.id for each in lent)
             self.wrong.append(f"{record.id} waits in {record.queue} within the guarantee of {guarantor}; lent: {names}")
+
+    def _judge_beside_cores(
+        self, record: JobRecord, amount: Amount, holding: Collection[JobRecord], tree: CountedTree
+    ) -> None:
+        """What stays waits: it has no room, or no guarantee covers it beside all but what gangs have beyond a core."""
+        counted = CountedTree(
+            self.queues,
+            ((each.queue, self._for_good(each) if each.job.rest_preemptible else self._held(each)) for each in holding),
+        )
+        if counted.guarantor(record.queue, amount) is None or not self._keeps_promises(record, amount, counted):
+            return
+        self.found["beside cores and waiting"] += 1
+        core = self.world.core
+        claimed = {
+            node for claim in core._claims.reservations.values() if claim.job != record.id for node in claim.nodes
+        }
+        kept = {core._state.cluster.node_name(node) for node in claimed}
+        kept.update(name for name in self.nodes if amount.models and self._model_of(name) != amount.models[0][0])
+        if tree.admits(record.queue, amount) and self._fits(record, holding, kept):
+            self.wrong.append(f"{record.id} waits in {record.queue}, as gangs there have grown beyond what stays")
 
     def _keeps_promises(self, record: JobRecord, amount: Amount, tree: CountedTree) -> bool:
         """Whether a job that will not give its place back leaves what the queues beside it are promised."""

@@ -106,8 +106,9 @@ class State:
         self.reserved = ReservedRooms(self.cordons)
         self.queues = QueueTree(self.journal)
         self.limits = AccountLimitUsage(self.journal, self.queues)
-        self.entitlements = Entitlements(self.cluster, self.queues, self.limits)
         self.amounts = CountedAmounts(self.cluster, self.queues)
+        self.elastic: dict[str, JobRecord] = {}
+        self.entitlements = Entitlements(self.amounts, self.limits, self.elastic)
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.preemption_budget = PreemptionBudget()
         self.idle_time = IdleTime()
@@ -125,7 +126,6 @@ class State:
         self.suspended: dict[str, JobRecord] = {}
         self.kept: dict[str, JobRecord] = {}
         self.guests: dict[str, JobRecord] = {}
-        self.elastic: dict[str, JobRecord] = {}
         self.growing: dict[str, JobRecord] = {}
         self.outbox: list[Decision] = []
         self.pending = PendingDecisions()

@@ -69,6 +69,14 @@ def test_in_random_worlds_a_guarantee_is_met_after_one_round_and_nothing_is_borr
         assert walk.wrong == []
 
 
+@pytest.mark.parametrize("seed", few_then_many([111, 129, 251], range(100, 110)))
+def test_in_random_worlds_gangs_of_which_a_core_stays_take_no_more_than_that_of_guarantees(seed: int) -> None:
+    walk = GuaranteeWalk(seed, with_cores=True)
+    for _ in range(50):
+        walk.step()
+        assert walk.wrong == []
+
+
 @pytest.mark.parametrize("seed", few_then_many([8, 21, 22, 53], range(60, 72)))
 def test_in_random_worlds_guarantees_of_single_models_are_met_as_well(seed: int) -> None:
     walk = GuaranteeWalk(seed, with_models=True)

@@ -53,6 +53,18 @@ def test_its_minimum_waits_for_a_guarantee() -> None:
     assert tasks_of(world, "gang") == 8
 
 
+def test_what_it_has_borrowed_keeps_no_work_that_stays_off_the_guarantee_of_its_queue() -> None:
+    world = World(machine("n", 12), queues=HALVES)
+    world.submit(core("gang", 2, 8, queue="red"))
+    world.submit(single("stays", queue="red", preemptible=False), core("other", 1, 2, queue="red"))
+    assert (world.running(), tasks_of(world, "gang"), tasks_of(world, "other")) == ({"gang", "stays", "other"}, 8, 2)
+    world.submit(single("beyond", queue="red", preemptible=False))
+    assert world.why("beyond").cause is Cause.GUARANTEE_OF_OTHERS, "red keeps all four that it is guaranteed"
+    world.submit(single("owner", 4, queue="blue"))
+    assert world.running() == {"gang", "stays", "other", "owner"}, "what is beyond the minimum of the gangs left"
+    check_everything(world.core)
+
+
 def test_an_owner_takes_back_what_it_has_borrowed_and_no_more() -> None:
     world = World(*EIGHT, queues=HALVES)
     world.submit(core("gang", 2, 8, queue="red"))

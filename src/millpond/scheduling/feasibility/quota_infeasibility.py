@@ -138,8 +138,9 @@ def _beyond_guarantee(state: State, job: Job, asked: Amount) -> Infeasibility | 
 def _unguaranteed(state: State, job: Job, choices: Sequence[Amount]) -> Infeasibility | None:
     """A job that is not preemptible, so that it may not borrow, of more than the guarantees it could live on."""
     queues, leaf, asked = state.queues, state.queues.by_name[job.queue], choices[0]
+    everything = {node: node.held for node in queues.by_name.values()}
     if not queues.concern_guarantees(asked) or any(
-        keeps_promises(queues, node, leaf, each, empty=True) for node in leaf.guarantors for each in choices
+        keeps_promises(queues, node, leaf, each, everything) for node in leaf.guarantors for each in choices
     ):
         return None
     most = max(node.queue.guarantee.gpu_milli for node in leaf.path)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from millpond.model.resources import Amount
 from millpond.model.tenancy.reservations import AdvanceReservation
-from millpond.scheduling.elastic.gang_sizes import least_tasks
+from millpond.scheduling.elastic.gang_sizes import least_tasks, spare_tasks
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -29,6 +29,13 @@ class CountedAmounts:
             return least
         tasks = least_tasks(record.job, record.holding_tasks())
         return on_models(self.cluster, least, [task.holding for task in tasks if task.holding is not None])
+
+    def recallable(self, record: JobRecord) -> Amount:
+        """What a running job counts for now beyond a minimum that stays: its queue need not cover that for good."""
+        if not record.job.rest_preemptible:
+            return Amount()
+        present = [task for task in record.tasks if task.holding is not None and task.holding.hold in (RUNNING, FROZEN)]
+        return self.held(record, spare_tasks(record.job, present))
 
     def of_reserved(self, room: ReservedRoom, by_node: Mapping[str, int]) -> Amount:
         """What so much of the cards of nodes, by name, counts for that are kept for a reservation."""

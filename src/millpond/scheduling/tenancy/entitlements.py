@@ -6,7 +6,7 @@ and every question is asked for one choice at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,25 +15,27 @@ from numpy.typing import NDArray
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Limit
 from millpond.scheduling.elastic.gang_sizes import is_enough
-from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.tenancy.card_models import choices_of
+from millpond.scheduling.tenancy.counted_amounts import CountedAmounts
 from millpond.scheduling.tenancy.limits import AccountLimitUsage
 from millpond.scheduling.tenancy.queue_node import QueueNode
-from millpond.scheduling.tenancy.queues import QueueTree
 
 
 class Entitlements:
     """Answers for one scheduler. It changes nothing.
 
+    Args:
+        elastic: those of the running jobs that can run with fewer tasks, as they are at any time.
+
     Attributes:
         unlent: names of the pools that do not lend now.
     """
 
-    def __init__(self, cluster: Cluster, queues: QueueTree, limits: AccountLimitUsage) -> None:
-        self.cluster = cluster
-        self.queues = queues
+    def __init__(self, amounts: CountedAmounts, limits: AccountLimitUsage, elastic: Mapping[str, JobRecord]) -> None:
+        self.cluster, self.queues = amounts.cluster, amounts.queues
         self.limits = limits
+        self._amounts, self._elastic = amounts, elastic
         self.unlent: set[str] = set()
         self._chosen: tuple[JobRecord, int] | None = None
 
@@ -62,7 +64,26 @@ class Entitlements:
         if record.job.preemptible:
             return False
         kept = amount if not record.job.rest_preemptible else self._beyond_recall(record, amount)
-        return self.queues.blocks_guarantees(record.queue, kept)
+        return self._holds_for_good(record, kept)
+
+    def _holds_for_good(self, record: JobRecord, amount: Amount) -> bool:
+        """Whether ``amount`` more, never given back, is beyond the guarantees that a job lives on.
+
+        What is beyond the minimum of gangs that stay leaves when an owner asks, so it takes nothing of a guarantee.
+        """
+        if not self.queues.blocks_guarantees(record.queue, amount):
+            return False
+        recallable = self._recallable()
+        return not recallable or self.queues.blocks_guarantees(record.queue, amount, recallable)
+
+    def _recallable(self) -> dict[QueueNode, Amount]:
+        """What queues hold, with all below them, by tasks beyond the minimum of gangs whose minimum stays."""
+        found: dict[QueueNode, Amount] = {}
+        for record in self._elastic.values():
+            rest = self._amounts.recallable(record)
+            for node in self.queues.by_name[record.queue].path if rest != Amount() else ():
+                found[node] = found.get(node, Amount()) + rest
+        return found
 
     def _beyond_recall(self, record: JobRecord, amount: Amount) -> Amount:
         """What of ``amount`` more a job would not give back whose tasks beyond the minimum may be taken."""
@@ -107,7 +128,7 @@ class Entitlements:
 
     def blocks_guarantees(self, record: JobRecord, amount: Amount) -> bool:
         """As ``QueueTree.blocks_guarantees``, for a job: on every model of cards that it takes."""
-        return all(self.queues.blocks_guarantees(record.queue, each) for each in self.choices(record, amount))
+        return all(self._holds_for_good(record, each) for each in self.choices(record, amount))
 
     def lends(self, record: JobRecord, amount: Amount) -> bool:
         """Whether ``amount`` is within the guarantee of a job's queue, or its pool lends now."""

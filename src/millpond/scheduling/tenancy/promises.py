@@ -6,7 +6,7 @@ not use is lent to the others; it comes back by reclaim. From work that is not p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millpond.model.resources import Amount
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 
 def keeps_promises(
-    tree: QueueTree, guarantor: QueueNode, leaf: QueueNode, amount: Amount, *, empty: bool = False
+    tree: QueueTree, guarantor: QueueNode, leaf: QueueNode, amount: Amount, recallable: Mapping[QueueNode, Amount]
 ) -> bool:
     """Whether a guarantee covers ``amount`` more that a leaf never gives back, beside all that is promised below it.
 
     Args:
-        empty: as if nobody held anything.
+        recallable: what of that which queues hold, with all below them, counts for no guarantee.
     """
-    if not (guarantor.unused() if empty else guarantor).within_guarantee(amount):
+    holding = guarantor.less(recallable[guarantor]) if guarantor in recallable else guarantor
+    if not holding.within_guarantee(amount):
         return False
-    promised = [_spoken_for(tree, tree.by_name[name], leaf, amount, empty=empty) for name in guarantor.children]
+    promised = [_spoken_for(tree, tree.by_name[name], leaf, amount, recallable) for name in guarantor.children]
     if not promised:
         return True
     spoken_for = guarantor.unused()
@@ -34,12 +35,16 @@ def keeps_promises(
     return spoken_for.within_guarantee(amount)
 
 
-def _spoken_for(tree: QueueTree, node: QueueNode, leaf: QueueNode, amount: Amount, *, empty: bool) -> Amount:
+def _spoken_for(
+    tree: QueueTree, node: QueueNode, leaf: QueueNode, amount: Amount, recallable: Mapping[QueueNode, Amount]
+) -> Amount:
     """What a queue holds, with ``amount`` more if it is on the leaf's way up, or is promised beyond that."""
-    held = Amount() if empty else node.held
+    held = node.held
+    if node in recallable:
+        held -= recallable[node]
     if node in leaf.path:
         held += amount
-    below = [_spoken_for(tree, tree.by_name[name], leaf, amount, empty=empty) for name in node.children]
+    below = [_spoken_for(tree, tree.by_name[name], leaf, amount, recallable) for name in node.children]
     return _largest((held, node.queue.guarantee, sum(below, Amount())), tree.guaranteed_models)
 
 

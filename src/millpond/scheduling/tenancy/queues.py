@@ -7,7 +7,8 @@ and uncharged with the ledger.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from millpond.model.errors import ConflictError, InconsistentStateError, InvalidInputError, NotFoundError
 from millpond.model.policies import own_orderings_of, own_placements_of
@@ -293,12 +294,18 @@ class QueueTree:
         """Whether no guarantee covers ``amount`` more for this leaf."""
         return self.guarantor(name, amount) is None
 
-    def blocks_guarantees(self, name: str, amount: Amount) -> bool:
-        """Whether ``amount`` more, held for good by a leaf, could block what others are guaranteed."""
+    def blocks_guarantees(
+        self, name: str, amount: Amount, recallable: Mapping[QueueNode, Amount] = MappingProxyType({})
+    ) -> bool:
+        """Whether ``amount`` more, held for good by a leaf, could block what others are guaranteed.
+
+        Args:
+            recallable: what of that which queues hold, with all below them, counts for no guarantee.
+        """
         if not self.concern_guarantees(amount):
             return False
         leaf = self.by_name[name]
-        return not any(keeps_promises(self, node, leaf, amount) for node in leaf.guarantors)
+        return not any(keeps_promises(self, node, leaf, amount, recallable) for node in leaf.guarantors)
 
     def concern_guarantees(self, amount: Amount) -> bool:
         """Whether any guarantee names cards, CPUs or memory of cards that ``amount`` has some of."""
