@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import math
 from dataclasses import asdict
@@ -97,12 +96,6 @@ def test_what_json_cannot_hold_is_refused_with_a_remedy_before_anything_is_sent(
     with pytest.raises(InvalidInputError, match=r"cannot be sent as JSON.*finite numbers"):
         client.submit({"command": "true", "env": {"A": value}})
     assert not server.requests
-
-
-def test_a_client_has_all_that_its_requests_are_made_with(client):
-    named = {name for kind in type(client).__mro__ for name in inspect.get_annotations(kind)}
-    assert named >= {"_ask", "_send"}
-    assert [name for name in named if not hasattr(client, name)] == []
 
 
 def test_a_submission_to_nobody_is_not_repeated(client, server):

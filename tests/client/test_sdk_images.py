@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def images(*steps: ImageStep) -> ImagesClient:
     def post(path: str, body: Any, silence_s: float) -> Iterator[bytes]:
         return (text[at : at + 7] for at in range(0, len(text), 7))
 
-    return ImagesClient(None, post, None)  # type: ignore[arg-type]
+    return ImagesClient(SimpleNamespace(ask=None, post=post), None)  # type: ignore[arg-type]
 
 
 def test_lines_are_told_signs_of_life_are_not_and_the_last_step_is_the_image() -> None:

@@ -54,10 +54,8 @@ class Client(JobRequests, ClusterRequests, QueueRequests):
         transport: httpx2.BaseTransport | None = None,
         notify: Callable[[str], None] = lambda line: None,
     ) -> None:
+        super().__init__(ServerConnection((url, token, state_dir), timeout_s, transport))
         self._notify = notify
-        self._connection = ServerConnection((url, token, state_dir), timeout_s, transport)
-        self._ask = self._connection.ask
-        self._send = self._connection.send
 
     def __enter__(self) -> Self:
         return self
@@ -87,67 +85,67 @@ class Client(JobRequests, ClusterRequests, QueueRequests):
         """Files to and from this server."""
         from millpond.client.sdk.resources.files import FilesClient
 
-        return FilesClient(self._ask, self._connection.read, self._notify)
+        return FilesClient(self._connection, self._notify)
 
     @property
     def inputs(self) -> Inputs:
         """Standard input of jobs."""
         from millpond.client.sdk.resources.inputs import Inputs
 
-        return Inputs(self._ask, self._connection)
+        return Inputs(self._connection)
 
     @property
     def secrets(self) -> SecretsClient:
         """Secrets of this server's jobs: set, list, remove."""
         from millpond.client.sdk.resources.secrets import SecretsClient
 
-        return SecretsClient(self._ask, self._connection.send)
+        return SecretsClient(self._connection)
 
     @property
     def services(self) -> ServicesClient:
         """Services and their revisions."""
         from millpond.client.sdk.resources.services import ServicesClient
 
-        return ServicesClient(self._ask)
+        return ServicesClient(self._connection)
 
     @property
     def images(self) -> ImagesClient:
         """The server's catalogue of images."""
         from millpond.client.sdk.resources.images import ImagesClient
 
-        return ImagesClient(self._ask, self._connection.post, self.files)
+        return ImagesClient(self._connection, self.files)
 
     @property
     def accounts(self) -> AccountsClient:
         """The server's users, groups, tokens and audit log."""
         from millpond.client.sdk.resources.accounts import AccountsClient
 
-        return AccountsClient(self._ask, self._connection.send)
+        return AccountsClient(self._connection)
 
     @property
     def notifications(self) -> NotificationsClient:
         """What one is told of by mail and by chat."""
         from millpond.client.sdk.resources.notifications import NotificationsClient
 
-        return NotificationsClient(self._ask)
+        return NotificationsClient(self._connection)
 
     @property
     def charts(self) -> ChartsClient:
         """Training curves, and the history of the pool."""
         from millpond.client.sdk.resources.charts import ChartsClient
 
-        return ChartsClient(self._ask)
+        return ChartsClient(self._connection)
 
     @property
     def saved_views(self) -> SavedViewsClient:
         """Lists of jobs that have a name."""
         from millpond.client.sdk.resources.saved_views import SavedViewsClient
 
-        return SavedViewsClient(self._ask, self._connection.send)
+        return SavedViewsClient(self._connection)
 
     @property
     def ssh(self) -> SshClient:
         """SSH into jobs: keys, and where the gateway is."""
         from millpond.client.sdk.resources.ssh import SshClient
 
-        return SshClient(self._ask)
+        return SshClient(self._connection)

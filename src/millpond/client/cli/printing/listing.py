@@ -7,15 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import click
 
-from millpond.client.cli.connection import with_client
+from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing.escaped_text import json_text, yaml_text
 from millpond.client.cli.printing.tables import Entry, ListTable
-from millpond.client.sdk import Client
 
 FORMS = ("table", "wide", "json", "yaml", "name")
 WATCH_EVERY_S = 2.0
@@ -58,6 +58,7 @@ class Listing:
 def lists(job: str = "") -> Callable[[Callable[..., Listing]], Callable[..., None]]:
     """Make a command of a function that asks the server for a list; it gets ``-o``, ``--watch`` and ``--state-dir``.
 
+    Where it is a group of commands, it lists only if none of these is called.
     The function is called with the connection and the command's other arguments, with ``--watch`` again and again.
 
     Args:
@@ -66,12 +67,15 @@ def lists(job: str = "") -> Callable[[Callable[..., Listing]], Callable[..., Non
 
     def command_of(look: Callable[..., Listing]) -> Callable[..., None]:
         @listing_options
-        @with_client
+        @asks_server
         @functools.wraps(look)
-        def command(client: Client, output: str, watch: bool, **arguments: Any) -> None:
-            if arguments.get(job):
-                arguments[job] = client.find(arguments[job]).id
-            show_listing(functools.partial(look, client, **arguments), output, watch)
+        def command(output: str, watch: bool, state_dir: Path | None, **arguments: Any) -> None:
+            if click.get_current_context().invoked_subcommand is not None:
+                return
+            with connect(state_dir) as client:
+                if arguments.get(job):
+                    arguments[job] = client.find(arguments[job]).id
+                show_listing(functools.partial(look, client, **arguments), output, watch)
 
         return command
 

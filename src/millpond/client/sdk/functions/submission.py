@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
@@ -89,7 +89,7 @@ def submit(
     """
     _check_executor(executor)
     if executor == "debug":
-        return InlineJob(lambda: function(*arguments))
+        return InlineJob(partial(function, *arguments))
     server = client or _default_client()
     return _handed_in(server, function, arguments, python or sys.executable, fields)
 
@@ -112,7 +112,7 @@ def submit_each(
     """
     _check_executor(executor)
     if executor == "debug":
-        return JobHandles(_inline(function, item) for item in items)
+        return JobHandles(InlineJob(partial(function, item)) for item in items)
     server = client or _default_client()
     every = list(items)
     if len(every) >= MANY and "idempotency_key" not in fields:
@@ -210,10 +210,6 @@ def _name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     letters = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)
     return letters.strip("-")[:60] or "function"
-
-
-def _inline(function: Callable[[S], T], item: S) -> InlineJob[T]:
-    return InlineJob(lambda: function(item))
 
 
 def _check_executor(executor: str) -> None:

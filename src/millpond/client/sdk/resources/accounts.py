@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
+from millpond.client.sdk.transport.connection import Requests, segment
 from millpond.specs.api.accounts.accounts import (
     AccountLimits,
     AuditInfo,
@@ -25,12 +25,8 @@ from millpond.specs.api.accounts.accounts import (
 from millpond.specs.api.accounts.sign_on import IdentityInfo
 
 
-class AccountsClient:
+class AccountsClient(Requests):
     """The accounts of the server that a client talks to. What one may not do raises ``NotAllowedError``."""
-
-    def __init__(self, ask: RequestFunction, send: SendFunction) -> None:
-        self._ask = ask
-        self._send = send
 
     def whoami(self) -> WhoInfo:
         """Who one is to the server."""
@@ -42,7 +38,7 @@ class AccountsClient:
         Raises:
             ConflictError: it is that of the server's state directory.
         """
-        self._send("POST", "/logout")
+        self._connection.send("POST", "/logout")
 
     def portal_link(self, job: str = "") -> PortalLink:
         """An address that logs a browser in to the portal, once, within ten minutes.
@@ -61,7 +57,7 @@ class AccountsClient:
         Raises:
             NotLoggedInError: the present one is wrong.
         """
-        self._send("PUT", "/password", json={"password": present, "new_password": new})
+        self._connection.send("PUT", "/password", json={"password": present, "new_password": new})
 
     def users(self) -> list[UserInfo]:
         """The accounts that one may see."""
@@ -126,7 +122,7 @@ class AccountsClient:
 
     def decline_invitation(self, group: str) -> None:
         """Decline such an offer."""
-        self._send("DELETE", f"/groups/{segment(group)}/membership")
+        self._connection.send("DELETE", f"/groups/{segment(group)}/membership")
 
     def tokens(self) -> list[TokenInfo]:
         """The tokens that one may see, the newest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millpond.client.sdk.transport.connection import RequestFunction, segment
+from millpond.client.sdk.transport.connection import Requests, given, segment
 
 if TYPE_CHECKING:
     from millpond.specs.api.jobs.curves import CurvesInfo
@@ -15,11 +15,8 @@ _ALL_FILES_WITHIN = 60
 """Answers, each of which reads files for a second."""
 
 
-class ChartsClient:
+class ChartsClient(Requests):
     """Training curves, and the history of the pool."""
-
-    def __init__(self, ask: RequestFunction) -> None:
-        self._ask = ask
 
     def curves(
         self,
@@ -60,8 +57,7 @@ class ChartsClient:
         """
         from millpond.specs.api.reports.time_series import TimeSeriesInfo
 
-        wanted = {"subject": subject, "from": begin, "to": end, "step": step_s}
-        params = {name: value for name, value in wanted.items() if value is not None}
+        params = given(subject=subject, to=end, step=step_s, **{"from": begin})
         return self._ask(TimeSeriesInfo, "GET", "/time-series", params=params)
 
     def cards_of(self, job_id: str) -> TimeSeriesInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
+from millpond.client.sdk.transport.connection import Requests, given, segment
 from millpond.specs.api.server import ServerInfo
 
 if TYPE_CHECKING:
@@ -19,17 +19,14 @@ if TYPE_CHECKING:
     from millpond.specs.api.server import SettingsInfo
 
 
-class ClusterRequests:
+class ClusterRequests(Requests):
     """The part of a client that has the requests about the cluster."""
-
-    _ask: RequestFunction
-    _send: SendFunction
 
     def happenings(self, after: int | None = None, limit: int = 100) -> list[EventInfo]:
         """What happened to jobs and machines, oldest first: the latest, or the first behind ``seq`` of an entry."""
         from millpond.specs.api.events import EventList
 
-        params = {"limit": limit} | ({} if after is None else {"after": after})
+        params = given(limit=limit, after=after)
         return self._ask(EventList, "GET", "/events", params=params).events
 
     def node_events(self, name: str, limit: int = 100) -> list[EventInfo]:
@@ -97,7 +94,7 @@ class ClusterRequests:
         Raises:
             NotFoundError: there is none of that name.
         """
-        self._send("DELETE", f"/reservations/{segment(name)}")
+        self._connection.send("DELETE", f"/reservations/{segment(name)}")
 
     def devices(self, history: int = 0) -> list[DeviceStatus]:
         """All devices as they fare now, with so many earlier looks of each."""
@@ -128,7 +125,7 @@ class ClusterRequests:
         """
         from millpond.specs.api.pool.nodes import NodeInfo
 
-        request = {"reason": reason, "until": until, "drain": drain, "begin": begin} | _of_card(card)
+        request = {"reason": reason, "until": until, "drain": drain, "begin": begin} | given(card=card)
         return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/close", json=request)
 
     def open_node(self, name: str, *, planned: bool = False, card: int | None = None) -> NodeInfo:
@@ -143,7 +140,7 @@ class ClusterRequests:
         """
         from millpond.specs.api.pool.nodes import NodeInfo
 
-        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/open", json={"planned": planned} | _of_card(card))
+        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/open", json={"planned": planned} | given(card=card))
 
     def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> UsageList:
         """Who held how much between two instants (seconds since 1970; default: up to now).
@@ -153,9 +150,7 @@ class ClusterRequests:
         """
         from millpond.specs.api.reports.usage import UsageList
 
-        params: dict[str, str | float] = {"by": by, "since": since}
-        if until is not None:
-            params["until"] = until
+        params = {"by": by, "since": since, **given(until=until)}
         return self._ask(UsageList, "GET", "/usage", params=params)
 
     def waits(self, by: str = "group", since: float = 0.0, until: float | None = None) -> WaitReport:
@@ -166,9 +161,7 @@ class ClusterRequests:
         """
         from millpond.specs.api.reports.usage import WaitReport
 
-        params: dict[str, str | float] = {"by": by, "since": since}
-        if until is not None:
-            params["until"] = until
+        params = {"by": by, "since": since, **given(until=until)}
         return self._ask(WaitReport, "GET", "/usage/waits", params=params)
 
     def waiting_jobs(
@@ -182,9 +175,7 @@ class ClusterRequests:
         """
         from millpond.specs.api.reports.usage import WaitingJobList
 
-        params: dict[str, str | float] = {"since": since, "cards": cards, "limit": limit, **only}
-        if until is not None:
-            params["until"] = until
+        params = {"since": since, "cards": cards, "limit": limit, **only, **given(until=until)}
         return self._ask(WaitingJobList, "GET", "/usage/waits/jobs", params=params)
 
     def what_if(self, question: Mapping[str, Any]) -> WhatIfInfo:
@@ -211,7 +202,7 @@ class ClusterRequests:
         """The jobs that were submitted between two instants (seconds since 1970) and have ended, part by part."""
         from millpond.specs.api.reports.history import HistoryPage
 
-        params: dict[str, str | float] = {"since": since} if until is None else {"since": since, "until": until}
+        params = given(since=since, until=until)
         while True:
             page = self._ask(HistoryPage, "GET", "/history", params=params)
             yield page
@@ -222,7 +213,3 @@ class ClusterRequests:
     def server(self) -> ServerInfo:
         """The server itself."""
         return self._ask(ServerInfo, "GET", "/server")
-
-
-def _of_card(card: int | None) -> dict[str, Any]:
-    return {} if card is None else {"card": card}

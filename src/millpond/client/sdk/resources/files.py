@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from millpond.client.sdk.resources.folder_scan import Scan, scan
 from millpond.client.sdk.resources.uploads import Notify, Upload
-from millpond.client.sdk.transport.connection import RequestFunction, StreamFunction, segment
+from millpond.client.sdk.transport.connection import Requests, ServerConnection, given, segment
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.folders import LARGEST_BATCHED, batches, digest_of, is_inside, link_stays_inside
 from millpond.specs.api.jobs.files import (
@@ -48,17 +48,15 @@ class DownloadSource:
     params: Mapping[str, int]
 
 
-class FilesClient:
+class FilesClient(Requests):
     """What a client can do with files.
 
     Args:
-        ask, stream: of the client: one body; the raw pieces of an answer.
         notify: called with each line of progress.
     """
 
-    def __init__(self, ask: RequestFunction, stream: StreamFunction, notify: Notify) -> None:
-        self._ask = ask
-        self._stream = stream
+    def __init__(self, connection: ServerConnection, notify: Notify) -> None:
+        super().__init__(connection)
         self._notify = notify
 
     # ---- sending ------------------------------------------------------------------------------------------------
@@ -90,7 +88,7 @@ class FilesClient:
             raise InvalidInputError(f"{changed[0]} changed while it was sent", "try again, or name it in .pondignore")
         for digest in missing:
             if sizes[digest] > LARGEST_BATCHED:
-                Upload(self._ask, scanned.sources[digest], digest, sizes[digest], self._notify).send()
+                Upload(self._connection, scanned.sources[digest], digest, sizes[digest], self._notify).send()
         return self.put_content(scanned.snapshot.encoded())
 
     def _missing(self, digests: Iterable[str]) -> list[str]:
@@ -163,7 +161,7 @@ class FilesClient:
 
     def outputs(self, job_id: str, attempt: int | None = None) -> OutputList:
         """The files that an attempt (default: the last) left in its output folder."""
-        return self._ask(OutputList, "GET", f"/jobs/{segment(job_id)}/output", params=_given(attempt=attempt))
+        return self._ask(OutputList, "GET", f"/jobs/{segment(job_id)}/output", params=given(attempt=attempt))
 
     def get_output(self, job_id: str, into: Path, attempt: int | None = None, only: str = "") -> list[Path]:
         """Fetch them all into a folder, which is made; returns where they are now.
@@ -219,12 +217,12 @@ class FilesClient:
             if have == file.size > 0:
                 return
             more = {"Range": f"bytes={have}-", "If-Match": f'"{file.version}"'} if have else None
-            for piece in self._stream(f"{source.path}/{quote(file.path)}", source.params, SILENCE_S, more):
+            for piece in self._connection.read(f"{source.path}/{quote(file.path)}", source.params, SILENCE_S, more):
                 target.write(piece)
 
     def metrics(self, job_id: str, *, attempt: int | None = None, task: int | None = None) -> MetricsInfo:
         """What an attempt's tasks reported of themselves."""
-        params = _given(attempt=attempt, task=task)
+        params = given(attempt=attempt, task=task)
         return self._ask(MetricsInfo, "GET", f"/jobs/{segment(job_id)}/metrics", params=params)
 
     def result(self, job_id: str, task: int = 0) -> bytes:
@@ -233,7 +231,7 @@ class FilesClient:
         Raises:
             NotFoundError: nothing was returned.
         """
-        return b"".join(self._stream(f"/jobs/{segment(job_id)}/result", {"task": task}, SILENCE_S))
+        return b"".join(self._connection.read(f"/jobs/{segment(job_id)}/result", {"task": task}, SILENCE_S))
 
 
 def _lay_link(link: LinkEntry, into: Path) -> None:
@@ -249,10 +247,6 @@ def _lay_link(link: LinkEntry, into: Path) -> None:
         place.symlink_to(link.target)
     except OSError as error:
         raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
-
-
-def _given(**params: int | None) -> dict[str, int]:
-    return {name: value for name, value in params.items() if value is not None}
 
 
 def _part_of(place: Path, file: OutputFile) -> Path:

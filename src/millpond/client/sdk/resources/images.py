@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from millpond.client.sdk.resources.files import FilesClient
-from millpond.client.sdk.transport.connection import PostFunction, RequestFunction, segment
+from millpond.client.sdk.transport.connection import Requests, ServerConnection, segment
 from millpond.client.sdk.transport.failures import from_body
 from millpond.model.errors import UnavailableError
 from millpond.specs.api.jobs.images import ImageInfo, ImageList, ImageStep
@@ -20,17 +20,15 @@ SILENCE_S = 60.0
 Notify = Callable[[str], None]
 
 
-class ImagesClient:
+class ImagesClient(Requests):
     """What a client can do with images.
 
     Args:
-        ask, post: of the client: one body; the raw pieces of an answer to a body.
         files: to send folders with.
     """
 
-    def __init__(self, ask: RequestFunction, post: PostFunction, files: FilesClient) -> None:
-        self._ask = ask
-        self._post = post
+    def __init__(self, connection: ServerConnection, files: FilesClient) -> None:
+        super().__init__(connection)
         self._files = files
 
     def list(self) -> list[ImageInfo]:
@@ -96,7 +94,7 @@ class ImagesClient:
     def _last(self, path: str, body: Any, notify: Notify) -> ImageInfo:
         """The result of the last step."""
         rest = b""
-        for data in self._post(path, body, SILENCE_S):
+        for data in self._connection.post(path, body, SILENCE_S):
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from millpond.client.sdk.transport.connection import RequestFunction, segment
-from millpond.client.sdk.transport.reconnecting import Patience, Reconnecting
+from millpond.client.sdk.transport.connection import Requests, segment
+from millpond.client.sdk.transport.reconnecting import Patience
 from millpond.model.errors import UnavailableError
 from millpond.specs.api.jobs.requests import InputInfo
 
@@ -21,16 +21,8 @@ _ANSWER_WITHIN_S: Final = 30.0
 """The server waits for room for a while before it answers."""
 
 
-class Inputs:
-    """What a client can do about standard input.
-
-    Args:
-        ask, connection: of the client.
-    """
-
-    def __init__(self, ask: RequestFunction, connection: Reconnecting) -> None:
-        self._ask = ask
-        self._connection = connection
+class Inputs(Requests):
+    """What a client can do about standard input."""
 
     def send(self, job_id: str, attempt: int, offset: int, data: bytes, *, end: bool = False) -> InputInfo:
         """Send one piece for a run of a job that was submitted with ``stdin: true``; less of it may be taken.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from millpond.client.sdk.transport import failures
-from millpond.client.sdk.transport.connection import RequestFunction, ServerConnection, segment
+from millpond.client.sdk.transport.connection import Requests, given, segment
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.model.states import JobState
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
@@ -63,11 +63,8 @@ def require_known(job: JobInfo) -> None:
         )
 
 
-class JobRequests(ABC):
+class JobRequests(Requests, ABC):
     """The part of a client that has the requests about jobs."""
-
-    _ask: RequestFunction
-    _connection: ServerConnection
 
     @property
     @abstractmethod
@@ -346,9 +343,15 @@ class JobRequests(ABC):
             UnavailableError: the server stayed away for too long.
         """
         path = f"/jobs/{segment(job_id)}/logs"
-        params: dict[str, str | float | None] = {"task": task, "attempt": attempt, "follow": follow}
-        params |= {"cursor": cursor or None, "tail": tail, "since": since, "timestamps": timestamps or None}
-        wanted = {name: value for name, value in params.items() if value is not None}
+        wanted = given(
+            task=task,
+            attempt=attempt,
+            follow=follow,
+            cursor=cursor or None,
+            tail=tail,
+            since=since,
+            timestamps=timestamps or None,
+        )
         from millpond.client.sdk.resources import logs
         from millpond.client.sdk.transport.reconnecting import Patience
 

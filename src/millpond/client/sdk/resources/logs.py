@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from millpond.client.sdk.transport.reconnecting import Patience, Reconnecting
+from millpond.client.sdk.transport.connection import ServerConnection
+from millpond.client.sdk.transport.reconnecting import Patience
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.logs import LogChunk
@@ -22,14 +23,9 @@ SILENCE_S = 60.0
 """A followed stream without a byte for so long is asked for anew."""
 
 
-class Streaming(Reconnecting, Protocol):
-    """What the stream needs of a client."""
-
-    def stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]:
-        """The first piece, which may be empty, comes as soon as the server has answered."""
-
-
-def follow(connection: Streaming, patience: Patience, path: str, params: Mapping[str, Any]) -> Iterator[LogChunk]:
+def follow(
+    connection: ServerConnection, patience: Patience, path: str, params: Mapping[str, Any]
+) -> Iterator[LogChunk]:
     """Pieces of output until the last one, in order, each once, through losses of the connection.
 
     Args:
@@ -66,7 +62,7 @@ def follow(connection: Streaming, patience: Patience, path: str, params: Mapping
 
 
 def read(
-    connection: Streaming, path: str, params: Mapping[str, Any], on_answer: Callable[[], None] = lambda: None
+    connection: ServerConnection, path: str, params: Mapping[str, Any], on_answer: Callable[[], None] = lambda: None
 ) -> Iterator[LogChunk]:
     """The pieces of one request: whole lines only; what a loss cut off is asked for again.
 

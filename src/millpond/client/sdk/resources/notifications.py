@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from millpond.client.sdk.transport.connection import RequestFunction
+from millpond.client.sdk.transport.connection import Requests
 from millpond.specs.api.notifications import NotificationRule, NotificationsInfo, NotificationTrial
 
 
-class NotificationsClient:
+class NotificationsClient(Requests):
     """One's own settings at the server that a client talks to."""
-
-    def __init__(self, ask: RequestFunction) -> None:
-        self._ask = ask
 
     def info(self) -> NotificationsInfo:
         """What one is told of, where, and what was sent last."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from millpond.client.sdk.transport.connection import RequestFunction, segment
+from millpond.client.sdk.transport.connection import Requests, given, segment
 
 if TYPE_CHECKING:
     from millpond.specs.api.pool.cells import CellMapInfo
     from millpond.specs.api.pool.queues import QueueDetailInfo, QueueEditInfo, QueueInfo
 
 
-class QueueRequests:
+class QueueRequests(Requests):
     """The part of a client that has the requests about queues."""
-
-    _ask: RequestFunction
 
     def queues(self) -> list[QueueInfo]:
         """The queues of one's groups, for admins all, each behind the one above it."""
@@ -82,5 +80,5 @@ class QueueRequests:
         """
         from millpond.specs.api.pool.queues import QueueEditInfo
 
-        params: dict[str, Any] = {"dry_run": dry_run} | ({} if version is None else {"version": version})
+        params = given(dry_run=dry_run, version=version)
         return self._ask(QueueEditInfo, "DELETE", f"/queues/{segment(name)}", params=params)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
+from millpond.client.sdk.transport.connection import Requests, segment
 from millpond.specs.api.jobs.saved_views import SavedViewInfo, SavedViewList
 
 
-class SavedViewsClient:
+class SavedViewsClient(Requests):
     """One's own saved views, and those of one's groups."""
-
-    def __init__(self, ask: RequestFunction, send: SendFunction) -> None:
-        self._ask = ask
-        self._send = send
 
     def all(self) -> list[SavedViewInfo]:
         """One's own, then those of one's groups."""
@@ -28,4 +24,4 @@ class SavedViewsClient:
 
     def delete(self, view: str) -> None:
         """Forget the view of this id."""
-        self._send("DELETE", f"/views/{segment(view)}")
+        self._connection.send("DELETE", f"/views/{segment(view)}")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
+from millpond.client.sdk.transport.connection import Requests, segment
 from millpond.specs.api.accounts.accounts import SecretInfo, SecretList
 
 SERVER = "server"
 
 
-class SecretsClient:
+class SecretsClient(Requests):
     """The secrets of the server that a client talks to."""
-
-    def __init__(self, ask: RequestFunction, send: SendFunction) -> None:
-        self._ask = ask
-        self._send = send
 
     def all(self) -> list[SecretInfo]:
         """Those that one's jobs can have, or that one may change."""
@@ -29,7 +25,7 @@ class SecretsClient:
 
     def drop(self, kind: str, owner: str, name: str) -> None:
         """Forget a secret."""
-        self._send("DELETE", _path(kind, owner, name))
+        self._connection.send("DELETE", _path(kind, owner, name))
 
 
 def _path(kind: str, owner: str, name: str) -> str:

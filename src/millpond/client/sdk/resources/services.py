@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from millpond.client.sdk.transport.connection import RequestFunction, segment
+from millpond.client.sdk.transport.connection import Requests, segment
 from millpond.model.errors import ConflictError
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.services import RevisionPlan, ServiceInfo
@@ -14,15 +14,12 @@ from millpond.specs.job.job_ids import service_of
 Act: TypeAlias = Literal["pause", "resume", "promote", "undo"]
 
 
-class ServicesClient:
+class ServicesClient(Requests):
     """What can be asked of services; made by ``Client.services``.
 
     Args:
         ask: sends a request and reads its answer.
     """
-
-    def __init__(self, ask: RequestFunction) -> None:
-        self._ask = ask
 
     def info(self, job_id: str) -> ServiceInfo:
         """What stands behind the address of a service.

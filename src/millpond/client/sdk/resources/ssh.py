@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from millpond.client.sdk.transport.connection import RequestFunction, segment
+from millpond.client.sdk.transport.connection import Requests, segment
 from millpond.specs.api.accounts.ssh import SshInfo, SshKeyInfo, SshKeyList
 
 
-class SshClient:
+class SshClient(Requests):
     """The SSH side of the server that a client talks to."""
-
-    def __init__(self, ask: RequestFunction) -> None:
-        self._ask = ask
 
     def gateway(self) -> SshInfo:
         """Where the gateway is; its host is empty where there is none."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx2
 
-from millpond.client.sdk.transport.connection import RequestFunction
+from millpond.client.sdk.transport.connection import ServerConnection
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.specs.api.jobs.files import BlobInfo, BlobProgress
 from millpond.specs.quantities import size_text
@@ -30,7 +30,6 @@ class Upload:
     """Sends one content.
 
     Args:
-        ask: of the client.
         digest: what the file was when it was listed, and ``size`` its bytes then.
         notify: called with each line of progress.
         sleep: how to wait for another upload of the same.
@@ -38,14 +37,14 @@ class Upload:
 
     def __init__(
         self,
-        ask: RequestFunction,
+        connection: ServerConnection,
         source: Path,
         digest: str,
         size: int,
         notify: Notify,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._ask = ask
+        self._ask = connection.ask
         self._source = source
         self._path = f"/blobs/{digest}"
         self._size = size

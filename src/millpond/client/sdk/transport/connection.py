@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from millpond.client.sdk.transport import failures
@@ -29,35 +29,14 @@ _LOCALLY = frozenset({"params", "json", "headers"})
 _Answer = TypeVar("_Answer")
 
 
-class RequestFunction(Protocol):
-    """One request and the body of its answer."""
-
-    def __call__(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer: ...
-
-
-class SendFunction(Protocol):
-    """One request whose answer has no body."""
-
-    def __call__(self, method: str, path: str, **request: Any) -> object: ...
-
-
-class StreamFunction(Protocol):
-    """One request for a streamed answer, in raw pieces."""
-
-    def __call__(
-        self, path: str, params: Mapping[str, Any], silence_s: float, headers: Mapping[str, str] | None = None
-    ) -> Iterator[bytes]: ...
-
-
-class PostFunction(Protocol):
-    """One body that is given a streamed answer, in raw pieces."""
-
-    def __call__(self, path: str, body: Any, silence_s: float) -> Iterator[bytes]: ...
-
-
 def segment(text: str) -> str:
     """``text`` as one segment of a path."""
     return quote(text, safe="")
+
+
+def given(**params: Any) -> dict[str, Any]:
+    """Those of some parameters that have a value."""
+    return {name: value for name, value in params.items() if value is not None}
 
 
 class ServerConnection:
@@ -175,6 +154,14 @@ class ServerConnection:
             UnavailableError: there is no answer.
         """
         return self._ways.answer("GET", path, {}).status_code
+
+
+class Requests:
+    """The requests of one subject, by a connection."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+        self._ask = connection.ask
 
 
 class _Transports:

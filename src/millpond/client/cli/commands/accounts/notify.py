@@ -10,7 +10,7 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
+from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
@@ -41,21 +41,12 @@ _TABLE: ListTable[NotificationRule] = ListTable(
 
 
 @click.group("notify", cls=SuggestingGroup, invoke_without_command=True)
-@listing_options
-@asks_server
-@click.pass_context
-def group(context: click.Context, output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def group(client: Client) -> Listing:
     """Show what you are told of by mail and chat, and where; choose it."""
-    if context.invoked_subcommand is not None:
-        return
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            info = client.notifications.info()
-            places, empty = _places(info), f"you are told of nothing; events: {', '.join(_EVENTS)}"
-            return Listing.of(info, info.rules, _TABLE, empty=f"{empty}\n{places}", note=places)
-
-        show_listing(look, output, watch)
+    info = client.notifications.info()
+    places, empty = _places(info), f"you are told of nothing; events: {', '.join(_EVENTS)}"
+    return Listing.of(info, info.rules, _TABLE, empty=f"{empty}\n{places}", note=places)
 
 
 @group.command("on")

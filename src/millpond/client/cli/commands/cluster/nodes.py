@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import click
 
@@ -11,12 +10,12 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.cluster.cordon import cordon, drain, maintain, uncordon
 from millpond.client.cli.commands.cluster.join import join
 from millpond.client.cli.commands.cluster.roll import roll
-from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.formats import machine_state
-from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
+from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.sdk import Client
 from millpond.model.resources import CARD_MILLI
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
 
@@ -91,20 +90,11 @@ _CARDS: ListTable[tuple[NodeInfo, DeviceInfo]] = ListTable(
 
 
 @click.group("nodes", cls=SuggestingGroup, invoke_without_command=True)
-@listing_options
-@asks_server
-@click.pass_context
-def command(context: click.Context, output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def command(client: Client) -> Listing:
     """List nodes and their free resources; with -o wide, each card. Cordon, drain, roll, uncordon and add nodes."""
-    if context.invoked_subcommand is not None:
-        return
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            found = client.node_list()
-            return Listing(found, [node.name for node in found.nodes], lambda wide: _draw(found, wide))
-
-        show_listing(look, output, watch)
+    found = client.node_list()
+    return Listing(found, [node.name for node in found.nodes], lambda wide: _draw(found, wide))
 
 
 def _draw(found: NodeList, wide: bool) -> None:

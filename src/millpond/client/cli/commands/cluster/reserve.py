@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
 from millpond.client.cli.bulk_actions import for_each
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
+from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.cli.time_options import WRITTEN, future
 from millpond.client.sdk import Client
@@ -107,21 +106,12 @@ _TABLE: ListTable[ReservationInfo] = ListTable(
 
 
 @click.group("reservations", cls=SuggestingGroup, invoke_without_command=True)
-@listing_options
-@asks_server
-@click.pass_context
-def group(context: click.Context, output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def group(client: Client) -> Listing:
     """List the advance reservations of the queues of your groups (admins: all); cancel them."""
-    if context.invoked_subcommand is not None:
-        return
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            found = client.reservations()
-            body = ReservationList(reservations=found)
-            return Listing.of(body, found, _TABLE, empty="no reservations (`pond reserve` makes one)")
-
-        show_listing(look, output, watch)
+    found = client.reservations()
+    body = ReservationList(reservations=found)
+    return Listing.of(body, found, _TABLE, empty="no reservations (`pond reserve` makes one)")
 
 
 @group.command("cancel")
