@@ -70,7 +70,7 @@ def test_credentials_that_the_cluster_no_longer_takes_are_renewed(cluster: Stand
         await ask()
         token.write_text("second")
         await ask()
-        await channel.close()
+        await channel.aclose()
         return seen
 
     assert asyncio.run(answers()) == [200, 401, 200]

@@ -120,17 +120,17 @@ class KubernetesEngine:
 
     async def _begin(self) -> None:
         self._following = api_channel(self._config, 0)
-        self._hanging_up.push_async_callback(self._following.close)
+        self._hanging_up.push_async_callback(self._following.aclose)
         rules = PodRules(
             self.namespace, self._options.servers[0], self._options.service_account, self._options.pull_secrets
         )
         # Of the client for logs all connections may be busy for as long as pods run.
         log_http = await self._hanging_up.enter_async_context(http_client(self._config))
         channel = api_channel(self._config, MOST_AT_ONCE)
-        self._hanging_up.push_async_callback(channel.close)
+        self._hanging_up.push_async_callback(channel.aclose)
         self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
         api, logs = ClusterApi(channel, self.namespace, self._lease.held), LogCopies(log_http, self.namespace)
-        channels = PodChannels(self._config, self.namespace)
+        channels = PodChannels(channel, self.namespace)
         servers = frozenset(self._options.servers)
         account = ClusterAccount(api, logs, PodInputs(channels), rules, self._state_dir, servers, self._options.runs)
         sources = StartSources(

@@ -60,7 +60,8 @@ class ForeignPods:
         self._found: Callable[[], None] = lambda: None
         found = FoundPodRules(rules.includes, adopted.is_taken, around.marks, adopted.neighbours)
         self._held_back = False
-        self._book = GangBook(around.api, found, self._said)
+        self._work = LoopWork(around.outbox)
+        self._book = GangBook(around.api, found, self._said, self._work.begin)
         self._answers = PodAnswers(around.api, self._book.waiting)
         evictions = Evictions(around.api, self._answers)
         adopted.attach(self._book, self._answers, evictions)
@@ -68,7 +69,6 @@ class ForeignPods:
         adopted.entrust(rules.stands_for)
         self._pods = [Reflector(around.channel, SCHEDULED_PODS, self._changed, self._deleted)]
         self._unlabelled: list[Reflector[ScheduledPod]] = []
-        self._work = LoopWork(around.outbox)
         self._includes = rules.includes
         if rules.gated:
             self._pods.append(Reflector(around.channel, GATED_PODS, self._gated_changed, self._deleted))

@@ -58,6 +58,7 @@ class GangBook:
 
     Args:
         said: called with gangs that are in trouble, and with those that no longer are.
+        begin: has something done beside everything else.
 
     Attributes:
         alike: what the pods of a gang ask of where pods like themselves lie.
@@ -68,11 +69,12 @@ class GangBook:
         api: ClusterApi,
         rules: FoundPodRules,
         said: Callable[[FoundGang], None],
+        begin: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._api = api
-        self._is_ours, self._is_taken, self._marks = rules.is_ours, rules.is_taken, rules.marks
-        self._neighbours = rules.neighbours
+        self._rules = rules
         self._said = said
+        self._begin = begin
         self._pods: defaultdict[GangKey, dict[str, ScheduledPod]] = defaultdict(dict)
         self._sizes: dict[GangKey, GangSize] = {}
         self._places: dict[GangKey, ClaimPlaces] = {}
@@ -83,7 +85,6 @@ class GangBook:
         self._described_at = self._tallied_at = 0
         self._stale: set[GangKey] = set()
         self._asking: set[GangKey] = set()
-        self._work: set[asyncio.Task[None]] = set()
 
     def find(self) -> tuple[FoundGang, ...]:
         """Those with pods that wait, as of this moment."""
@@ -92,7 +93,7 @@ class GangBook:
 
     def pod_changed(self, pod: ScheduledPod) -> None:
         """A pod is there, or has changed."""
-        if self._is_ours(pod.metadata.namespace):
+        if self._rules.is_ours(pod.metadata.namespace):
             key = gang_of(pod)
             self._pods[key][pod.key] = pod
             self.refresh(key)
@@ -110,7 +111,9 @@ class GangBook:
 
     def waiting(self, key: GangKey) -> list[ScheduledPod]:
         """The pods of a gang that could be bound, in the order of their tasks."""
-        return sorted((pod for pod in self.pods_of(key) if pod.waits and not self._is_taken(pod.key)), key=place_of)
+        return sorted(
+            (pod for pod in self.pods_of(key) if pod.waits and not self._rules.is_taken(pod.key)), key=place_of
+        )
 
     def waiting_by_role(self, key: GangKey) -> Mapping[str, list[ScheduledPod]]:
         """The same, by the names of their roles."""
@@ -129,11 +132,11 @@ class GangBook:
         self._stale.add(key)
 
     def _refresh_all(self) -> None:
-        if self._neighbours.version != self._described_at:
-            self._described_at = self._neighbours.version
+        if self._rules.neighbours.version != self._described_at:
+            self._described_at = self._rules.neighbours.version
             self._stale |= self._found.keys()
-        if self._neighbours.tallied != self._tallied_at:
-            self._tallied_at = self._neighbours.tallied
+        if self._rules.neighbours.tallied != self._tallied_at:
+            self._tallied_at = self._rules.neighbours.tallied
             self._stale |= self._counting
         stale, self._stale = self._stale, set()
         for key in stale:
@@ -179,9 +182,7 @@ class GangBook:
     def _ask(self, key: GangKey) -> None:
         if key not in self._asking:
             self._asking.add(key)
-            task = asyncio.get_running_loop().create_task(self._learn(key))
-            self._work.add(task)
-            task.add_done_callback(self._work.discard)
+            self._begin(self._learn(key))
 
     async def _learn(self, key: GangKey) -> None:
         try:
@@ -198,16 +199,16 @@ class GangBook:
         self.refresh(key)
 
     def _describe(self, key: GangKey, waiting: Sequence[ScheduledPod], size: GangSize) -> FoundGang:
-        marks = self._marks()
+        marks = self._rules.marks()
         terms, places = terms_of(waiting[0], marks), self._places.get(key, ClaimPlaces())
         demands = [demand_of(pod) for pod in waiting]
         grouped = _roles(waiting, demands)
-        spacing = spacing_of({name: pods for (name, _), pods in grouped}, self._neighbours)
+        spacing = spacing_of({name: pods for (name, _), pods in grouped}, self._rules.neighbours)
         asked = self._asked_by_neighbours(waiting, spacing.within)
         selection = within_both(within_both(terms.selection, places.selection), asked)
         gang = FoundGang(key, replace(terms, selection=selection, spacing=spacing.rules))
         pods = self.pods_of(key)
-        others = sum(1 for pod in pods if self._is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
+        others = sum(1 for pod in pods if self._rules.is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
         trouble = (
             size.trouble
             or places.trouble
@@ -232,7 +233,9 @@ class GangBook:
         )
 
     def _asked_by_neighbours(self, waiting: Sequence[ScheduledPod], within: frozenset[MutualTerm]) -> NodeSelection:
-        asked = tuple(dict.fromkeys(each for pod in waiting for each in self._neighbours.requirements(pod, within)))
+        asked = tuple(
+            dict.fromkeys(each for pod in waiting for each in self._rules.neighbours.requirements(pod, within))
+        )
         return (asked,) if asked else ()
 
 

@@ -6,8 +6,8 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,6 @@ from millpond.engines.kubernetes.agent.allocations import PodKey
 from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSide, NodeAgent
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
 from millpond.engines.kubernetes.cluster.agent_report import REPORT_ANNOTATION, AgentReport
-from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
@@ -76,7 +75,7 @@ def run_agent(folder: Path, swap_mib: int) -> None:
 async def _run(identity: AgentIdentity, places: AgentPlaces, swap_mib: int) -> None:
     config = find_config(ClusterAccess())
     channel = api_channel(config, _REQUESTS_AT_ONCE + _WATCHES)
-    async with aclosing_channel(channel):
+    async with aclosing(channel):
         requests = AgentRequests(ClusterApi(channel, identity.namespace, _always), identity)
         cluster = ClusterSide(requests.report, requests.answer, requests.evict)
         agent = NodeAgent(places, lambda own: describe_machine(own=own, swap_mib=swap_mib), cluster)
@@ -87,15 +86,6 @@ async def _run(identity: AgentIdentity, places: AgentPlaces, swap_mib: int) -> N
             await pods.ready.wait()
             agent.listed({pod.metadata.uid for pod in pods.objects.values()})
             group.create_task(agent.run())
-
-
-@asynccontextmanager
-async def aclosing_channel(channel: ApiChannel) -> AsyncIterator[None]:
-    """Hang up at the end."""
-    try:
-        yield
-    finally:
-        await channel.close()
 
 
 async def _always() -> None:

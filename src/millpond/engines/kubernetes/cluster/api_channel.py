@@ -70,16 +70,16 @@ class ApiChannel:
     """
 
     def __init__(self, config: SingleConfig, at_once: int) -> None:
-        self._base = config.cluster.server.rstrip("/")
+        self.base = config.cluster.server.rstrip("/")
         self._auth = user_auth(config.user)
         self._authorization: dict[str, str] | None = None
         self._renewing = asyncio.Lock()
-        context = verify_cluster(config.cluster, config.user, config.abs_file)  # type: ignore[arg-type]
+        self.trust = verify_cluster(config.cluster, config.user, config.abs_file)  # type: ignore[arg-type]
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=at_once, ssl=context, keepalive_timeout=_KEPT_OPEN_S),
+            connector=aiohttp.TCPConnector(limit=at_once, ssl=self.trust, keepalive_timeout=_KEPT_OPEN_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=REQUEST_WITHIN_S),
-            proxy=_proxy_to(self._base),  # asked once: aiohttp would look at the environment for every request
+            proxy=_proxy_to(self.base),  # asked once: aiohttp would look at the environment for every request
         )
 
     async def request(
@@ -90,10 +90,10 @@ class ApiChannel:
         Raises:
             httpx2.TransportError: there is none, or the credentials cannot be had.
         """
-        authorization = await self._authorize()
+        authorization = await self.authorize()
         answer = await self._send(method, path, content, params, {**headers, **authorization})
         if answer.status_code == _UNAUTHORIZED and authorization:  # the token has been renewed meanwhile
-            authorization = await self._authorize(instead_of=authorization)
+            authorization = await self.authorize(instead_of=authorization)
             answer = await self._send(method, path, content, params, {**headers, **authorization})
         return answer
 
@@ -120,20 +120,20 @@ class ApiChannel:
             httpx2.TransportError: there is no answer, it is cut, or the credentials cannot be had.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_WITHIN_S, sock_read=silence_s)
-        authorization = await self._authorize()
+        authorization = await self.authorize()
         with _transport_errors():
             async with self._session.get(
-                self._base + path, params=params, headers=authorization, timeout=timeout
+                self.base + path, params=params, headers=authorization, timeout=timeout
             ) as answer:
                 if answer.status != _OK:
                     if answer.status == _UNAUTHORIZED and authorization:  # the token has been renewed meanwhile
-                        await self._authorize(instead_of=authorization)
+                        await self.authorize(instead_of=authorization)
                     raise ErrorAnswerError(ApiAnswer(answer.status, answer.reason or "", await answer.read()))
                 yield b""
                 async for piece in answer.content.iter_any():
                     yield piece
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Hang up."""
         await self._session.close()
 
@@ -142,7 +142,7 @@ class ApiChannel:
     ) -> ApiAnswer:
         with _transport_errors():
             async with self._session.request(
-                method, self._base + path, data=content, params=params or None, headers=headers
+                method, self.base + path, data=content, params=params or None, headers=headers
             ) as answer:
                 patience = answer.headers.get("Retry-After", "")
                 return ApiAnswer(
@@ -152,11 +152,11 @@ class ApiChannel:
                     float(patience) if patience.isdecimal() else 0.0,
                 )
 
-    async def _authorize(self, instead_of: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    async def authorize(self, instead_of: Mapping[str, str] | None = None) -> Mapping[str, str]:
         """The header that says who asks, made once and made anew when the server no longer takes it."""
         async with self._renewing:
             if self._authorization is None or self._authorization == instead_of:
-                self._authorization = await _authorization_by(self._auth, self._base, renewed=instead_of is not None)
+                self._authorization = await _authorization_by(self._auth, self.base, renewed=instead_of is not None)
             return self._authorization
 
 

@@ -213,9 +213,6 @@ def _why_closed(node: NodeObject) -> str:
     if not is_ready(node):
         said = next((each.message for each in node.status.conditions if each.type == "Ready"), "")
         return f"Kubernetes has it as not ready ({said or 'its kubelet has not reported'})"
-    taint = next((each for each in node.spec.taints if _repels(each.key, each.effect)), None)
+    repelling = (each for each in node.spec.taints if each.effect in _REPELLING and each.key not in TOLERATED)
+    taint = next(repelling, None)
     return f"it has the taint {taint.key}, which Millpond's pods do not tolerate" if taint else ""
-
-
-def _repels(key: str, effect: str) -> bool:
-    return effect in _REPELLING and key not in TOLERATED

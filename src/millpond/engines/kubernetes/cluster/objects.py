@@ -116,7 +116,6 @@ class TerminatedState(Struct, rename="camel"):
     reason: str = ""
     message: str = ""
     started_at: str | None = None
-    finished_at: str | None = None
 
 
 class ContainerState(Struct):

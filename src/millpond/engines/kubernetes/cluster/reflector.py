@@ -108,7 +108,7 @@ class Reflector(Generic[T]):
         while True:
             try:
                 if not self._version:
-                    await self._list()
+                    await self.list_once()
                 await self._watch()
                 wait_s = _FIRST_WAIT_S
             except HistoryGoneError:
@@ -128,9 +128,6 @@ class Reflector(Generic[T]):
             ErrorAnswerError: the cluster refuses.
             httpx2.HTTPError: it does not answer.
         """
-        await self._list()
-
-    async def _list(self) -> None:
         found: dict[str, T] = {}
         go_on, version = "", ""
         while True:

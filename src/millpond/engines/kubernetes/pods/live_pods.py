@@ -188,10 +188,6 @@ class LivePods:
         if self._live.by_pod.get(live.mark.pod) is live and not self._account.runs.seems_ended(live.mark.id):
             await self._delete(live, 1.0)
 
-    def gone(self, live: LivePod) -> None:
-        """The cluster has nothing of it any more."""
-        live.carried.set()
-
     def finish(self, live: LivePod) -> None:
         """Report the end of a task, when its output is here."""
         if not live.finishing and live.pod is not None:

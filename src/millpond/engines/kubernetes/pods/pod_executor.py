@@ -330,7 +330,7 @@ class PodExecutor:
         live = self.pods.update(pod)
         if live is None:
             return
-        self.pods.gone(live)
+        live.carried.set()
         pending = self._start_of(live)
         if pending is not None:
             self._give_up(pending, Refusal(f"pod {live.mark.pod} was deleted while it was being started", True))

@@ -58,9 +58,8 @@ def start_trouble(pod: PodObject) -> Refusal | None:
             return Refusal(f"the command cannot be executed in the image: {state.terminated.message.strip()}", False)
         return None
     if (failed := _failed_before(pod)) is not None:
-        return Refusal(
-            f"its files could not be brought into its pod: {failed.message or failed.reason}", _may_pass(failed)
-        )
+        is_of_node = failed.exit_code not in (REFUSED, NO_PYTHON)
+        return Refusal(f"its files could not be brought into its pod: {failed.message or failed.reason}", is_of_node)
     if status.phase == "Failed":
         said = ": ".join(filter(None, (status.reason, status.message)))
         return Refusal(f"node {pod.spec.node_name} did not take it ({said or 'it does not say why'})", True)
@@ -135,12 +134,8 @@ def with_files(verdict: EndVerdict, pod: PodObject) -> EndVerdict:
 def started_at(pod: PodObject) -> float | None:
     """When its program began, in seconds since 1970."""
     state = _state(pod)
-    text = None
-    if state.running is not None:
-        text = state.running.started_at
-    elif state.terminated is not None:
-        text = state.terminated.started_at
-    return None if text is None else datetime.fromisoformat(text).timestamp()
+    begun = state.running or state.terminated
+    return None if begun is None or begun.started_at is None else datetime.fromisoformat(begun.started_at).timestamp()
 
 
 def _saved_s(pod: PodObject, stop: StopNotice) -> float | None:
@@ -167,8 +162,3 @@ def _failed_before(pod: PodObject) -> TerminatedState | None:
     """How what comes before its program failed; None: it did not."""
     ends = (each.state.terminated for each in pod.status.init_container_statuses)
     return next((end for end in ends if end is not None and end.exit_code != 0), None)
-
-
-def _may_pass(end: TerminatedState) -> bool:
-    """Whether it is the node's fault that files could not be brought in."""
-    return end.exit_code not in (REFUSED, NO_PYTHON)

@@ -65,7 +65,6 @@ INPUT_FOLDER = "/run/millpond-input"
 _INPUT_VOLUME = "millpond-input"
 # What holds the pipe open while it is empty, and lets go of it at the end.
 _WITH_INPUT = """mkfifo "$0/in" "$0/end" && { (exec 9>"$0/in"; : <"$0/end") & exec "$@" <"$0/in"; }"""
-_LONGEST_RUN_NAME = 50
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 
 

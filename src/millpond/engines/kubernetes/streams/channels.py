@@ -7,22 +7,19 @@ the pod instead (``pod_session``), for all versions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import httpx2
 import msgspec
-from lightkube.config.client_adapter import user_auth, verify_cluster
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
+from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.objects import StatusObject
 from millpond.model.errors import UnavailableError
-
-if TYPE_CHECKING:
-    from lightkube.config.kubeconfig import SingleConfig
 
 PROTOCOL: Final = Subprotocol("v4.channel.k8s.io")
 OPEN_WITHIN_S: Final = 15.0
@@ -33,27 +30,15 @@ _UNAUTHORIZED: Final = 401
 
 
 class PodChannels:
-    """Opens streams into the pods of a namespace. For one event loop.
+    """Opens streams into the pods of a namespace, with the credentials of a channel. For one event loop."""
 
-    Raises:
-        UnavailableError: a certificate cannot be read.
-    """
-
-    def __init__(self, config: SingleConfig, namespace: str) -> None:
-        server = urlsplit(config.cluster.server)
+    def __init__(self, channel: ApiChannel, namespace: str) -> None:
+        self._channel = channel
+        server = urlsplit(channel.base)
+        self._is_encrypted = server.scheme == "https"
         self._base = server._replace(
-            scheme="wss" if server.scheme == "https" else "ws",
-            path=f"{server.path.rstrip('/')}/api/v1/namespaces/{namespace}/pods",
+            scheme="wss" if self._is_encrypted else "ws", path=f"{server.path}/api/v1/namespaces/{namespace}/pods"
         )
-        self._auth = user_auth(config.user)
-        self._trust = None
-        if server.scheme == "https" and config.user is not None:
-            try:
-                self._trust = verify_cluster(config.cluster, config.user, config.abs_file)
-            except (OSError, ValueError) as error:
-                raise UnavailableError(
-                    f"the credentials of the cluster cannot be used: {error}", "see the kubeconfig"
-                ) from error
 
     async def open(self, pod: str, part: str, query: Sequence[tuple[str, str]]) -> ClientConnection:
         """A stream into a pod.
@@ -69,36 +54,25 @@ class PodChannels:
             return await self._opened(url)
         except InvalidStatus as error:
             raise UnavailableError(f"pod {pod} cannot be entered: {_words_of(error)}", _remedy(error)) from error
-        except (InvalidHandshake, EOFError, OSError) as error:  # TimeoutError is an OSError
+        except (InvalidHandshake, EOFError, OSError, httpx2.TransportError) as error:  # TimeoutError is an OSError
             what = str(error) or type(error).__name__
             raise UnavailableError(f"pod {pod} cannot be reached: {what}", "try again when the cluster does") from error
 
     async def _opened(self, url: str) -> ClientConnection:
-        """With the credentials that the client has, renewed once where the cluster no longer takes them."""
-        if self._auth is None:
-            return await self._connect(url, {})
-        flow = self._auth.async_auth_flow(httpx2.Request("GET", url))
+        """With the credentials that the channel has, renewed once where the cluster no longer takes them."""
+        authorization = await self._channel.authorize()
         try:
-            request = await anext(flow)
-            try:
-                return await self._connect(url, request.headers)
-            except InvalidStatus as error:
-                if error.response.status_code != _UNAUTHORIZED:
-                    raise
-                try:
-                    request = await flow.asend(httpx2.Response(_UNAUTHORIZED))
-                except StopAsyncIteration:
-                    raise error from None
-                return await self._connect(url, request.headers)
-        finally:
-            await flow.aclose()
+            return await self._connect(url, authorization)
+        except InvalidStatus as error:
+            if error.response.status_code != _UNAUTHORIZED or not authorization:
+                raise
+        return await self._connect(url, await self._channel.authorize(instead_of=authorization))
 
-    async def _connect(self, url: str, headers: httpx2.Headers | dict[str, str]) -> ClientConnection:
-        shown = {name: headers[name] for name in ("Authorization",) if name in headers}
+    async def _connect(self, url: str, authorization: Mapping[str, str]) -> ClientConnection:
         return await connect(
             url,
-            ssl=self._trust,
-            additional_headers=shown,
+            ssl=self._channel.trust if self._is_encrypted else None,
+            additional_headers=authorization,
             subprotocols=[PROTOCOL],
             compression=None,
             open_timeout=OPEN_WITHIN_S,

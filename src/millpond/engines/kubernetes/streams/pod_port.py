@@ -64,13 +64,9 @@ class PodPort:
                         if not opened._first:
                             raise ConnectionRefusedError(f"no program of pod {pod} listens on port {port}")
         except BaseException:  # also a cancellation
-            await opened.close()
+            await opened._stream.close()
             raise
         return opened
-
-    async def close(self) -> None:
-        """End it."""
-        await self._stream.close()
 
     async def carry(self, client: socket.socket) -> None:
         """Pass bytes on until the program or the client is done; both sides are closed then."""
@@ -84,7 +80,7 @@ class PodPort:
             with contextlib.suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
             client.close()
-            await self.close()
+            await self._stream.close()
 
     async def _inward(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()

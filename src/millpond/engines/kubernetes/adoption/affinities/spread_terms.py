@@ -95,13 +95,9 @@ class SpreadTerm:
 
 def spreads(pod: ScheduledPod) -> tuple[SpreadTerm, ...]:
     """How a pod must be spread."""
-    hard = _hard(pod)
+    hard = [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == _HARD]
     keys = tuple(sorted({each.topology_key for each in hard}))
     return tuple(dict.fromkeys(_term(pod, each, keys) for each in hard))
-
-
-def _hard(pod: ScheduledPod) -> list[SpreadConstraint]:
-    return [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == _HARD]
 
 
 def _term(pod: ScheduledPod, constraint: SpreadConstraint, keys: tuple[str, ...]) -> SpreadTerm:
