@@ -431,6 +431,7 @@ class Scheduler:
 
         Raises:
             InvalidInputError: no queue can be defined so.
+            ConflictError: a reservation that fits now would be beyond its limits or guarantees.
         """
         return queue_statuses(self._state, changed)
 

@@ -258,6 +258,33 @@ def test_beyond_the_guarantee_there_is_what_no_queue_is_guaranteed() -> None:
         reserve(world, 1, name="more", of="guest", beyond_guarantee=True)
 
 
+def test_a_queue_is_not_defined_so_that_what_is_reserved_would_be_beyond_its_guarantee() -> None:
+    world = two_teams()
+    reserve(world, 6)
+    before = json.dumps(world.core.snapshot())
+    with pytest.raises(ConflictError, match=r"reservation 'demo' would no longer fit: of the 5 cards") as caught:
+        world.core.queue_statuses([queue("vision", guarantee=5)])
+    assert "pond reservations cancel demo" in caught.value.remedy
+    world.core.queue_statuses([queue("vision", guarantee=6), queue("speech", guarantee=2)])
+    assert json.dumps(world.core.snapshot()) == before
+
+
+def test_work_that_stays_in_a_reservation_lets_no_guarantee_fall_below_it() -> None:
+    world = two_teams()
+    reserve(world, 4, begin=0.0)
+    world.submit(gang("mine", 4, asks(1), queue="vision", preemptible=False))
+    assert world.running() == {"mine"}
+    with pytest.raises(ConflictError, match="no longer fit"):
+        world.core.queue_statuses([queue("vision", guarantee=3)])
+
+
+def test_a_guarantee_takes_nothing_of_what_is_reserved_beyond_the_guarantees() -> None:
+    world = World(machine("n0"), machine("n1"), queues=[queue("vision", guarantee=4), queue("guest")])
+    reserve(world, 4, of="guest", beyond_guarantee=True)
+    with pytest.raises(ConflictError, match="1 of its cards are guaranteed to other queues"):
+        world.core.queue_statuses([queue("vision", guarantee=5)])
+
+
 def test_a_limit_bounds_what_is_reserved() -> None:
     world = World(machine("n0"), queues=[queue("vision", guarantee=2, limit=2)])
     with pytest.raises(ConflictError, match="queue vision may have 2 cards"):

@@ -149,7 +149,46 @@ def _why_not(state: State, wanted: AdvanceReservation) -> str:
     return _beyond_amounts(state, wanted) or _beyond_nodes(state, wanted)
 
 
+def require_kept(state: State, queues: QueueTree) -> None:
+    """Refuse limits and guarantees by which a reservation that is agreed would be beyond them, and now is not.
+
+    Args:
+        queues: as they would be.
+
+    Raises:
+        ConflictError: a reservation would no longer fit.
+    """
+    for wanted in [room.wanted for room in state.reserved.by_name.values()]:
+        why = _beyond_promises(state, queues, wanted)
+        if why and not _beyond_promises(state, state.queues, wanted):
+            raise ConflictError(
+                f"reservation {wanted.name!r} would no longer fit: {why}",
+                f"leave queue {wanted.queue} so much, or cancel it first: `pond reservations cancel {wanted.name}`",
+            )
+
+
+def _beyond_promises(state: State, queues: QueueTree, wanted: AdvanceReservation) -> str:
+    """What limits or guarantees say against a reservation, whatever runs; empty where they leave it room."""
+    reserved = (tree for _, tree in _reserved_beside(state, queues, wanted))
+    found = (_beyond_limit(state, tree, wanted) or _beyond_guarantee(state, tree, wanted) for tree in reserved)
+    return next(filter(None, found), "")
+
+
 def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
+    for instant, tree in _reserved_beside(state, state.queues, wanted):
+        if why := _beyond_limit(state, tree, wanted):
+            return why
+        for record in state.running.values() if not wanted.beyond_guarantee else ():
+            if not record.job.preemptible and stays_until(record, state.ordering.time_left, state.now) > instant:
+                tasks = [task for task in record.tasks if task.holding]
+                tree.charge(record.queue, state.amounts.held(record, tasks), 1)
+        if why := _beyond_guarantee(state, tree, wanted):
+            return why
+    return ""
+
+
+def _reserved_beside(state: State, queues: QueueTree, wanted: AdvanceReservation) -> Iterator[tuple[float, QueueTree]]:
+    """The instants within a reservation at which most is reserved beside it, with queues that hold just that."""
     others = [
         room.wanted
         for room in state.reserved.by_name.values()
@@ -157,7 +196,7 @@ def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
     ]
     for instant in sorted({wanted.begin, *(each.begin for each in others if each.begin > wanted.begin)}):
         tree = QueueTree(Journal())
-        tree.copy_from(state.queues)
+        tree.copy_from(queues)
         for node in tree.by_name.values():
             node.gpu_milli = node.cpu_milli = node.memory_mib = node.card_mib = 0
             node.models.clear()
@@ -165,9 +204,7 @@ def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
             for other in others:
                 if other.covers(instant):
                     tree.charge(other.queue, state.amounts.of_reservation(other), 1)
-            if why := _beyond_limit(state, tree, wanted) or _beyond_guarantee(state, tree, wanted, instant):
-                return why
-    return ""
+            yield instant, tree
 
 
 def _beyond_limit(state: State, tree: QueueTree, wanted: AdvanceReservation) -> str:
@@ -185,8 +222,8 @@ def _beyond_limit(state: State, tree: QueueTree, wanted: AdvanceReservation) -> 
     return f"queue {limiting.queue.name} may have {most} cards{beyond.of_model}, of which {reserved} are reserved then"
 
 
-def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation, instant: float) -> str:
-    """Why the guarantee of the queue does not cover it beside what is reserved and cannot leave; empty if it does."""
+def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation) -> str:
+    """Why the guarantee of the queue does not cover it beside what the queues of a tree hold; empty if it does."""
     asked, model = state.amounts.of_reservation(wanted), _judged_model(tree, wanted)
     of_models = f" of model {model}" if model != OTHER_MODELS else " of other models" if tree.guaranteed_models else ""
     if wanted.beyond_guarantee:
@@ -197,9 +234,6 @@ def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation,
         )
         short = -(free // CARD_MILLI)
         return f"{short} of its cards are guaranteed to other queues, or reserved then" if free < 0 else ""
-    for record in state.running.values():
-        if not record.job.preemptible and stays_until(record, state.ordering.time_left, state.now) > instant:
-            tree.charge(record.queue, state.amounts.held(record, [task for task in record.tasks if task.holding]), 1)
     if tree.has_guarantees and not tree.blocks_guarantees(wanted.queue, asked):
         return ""
     guarantors = [node for node in tree.by_name[wanted.queue].guarantors if node.cards_guaranteed(model)]

@@ -12,6 +12,7 @@ from millpond.model.tenancy.cells import CellUsage
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.agreement import require_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.cells.cell_room import require_room
 from millpond.scheduling.tenancy.cells.cell_usage import usage_of
@@ -171,6 +172,7 @@ def _changed_tree(state: State, changed: Sequence[Queue]) -> QueueTree:
             for record in state.running.values()
         )
     require_room(state.cluster, state.queues.queues(), tree.queues())
+    require_kept(state, tree)
     return tree
 
 
