@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from pathlib import Path
 
 import pytest
 from server_world import Clock, Server, World
 
 from millpond.model.errors import NotFoundError
-from millpond.node.task.records import TaskFiles, TaskId, job_dir
+from millpond.node.host import folder_trees
+from millpond.node.task.records import TaskFiles, TaskId, job_dir, note_of_removal
+from millpond.server.operations import retention
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
 from millpond.server.views.logs import LogReader, LogRequest
 
@@ -90,3 +95,35 @@ def test_work_that_lives_keeps_its_output_however_large(scene: Scene) -> None:
     scene.look(RetentionLimits(log_gib=0))
     assert scene.there() == "lives"
     assert job_dir(scene.state_dir, "lives").exists()
+
+
+@pytest.fixture
+def in_use(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the first job that ended cannot be removed, as when something is mounted in it."""
+    folder = job_dir(scene.state_dir, "a")
+
+    def remove_tree(top: Path) -> None:
+        if top == folder:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), "data")
+        folder_trees.remove_tree(top)
+
+    monkeypatch.setattr(retention, "remove_tree", remove_tree)
+    monkeypatch.setattr(retention, "AT_ONCE", 1)
+    monkeypatch.setattr(retention, "PAUSE_S", 0.0)
+    return folder
+
+
+def test_a_job_whose_folder_cannot_be_removed_is_kept_and_keeps_no_other_one(scene: Scene, in_use: Path) -> None:
+    scene.snapshot()
+    for _ in range(2):
+        with pytest.raises(OSError, match=re.escape(str(in_use))):
+            scene.look(RetentionLimits(job_days=1.5))
+        assert scene.there() == "aclives"
+        assert [scene.server.store.jobs.is_job(name) for name in ("a", "b")] == [True, False]
+
+
+def test_output_that_cannot_be_removed_does_not_count_as_removed(scene: Scene, in_use: Path) -> None:
+    with pytest.raises(OSError, match=re.escape(str(in_use))):
+        scene.look(RetentionLimits(log_gib=250_000 / 2**30))
+    assert scene.there() == "alives"
+    assert not note_of_removal(scene.state_dir, "a").exists()

@@ -2,7 +2,8 @@
 too much of it.
 
 A thread of its own looks every hour. Folders go at once. Rows go in small transactions, so that the
-scheduler's thread, which writes too, never waits long; and only what no restart would replay any more.
+scheduler's thread, which writes too, never waits long; and only what no restart would replay any more. A job whose
+folder cannot be removed is kept, as nothing would name that folder otherwise, and keeps no other one.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class RetentionWorker(Periodic):
         self._state_dir = state_dir
         self._limits = limits
         self._clock = clock
+        self._trouble: OSError | None = None
         self._worker = PeriodicWorker(
             "retention",
             self._pass,
@@ -77,22 +79,26 @@ class RetentionWorker(Periodic):
 
         Raises:
             DBAPIError: the store cannot be read or written.
+            OSError: the folder of a job cannot be removed; what can be is gone.
         """
+        self._trouble = None
         forgotten = 0 if self._limits.job_days is None else self._forget(self._limits.job_days)
         removed = 0 if self._limits.log_gib is None else self._shrink(int(self._limits.log_gib * _GIB))
         if forgotten or removed:
             log.info("forgot %d jobs that ended long ago, removed the output of %d more", forgotten, removed)
+        if self._trouble is not None:
+            raise self._trouble
         return forgotten, removed
 
     def _forget(self, days: float) -> int:
         """Folders first: what is left of a job that was forgotten by halves is found again the next time."""
-        forgotten = 0
+        forgotten = kept = 0
         while not self._worker.closing:
-            jobs = self._store.deletion.forgettable(self._clock() - days * _DAY_S, AT_ONCE)
-            for job in jobs:
-                self._remove(job)
-            self._store.deletion.forget(jobs)
-            forgotten += len(jobs)
+            jobs = self._store.deletion.forgettable(self._clock() - days * _DAY_S, AT_ONCE, kept)
+            gone = [job for job in jobs if self._remove(job)]
+            self._store.deletion.forget(gone)
+            forgotten += len(gone)
+            kept += len(jobs) - len(gone)
             if len(jobs) < AT_ONCE:
                 break
             time.sleep(PAUSE_S)
@@ -109,19 +115,21 @@ class RetentionWorker(Periodic):
             size = sizes.get(job_dir(self._state_dir, job).name)
             if too_much <= 0 or self._worker.closing:
                 break
-            if size:
-                self._remove(job)
+            if size and self._remove(job):
                 note_of_removal(self._state_dir, job).parent.mkdir(exist_ok=True, mode=0o700)
                 note_of_removal(self._state_dir, job).touch()
                 too_much -= size
                 removed += 1
         return removed
 
-    def _remove(self, job: str) -> None:
+    def _remove(self, job: str) -> bool:
+        """Whether nothing is left of the folder of a job."""
         try:
             remove_folder(self._state_dir, job)
         except OSError as error:
-            log.warning("%s cannot be removed: %s", error.filename, error.strerror)
+            self._trouble = self._trouble or error
+            return False
+        return True
 
     def _pass(self) -> None:
         self.look()
@@ -131,11 +139,14 @@ def remove_folder(state_dir: Path, job: str) -> None:
     """Remove all that a job wrote, and its records.
 
     Raises:
-        OSError: something of it cannot be removed.
+        OSError: something of it cannot be removed; names its folder.
     """
     folder = job_dir(state_dir, job)
     if folder.is_dir():  # else it never started
-        remove_tree(folder)
+        try:
+            remove_tree(folder)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(folder)) from error
 
 
 def _folders(state_dir: Path) -> Iterator[Path]:
