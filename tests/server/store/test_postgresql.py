@@ -25,7 +25,7 @@ def test_the_store_works_on_postgresql_and_keeps_a_second_server_off(postgresql_
         Store(postgresql_url)
     store.close()
     again = Store(postgresql_url)
-    assert again.latest_snapshot() == StoredSnapshot(1, 1.0, "v", {"a": 1})
+    assert again.snapshots()[-1] == StoredSnapshot(1, 1.0, "v", {"a": 1})
     again.close()
 
 

@@ -173,7 +173,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(store: Store) -> None:
 def test_the_latest_snapshot_is_found_and_old_ones_go(store: Store) -> None:
     for seq in (1, 2, 3):
         store.save_snapshot(StoredSnapshot(seq, float(seq), "v", {"seq": seq}))
-    assert store.latest_snapshot() == StoredSnapshot(3, 3.0, "v", {"seq": 3})
+    assert store.snapshots()[-1] == StoredSnapshot(3, 3.0, "v", {"seq": 3})
 
 
 def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:

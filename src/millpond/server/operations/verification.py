@@ -60,6 +60,7 @@ def verify(store: Store) -> Verification:
 
     Raises:
         UnavailableError: a snapshot is of a format that this version cannot read.
+        InvalidInputError: a snapshot, or an entry of the log, is damaged.
     """
     snapshots = store.snapshots()
     ends = [*(snapshot.seq for snapshot in snapshots[1:]), store.latest_seq()]

@@ -8,7 +8,7 @@ from typing import Final
 
 from millpond.model import events
 from millpond.model.decisions import Decision, Start
-from millpond.model.errors import InconsistentStateError, MillpondError
+from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
 from millpond.model.hardware.nodes import Node
 from millpond.model.states import TaskState
 from millpond.model.workloads import Job
@@ -20,6 +20,7 @@ from millpond.server.runtime.policies import UNCHANGED, Policies
 from millpond.server.store.formats import check_format
 from millpond.server.store.histories import DecisionEntry
 from millpond.server.store.store import ClaimsEntry, Store, StoredSnapshot
+from millpond.server.store.stored_json import RESTORE
 from millpond.server.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -44,15 +45,15 @@ def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
             log (``Policies.change``).
 
     Raises:
-        UnavailableError: the snapshot is of a format that this version cannot read.
+        UnavailableError: the snapshot is of a format that this version cannot read, or none can be read.
+        InvalidInputError: the log is damaged.
         InconsistentStateError: the log cannot be followed: by a defect, or because it is damaged.
     """
-    snapshot = store.latest_snapshot()
-    if snapshot is None:
+    core = _latest_readable(store)
+    if core is None:
         core = Core(Scheduler(policies.over(Settings())))
         store.save_snapshot(StoredSnapshot(0, 0.0, VERSION, core.snapshot()))
         return core
-    core = restored(snapshot)
     try:
         entries, claims = _redo(core, store)
     except MillpondError:
@@ -64,6 +65,31 @@ def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
     if entries or claims is not None:
         store.record(entries, claims=claims)
     return core
+
+
+def _latest_readable(store: Store) -> Core | None:
+    """The core as of the latest snapshot, or of one before it where that is damaged; None in a new store.
+
+    Raises:
+        UnavailableError: the latest is of a format that this version cannot read, or there was one and none can be
+            read: begun anew, a server would end all that runs.
+    """
+    places = store.snapshot_places()
+    if not places and not store.latest_seq():
+        return None
+    for seq in reversed(places):
+        try:
+            return restored(store.snapshot(seq))
+        except UnavailableError:
+            raise
+        except Exception as error:
+            log.warning(
+                "the state of the scheduler that was stored behind entry %d cannot be read (%s); it is made anew from "
+                "an earlier one and the log",
+                seq,
+                error,
+            )
+    raise UnavailableError("no stored state of the scheduler can be read: the database is damaged", RESTORE)
 
 
 def restored(snapshot: StoredSnapshot) -> Core:
@@ -81,7 +107,9 @@ def _redo(core: Core, store: Store) -> tuple[list[DecisionEntry], ClaimsEntry | 
     decided, claims = store.decisions_after(core.seq), store.claims_after(core.seq)
     last = store.latest_seq()
     turn: list[events.Event] = []
-    for entry in store.events_after(core.seq):
+    for place, entry in enumerate(store.events_after(core.seq), core.seq + 1):
+        if entry.seq != place:
+            raise InvalidInputError(f"entry {place} of the stored log is missing: the database is damaged", RESTORE)
         tick = entry.event
         if not isinstance(tick, events.Tick):
             turn.append(tick)

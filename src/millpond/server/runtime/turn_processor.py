@@ -88,6 +88,8 @@ class TurnProcessor:
         inventory = engine.inventory()
         nodes = inventory.nodes
         self._job_views.begin(inventory.tasks, self._dependents.all, self._now())
+        for row in (*self._dependents.unreadable, *self._arrays.unreadable):
+            self._job_views.give_up(row, self._now())
         changes = recovery.node_changes(self._core, nodes, self._now())
         engine.adopt(recovery.expected_tasks(self._core, nodes), recovery.to_repeat(self._core, nodes))
         return changes

@@ -67,7 +67,7 @@ def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> Se
         OSError: the state directory cannot be written.
     """
     place, owner, file = state_dir.resolve(), store.identity.read(), _read(state_dir)
-    if owner is None and not file.get("restored") and not (is_new and store.latest_snapshot() is not None):
+    if owner is None and not file.get("restored") and not (is_new and store.latest_snapshot_seq() is not None):
         if file.get("server"):  # else it was cut off at its first start
             _require_no_jobs(place)
         return _founded(store, place, str(file.get("server", "")) or _fresh())

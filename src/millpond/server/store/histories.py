@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from millpond.model.codec import from_plain
 from millpond.model.decisions import Decision
 from millpond.model.events import (
     CardClosed,
@@ -28,6 +27,7 @@ from millpond.model.events import (
     WaitExplained,
 )
 from millpond.server.store.schema import decisions, events
+from millpond.server.store.stored_json import value_in
 from millpond.server.store.tables import TableStore
 
 _SILENT: Final = (Tick.__name__, LoadSampled.__name__, ProgressMeasured.__name__)
@@ -124,10 +124,28 @@ class HistoryStore(TableStore):
         return {entry.decision.id: entry.decision for entry in found}
 
     def _events(self, query: sa.Select[Any]) -> list[LogEntry]:
-        return [LogEntry(row.seq, from_plain(json.loads(row.data)), row.job) for row in self._rows(query)]
+        return [log_entry(row) for row in self._rows(query)]
 
     def _decisions(self, query: sa.Select[Any]) -> list[DecisionEntry]:
-        return [DecisionEntry(row.seq, row.at, from_plain(json.loads(row.data))) for row in self._rows(query)]
+        return [decision_entry(row) for row in self._rows(query)]
+
+
+def log_entry(row: sa.Row[Any]) -> LogEntry:
+    """An entry of the log by its row.
+
+    Raises:
+        InvalidInputError: it is damaged, or a newer version wrote it.
+    """
+    return LogEntry(row.seq, value_in(row.data, f"entry {row.seq} of the stored log"), row.job)
+
+
+def decision_entry(row: sa.Row[Any]) -> DecisionEntry:
+    """A decision by its row.
+
+    Raises:
+        InvalidInputError: it is damaged, or a newer version wrote it.
+    """
+    return DecisionEntry(row.seq, row.at, value_in(row.data, f"the stored decision {row.id}"))
 
 
 def node_of(event: Event) -> str:

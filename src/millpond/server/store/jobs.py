@@ -13,11 +13,19 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from millpond.server.store import schema
+from millpond.server.store.job_rows import (
+    JOB_INFO,
+    OF_VIEW,
+    document_in,
+    document_of,
+    document_or_empty,
+    last_view_in,
+    readable,
+    view_in,
+)
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs.jobs import JobInfo
-from millpond.specs.api.models import adapter_of
 from millpond.specs.job.job_ids import split_member
-from millpond.specs.job.members import member_document
 
 LIVE: Final = "live"
 DEPENDENT: Final = "dependent"
@@ -26,8 +34,6 @@ CLOSED: Final = "closed"
 """State of an array of which no more members are handed to the scheduler."""
 DELETED: Final = "deleted"
 """State of a job that was deleted while a restart would still replay it."""
-
-_JOB_INFO: Final = adapter_of(JobInfo)
 
 # What the scheduler's thread runs for every job is put together once: that takes longer than running it.
 _ASKED_AT_ONCE: Final = 500
@@ -47,7 +53,7 @@ _ENDED: Final = (
     )
 )
 _LATEST_NAMED: Final = (
-    sa.select(schema.jobs.c.info)
+    sa.select(*OF_VIEW)
     .where(
         schema.jobs.c.name == sa.bindparam("called"),
         schema.jobs.c.parent == "",
@@ -139,7 +145,7 @@ def change_document(connection: sa.Connection, job: str, fields: dict[str, Any])
     table = schema.jobs
     text = connection.execute(sa.select(table.c.document).where(table.c.id == job)).scalar_one_or_none()
     if text is not None:
-        document = json.dumps({**json.loads(text), **fields})
+        document = json.dumps({**document_of(text, job), **fields})
         connection.execute(table.update().where(table.c.id == job).values(document=document))
 
 
@@ -159,16 +165,24 @@ class JobStore(TableStore):
         self.document_changes += 1
 
     def document(self, job: str) -> dict[str, Any] | None:
-        """The job file of a job as it was submitted; that of a member of an array is made of its array's."""
+        """The job file of a job as it was submitted; that of a member of an array is made of its array's.
+
+        Raises:
+            InvalidInputError: it is damaged.
+        """
         query = sa.select(schema.jobs.c.document).where(schema.jobs.c.id == _row_of(job))
         text = self._value(query)
-        return None if text is None else _document_in(text, job)
+        return None if text is None else document_in(text, job)
 
     def submitted(self, job: str) -> NewJob | None:
-        """A job as it was accepted; None when there is none. A member of an array is as its array was."""
+        """A job as it was accepted; None when there is none. A member of an array is as its array was.
+
+        Raises:
+            InvalidInputError: its file is damaged.
+        """
         query = sa.select(schema.jobs).where(schema.jobs.c.id == _row_of(job))
         row = self._first(query)
-        document = None if row is None else _document_in(row.document, job)
+        document = None if row is None else document_in(row.document, job)
         if row is None or document is None:
             return None
         return NewJob(job, row.user, row.submitted_at, document, state=row.state, group=row.group)
@@ -176,18 +190,20 @@ class JobStore(TableStore):
     def documents_with(self, field: str, *, live_only: bool = False) -> list[dict[str, Any]]:
         """Job files in which a field stands, with whatever value."""
         table = schema.jobs
-        query = sa.select(table.c.document).where(table.c.document.contains(f'"{field}": ', autoescape=True))
+        query = sa.select(table.c.id, table.c.document).where(
+            table.c.document.contains(f'"{field}": ', autoescape=True)
+        )
         if live_only:
             query = query.where(table.c.ended_at.is_(None))
-        return [json.loads(text) for text in self._column(query)]
+        return [document for _, document in readable(self._rows(query))]
 
     def sent_roots(self, field: str) -> list[tuple[str, str, str]]:
         """User, group and digest of every stored job in whose file a field names a content."""
         table = schema.jobs
-        query = sa.select(table.c.user, table.c.group, table.c.document).where(
+        query = sa.select(table.c.id, table.c.user, table.c.group, table.c.document).where(
             table.c.document.contains(f'"{field}": ', autoescape=True)
         )
-        found = ((row.user, row.group, json.loads(row.document).get(field)) for row in self._rows(query))
+        found = ((row.user, row.group, document.get(field)) for row, document in readable(self._rows(query)))
         return [(user, group, digest) for user, group, digest in found if isinstance(digest, str)]
 
     def live_documents_with(self, field: str) -> dict[str, dict[str, Any]]:
@@ -196,8 +212,7 @@ class JobStore(TableStore):
         query = sa.select(table.c.id, table.c.document).where(
             table.c.ended_at.is_(None), table.c.document.contains(f'"{field}": ', autoescape=True)
         )
-        documents = {row.id: json.loads(row.document) for row in self._rows(query)}
-        return {job: document for job, document in documents.items() if field in document}
+        return {row.id: document for row, document in readable(self._rows(query)) if field in document}
 
     def live_pins(self) -> list[dict[str, Any]]:
         """Files of jobs that have not ended and for which something was found."""
@@ -218,9 +233,7 @@ class JobStore(TableStore):
 
     def ended_job(self, job: str) -> JobInfo | None:
         """A job that has ended; None when it lives or never was."""
-        query = sa.select(schema.jobs.c.info).where(schema.jobs.c.id == job)
-        text = self._value(query)
-        return None if text is None else _JOB_INFO.validate_json(text)
+        return last_view_in(self._first(sa.select(*OF_VIEW).where(schema.jobs.c.id == job)))
 
     def ended_jobs(
         self, limit: int, wanted: JobFilter = ALL_JOBS, owners: Owners | None = None, of: str | None = ""
@@ -232,7 +245,7 @@ class JobStore(TableStore):
             of: the members of this array, by index; empty: jobs and arrays; None: jobs and members.
         """
         table = schema.jobs
-        query = sa.select(table.c.info).where(table.c.info.is_not(None))
+        query = sa.select(*OF_VIEW).where(table.c.info.is_not(None))
         query = query.where(*_matches(wanted, of, knows_values=self._engine.dialect.name != "sqlite"))
         if wanted.behind is not None:
             at, job = wanted.behind
@@ -246,7 +259,7 @@ class JobStore(TableStore):
             query = query.order_by(table.c.submitted_at, sa.func.length(table.c.id), table.c.id).limit(limit)
         else:
             query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
-        return [_JOB_INFO.validate_json(text) for text in self._column(query)]
+        return [view_in(row) for row in self._rows(query)]
 
     def ended_between(
         self, behind: tuple[float, str], until: float, limit: int, owners: Owners | None = None
@@ -260,17 +273,16 @@ class JobStore(TableStore):
         table = schema.jobs
         at, job = behind
         later = sa.or_(table.c.submitted_at > at, sa.and_(table.c.submitted_at == at, table.c.id > job))
-        query = sa.select(table.c.info).where(table.c.info.is_not(None), table.c.members == 0)
+        query = sa.select(*OF_VIEW).where(table.c.info.is_not(None), table.c.members == 0)
         query = query.where(later, table.c.submitted_at < until)
         if owners is not None:
             query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
         query = query.order_by(table.c.submitted_at, table.c.id).limit(limit)
-        return [_JOB_INFO.validate_json(text) for text in self._column(query)]
+        return [view_in(row) for row in self._rows(query)]
 
     def latest_named(self, name: str, user: str) -> JobInfo | None:
         """The job of this name that a user submitted last, of those that have ended; None when there is none."""
-        text = self._value(_LATEST_NAMED, called=name, of=user)
-        return None if text is None else _JOB_INFO.validate_json(text)
+        return last_view_in(self._first(_LATEST_NAMED, called=name, of=user))
 
     def ended_counts(self) -> dict[str, int]:
         """How many jobs ended in which state; of arrays, their members count."""
@@ -304,6 +316,7 @@ class JobStore(TableStore):
         return self._jobs_where(sa.and_(schema.jobs.c.members > 0, schema.jobs.c.ended_at.is_(None)))
 
     def _jobs_where(self, condition: sa.ColumnElement[bool]) -> list[NewJob]:
+        """Jobs with their files; a damaged file is empty, which is no job file."""
         table = schema.jobs
         query = sa.select(table).where(condition).order_by(table.c.submitted_at, table.c.id)
         return [
@@ -311,7 +324,7 @@ class JobStore(TableStore):
                 row.id,
                 row.user,
                 row.submitted_at,
-                json.loads(row.document),
+                document_or_empty(row.document, row.id),
                 state=row.state,
                 group=row.group,
                 members=row.members,
@@ -327,9 +340,8 @@ class JobStore(TableStore):
     def first_member(self, array: str) -> JobInfo | None:
         """The last look of the member that was submitted first, if it has ended."""
         table = schema.jobs
-        query = sa.select(table.c.info).where(table.c.parent == array, table.c.info.is_not(None))
-        text = self._value(query.order_by(table.c.submitted_at, table.c.id).limit(1))
-        return None if text is None else _JOB_INFO.validate_json(text)
+        query = sa.select(*OF_VIEW).where(table.c.parent == array, table.c.info.is_not(None))
+        return last_view_in(self._first(query.order_by(table.c.submitted_at, table.c.id).limit(1)))
 
     def live_jobs(self) -> list[str]:
         """Ids of jobs that have not been recorded as ended."""
@@ -379,16 +391,6 @@ def _row_of(job: str) -> str:
     return job if member is None else member[0]
 
 
-def _document_in(text: str, job: str) -> dict[str, Any] | None:
-    """The job file of a job, as its row has it; None when it is to be a member of what is no array."""
-    member = split_member(job)
-    document: dict[str, Any] = json.loads(text)
-    if member is None:
-        return document
-    is_array = document.get("array") is not None or document.get("sweep") is not None
-    return member_document(document, member[1]) if is_array else None
-
-
 def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
     """Keep the last looks of jobs that have ended, but of those that were deleted meanwhile."""
     rows = [
@@ -396,7 +398,7 @@ def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
             "job": info.id,
             "as": info.state,
             "at": info.ended_at,
-            "look": _JOB_INFO.dump_json(info).decode(),
+            "look": JOB_INFO.dump_json(info).decode(),
             "called": info.name,
             "within": info.queue,
         }
@@ -417,7 +419,7 @@ def job_row(job: NewJob) -> dict[str, Any]:
         "document": json.dumps(job.document),
         "state": job.state if ended is None else ended.state,
         "ended_at": None if ended is None else ended.ended_at,
-        "info": None if ended is None else _JOB_INFO.dump_json(ended).decode(),
+        "info": None if ended is None else JOB_INFO.dump_json(ended).decode(),
         "parent": job.parent,
         "members": job.members,
         "name": None if ended is None else ended.name,

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from millpond.model.codec import from_plain, to_plain
+from millpond.model.codec import to_plain
 from millpond.model.decisions import Decision
 from millpond.model.errors import UnavailableError
 from millpond.model.workloads import Priority
@@ -28,7 +28,7 @@ from millpond.server.store.card_use import CardUseStore
 from millpond.server.store.database import claim, connect
 from millpond.server.store.deletion import JobDeletion, forget_deleted
 from millpond.server.store.deliveries import DeliveryStore, NewDelivery
-from millpond.server.store.histories import DecisionEntry, HistoryStore, LogEntry
+from millpond.server.store.histories import DecisionEntry, HistoryStore, LogEntry, decision_entry, log_entry
 from millpond.server.store.identity import IdentityStore
 from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, change_document, job_row, write_ended
 from millpond.server.store.leadership import Leadership, Seat
@@ -38,6 +38,7 @@ from millpond.server.store.reserve import Reserve
 from millpond.server.store.saved_views import SavedViewStore
 from millpond.server.store.secrets import SecretStore
 from millpond.server.store.start_waits import StartWaitStore, write_waits
+from millpond.server.store.stored_json import plain_in
 from millpond.server.store.tables import TableStore
 from millpond.server.store.time_series import TimeSeriesStore
 from millpond.server.store.trials import TrialStore
@@ -205,15 +206,27 @@ class Store(TableStore):
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
-    def latest_snapshot(self) -> StoredSnapshot | None:
-        """The newest snapshot; None in a new database."""
-        query = sa.select(schema.snapshots).order_by(schema.snapshots.c.seq.desc()).limit(1)
-        row = self._first(query)
-        return None if row is None else _snapshot(row)
+    def snapshot_places(self) -> list[int]:
+        """Where in the log the snapshots stand that are kept, the oldest first; the whole log behind it is kept too."""
+        return self._column(sa.select(schema.snapshots.c.seq).order_by(schema.snapshots.c.seq))
+
+    def snapshot(self, seq: int) -> StoredSnapshot:
+        """A snapshot that is kept.
+
+        Raises:
+            InvalidInputError: it is damaged.
+        """
+        row = self._first(sa.select(schema.snapshots).where(schema.snapshots.c.seq == seq))
+        assert row is not None, seq
+        return _snapshot(row)
 
     def snapshots(self) -> list[StoredSnapshot]:
-        """The snapshots that are kept, the oldest first; the whole log behind it is kept too."""
-        return [_snapshot(row) for row in self._rows(sa.select(schema.snapshots).order_by(schema.snapshots.c.seq))]
+        """The snapshots that are kept, the oldest first.
+
+        Raises:
+            InvalidInputError: one is damaged.
+        """
+        return [self.snapshot(seq) for seq in self.snapshot_places()]
 
     def latest_seq(self) -> int:
         """The last entry of the log; 0 in a new database."""
@@ -230,7 +243,7 @@ class Store(TableStore):
             query = sa.select(table).where(table.c.seq > seq).order_by(table.c.seq).limit(_EVENTS_AT_ONCE)
             rows = self._rows(query)
             for row in rows:
-                yield LogEntry(row.seq, from_plain(json.loads(row.data)), row.job)
+                yield log_entry(row)
             if len(rows) < _EVENTS_AT_ONCE:
                 return
             seq = rows[-1].seq
@@ -241,17 +254,20 @@ class Store(TableStore):
         query = sa.select(table).where(table.c.seq > seq).order_by(table.c.id)
         found: dict[int, list[Decision]] = {}
         for row in self._rows(query):
-            found.setdefault(row.seq, []).append(from_plain(json.loads(row.data)))
+            found.setdefault(row.seq, []).append(decision_entry(row).decision)
         return found
 
     def claims_after(self, seq: int) -> dict[int, list[Any]]:
         """``ClaimsEntry.data`` of the ticks behind a log entry that have some."""
         query = sa.select(schema.claims).where(schema.claims.c.seq > seq)
-        return {row.seq: json.loads(row.data) for row in self._rows(query)}
+        return {
+            row.seq: plain_in(row.data, f"what entry {row.seq} of the stored log claims") for row in self._rows(query)
+        }
 
 
 def _snapshot(row: sa.Row[Any]) -> StoredSnapshot:
-    return StoredSnapshot(row.seq, row.at, row.version, json.loads(row.data))
+    data = plain_in(row.data, f"the stored state of the scheduler behind entry {row.seq}")
+    return StoredSnapshot(row.seq, row.at, row.version, data)
 
 
 def _event_row(entry: LogEntry) -> dict[str, Any]:

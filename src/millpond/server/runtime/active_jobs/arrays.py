@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Priority
@@ -22,14 +23,22 @@ from millpond.specs.job.job_spec import stored_job
 
 
 class Arrays:
-    """Arrays by id, and which of them have changed."""
+    """Arrays by id, and which of them have changed.
+
+    Attributes:
+        unreadable: arrays of which the stored file is damaged: they are not among these.
+    """
 
     def __init__(self, job_store: JobStore, trials: TrialStore) -> None:
         self._arrays: dict[str, Array] = {}
         self._changed: dict[str, None] = {}
         self._refused: set[str] = set()
+        self.unreadable: list[NewJob] = []
         for row in job_store.open_arrays():
-            self.hold(_restored(row, job_store, trials))
+            try:
+                self.hold(_restored(row, job_store, trials))
+            except InvalidInputError:
+                self.unreadable.append(row)
 
     def __contains__(self, job: str) -> bool:
         return job in self._arrays

@@ -19,7 +19,7 @@ from millpond.model.states import JobState
 from millpond.model.workloads import Job, Priority
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.storage.provisioning.staging import NothingToStage, Staging
-from millpond.server.store.jobs import JobStore
+from millpond.server.store.jobs import JobStore, NewJob
 from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.job_spec import stored_job
@@ -61,6 +61,9 @@ class Dependents:
 
     Args:
         staging: fetches what they need.
+
+    Attributes:
+        unreadable: jobs of which the stored file is damaged: they are not among these.
     """
 
     def __init__(self, job_store: JobStore, lookup: JobLookup, staging: Staging | NothingToStage) -> None:
@@ -68,8 +71,13 @@ class Dependents:
         self._staging = staging
         self._waiting: dict[str, Dependent] = {}
         self._to_look_at: dict[str, None] = {}
+        self.unreadable: list[NewJob] = []
         for row in job_store.dependents():
-            file = stored_job(row.document)
+            try:
+                file = stored_job(row.document)
+            except InvalidInputError:
+                self.unreadable.append(row)
+                continue
             job = replace(file.to_job(row.id, row.user), group=row.group)
             self.hold(Dependent(job, row.submitted_at, file.file.after, row.document))
 

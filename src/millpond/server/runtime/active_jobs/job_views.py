@@ -5,18 +5,29 @@ For the scheduler's thread alone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from millpond.model.confinement import UNTOLD, Confinement, loosest
 from millpond.model.engine import Observed
 from millpond.model.events import ClockJumped, Confirmed
+from millpond.model.states import JobState
 from millpond.server.runtime.active_jobs.arrays import Arrays
 from millpond.server.runtime.active_jobs.dependencies import Dependent
-from millpond.server.runtime.active_jobs.job_cache import JobCache, cancelled_view, job_view, view_before_start
+from millpond.server.runtime.active_jobs.job_cache import (
+    JobCache,
+    cancelled_view,
+    job_view,
+    view_before_start,
+)
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.usage import UsageMeter
 from millpond.server.store.books import UsageChange
+from millpond.server.store.job_rows import damaged_view
+from millpond.server.store.jobs import NewJob
 from millpond.specs.api.jobs.jobs import JobInfo
+
+log = logging.getLogger(__name__)
 
 
 class JobViews:
@@ -101,6 +112,21 @@ class JobViews:
         self._job_cache.put(info)
         self.ended[info.id] = info
         return info
+
+    def give_up(self, row: NewJob, now: float) -> None:
+        """The stored file of a job, or an array, that waited for others is damaged: it never starts."""
+        info = damaged_view(
+            id=row.id,
+            user=row.user,
+            group=row.group,
+            submitted_at=row.submitted_at,
+            ended_at=now,
+            state=JobState.FAILED.value,
+            reason="its stored file is damaged; submit it again",
+        )
+        log.error("job %s: %s", info.id, info.reason)
+        self._job_cache.put(info)
+        self.ended[info.id] = info
 
     def forget(self, view: JobInfo) -> None:
         """A job has ended, and that is stored."""
