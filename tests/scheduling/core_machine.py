@@ -538,7 +538,9 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(number=PICK, which=PICK, health=st.sampled_from((*DeviceHealth, DeviceHealth.OK)))
     def change_health(self, number: int, which: int, health: DeviceHealth) -> None:
         node = pick(list(self.nodes.values()), number)
-        self.tell(events.LoadSampled(self.now, node.name, 3 * number))
+        load, held = number * 7 % 1_001, number * 5 % 1_001
+        cards = [events.CardLoad(device.uuid, load, held) for device in node.devices[which % 3 :]]
+        self.tell(events.LoadSampled(self.now, node.name, load, tuple(cards)))
         if node.devices:
             index = which % len(node.devices)
             changed = replace(node.devices[index], health=health)

@@ -78,10 +78,13 @@ class Start(Decision):
 
     Attributes:
         joins: true when they join tasks of the same attempt that run already (growth, a restarted task).
+        load_milli: what others are expected to use of the busiest card that they get; None: their placement does not
+            count load, or they get none.
     """
 
     placements: tuple[Placement, ...] = ()
     joins: bool = False
+    load_milli: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

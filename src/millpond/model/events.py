@@ -229,15 +229,32 @@ class DeviceReported(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CardLoad:
+    """How busy one device is: means over the last minutes, in which older looks count less.
+
+    Attributes:
+        device: its UUID.
+        load_milli: its measured use, 0..1000.
+        held_milli: what work held of its compute over the same minutes.
+    """
+
+    device: str
+    load_milli: int
+    held_milli: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSampled(Event):
     """Measured load of a node.
 
     Attributes:
         load_milli: mean use of its devices, 0..1000.
+        cards: those of its devices that have changed; empty: each is as the mean, with what is held of it now.
     """
 
     node: str
     load_milli: int
+    cards: tuple[CardLoad, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ OWN_ORDERINGS = ("default", "fifo", "sjf", "ssf", "edf")
 How queues and users share, and whether all work is placed anew, is decided for the cluster as a whole.
 """
 PLACEMENTS = ("default", "fgd", "best-fit", "dot-product", "random", "gandiva", "spread", "auto")
+BY_LOAD = frozenset({"spread", "auto"})
+"""Placements that measured load decides, with ``auto`` for services."""
 FOR_ALL_KINDS = ("random", "gandiva")
 """Placements that what has been placed before decides: they hold for all jobs."""
 

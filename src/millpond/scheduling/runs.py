@@ -34,8 +34,14 @@ MOVING = frozenset({Cause.MIGRATED, Cause.CONSOLIDATED})
 """Why a run ends that goes on later and counts neither as preempted nor as failed."""
 
 
-def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]], cause: Cause) -> Start:
-    """Commit a start whose holdings and queue charge are already taken."""
+def start(
+    state: State,
+    record: JobRecord,
+    placed: Sequence[tuple[TaskRecord, Holding]],
+    cause: Cause,
+    load_milli: int | None = None,
+) -> Start:
+    """Commit a start whose holdings and queue charge are already taken; ``load_milli`` is for the decision."""
     state.journal.require_no_trial()
     joins = record.id in state.running
     if not joins:
@@ -71,7 +77,7 @@ def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Ho
     number = state.next_id()
     if not joins:
         record.placed_by, record.took_back = number, cause is Cause.RECLAIMED
-    decision = Start(number, record.id, record.attempt, cause, tuple(placements), joins)
+    decision = Start(number, record.id, record.attempt, cause, tuple(placements), joins, load_milli)
     state.expect_answer(decision)
     return decision
 

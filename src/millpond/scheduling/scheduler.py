@@ -137,7 +137,7 @@ class Scheduler:
 
     @property
     def _parts(self) -> forking.Parts:
-        return forking.Parts(self._state, self._placer, self._claims, self._event_handlers)
+        return forking.Parts(self._state, self._placer, self._claims)
 
     def decide(self, now: float) -> list[Decision]:
         """Everything that should happen next, as of ``now`` (seconds; never earlier than the last event)."""
@@ -398,6 +398,15 @@ class Scheduler:
         """Every node with what is free and who holds what, for display."""
         return node_views(self._state)
 
+    @property
+    def counts_load(self) -> bool:
+        """Whether measured load of cards decides anything."""
+        return self._placer.counts_any_load
+
+    def held_cards(self) -> dict[str, dict[str, int]]:
+        """What is held of the compute of each card, in milli, by node and UUID."""
+        return self._state.cluster.loads.held()
+
     def power_overview(self) -> PowerOverview:
         """Which nodes are empty, and which of those that are off waiting jobs need."""
         return PowerOverview(candidates(self._state), nodes_to_wake(self._state, self._placer, self._claims))
@@ -466,7 +475,7 @@ class Scheduler:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that decisions depend on, as JSON-able data."""
-        plain = snapshots.take(self._state, self._placer, self._claims, self._event_handlers)
+        plain = snapshots.take(self._state, self._placer, self._claims)
         plain["next_change"] = self._wakeups.kept
         return plain
 
@@ -474,7 +483,7 @@ class Scheduler:
     def restore(cls, plain: dict[str, Any]) -> Scheduler:
         """A scheduler that goes on exactly where the one that gave ``snapshot`` was."""
         scheduler = cls(snapshots.settings_of(plain))
-        snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims, scheduler._event_handlers)
+        snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims)
         scheduler._claims_seen = scheduler._kept_version
         scheduler._wakeups.keep(plain.get("next_change", ()))
         return scheduler

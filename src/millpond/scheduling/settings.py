@@ -43,7 +43,6 @@ class Settings:
         reserve: keep room for the first job that does not fit (EASY), so that it cannot starve.
         fair_half_life_s: time after which past usage counts half.
         typical_mix: request shapes known beforehand with their counts; empty: learnt from what is submitted.
-        load_weight: how much measured node load counts against a node; 0 is not at all.
         tiresias_thresholds_gpu_s: attained GPU-seconds at which ``tiresias`` moves a job to its next queue.
         replan_period_s: the published preemptive orderings look at everything at multiples of this; 0: at every event.
         seed: for policies that draw lots.
@@ -57,7 +56,6 @@ class Settings:
     preemption_cost: PreemptionCost = PreemptionCost()
     fair_half_life_s: float = 7 * 86400.0
     typical_mix: tuple[tuple[TaskRequest, int], ...] = ()
-    load_weight: int = 0
     tiresias_thresholds_gpu_s: tuple[float, ...] = (18_000.0,)
     replan_period_s: float = 0.0
     seed: int = 0

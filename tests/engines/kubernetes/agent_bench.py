@@ -39,6 +39,7 @@ class Cards(DeviceVendor):
     experimental = False
     sample_every_s = 1.0
     away = ""
+    use_milli: int | None = None
 
     def available(self) -> Availability:
         return Availability(not self.away, self.away)
@@ -47,7 +48,7 @@ class Cards(DeviceVendor):
         return CARDS
 
     def sample(self) -> tuple[DeviceSample, ...]:
-        return ()
+        return tuple(DeviceSample(card.uuid, self.use_milli) for card in CARDS)
 
     def environment(self, devices: Any) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ",".join(each.uuid for each in devices)}
@@ -62,6 +63,7 @@ class AgentBench:
     cards: tuple[Device, ...] = CARDS
     reports: list[AgentReport] = field(default_factory=list)
     evicted: list[tuple[str, str]] = field(default_factory=list)
+    loads: list[dict[str, int]] = field(default_factory=list)
     answers: Mapping[str, SuspensionAnswer] = field(default_factory=dict)
     vendor: Cards = field(default_factory=Cards)
     swap_mib: int = 0
@@ -74,7 +76,9 @@ class AgentBench:
     async def running(self) -> AsyncIterator[None]:
         """An agent that is registered with the kubelet, until the end of the block."""
         places = AgentPlaces(self.folder / "millpond", self.kubelet.plugins, self.kubelet.resources)
-        self.agent = NodeAgent(places, self._look, ClusterSide(self._report, self._answer, self._evict))
+        self.agent = NodeAgent(
+            places, self._look, ClusterSide(self._report, self._answer, self._evict, self._tell_loads)
+        )
         if not (self.kubelet.plugins / "kubelet.sock").exists():
             await self.kubelet.start()
         before = len(self.kubelet.registered)
@@ -95,6 +99,9 @@ class AgentBench:
 
     async def _answer(self, answers: Mapping[str, SuspensionAnswer]) -> None:
         self.answers = answers
+
+    async def _tell_loads(self, loads: Mapping[str, int]) -> None:
+        self.loads.append(dict(loads))
 
     async def _evict(self, pod: tuple[str, str], reason: str) -> None:
         self.evicted.append(pod)

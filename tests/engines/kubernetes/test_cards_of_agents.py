@@ -14,7 +14,13 @@ from standin_agent import CARDS, add_agent
 from standin_cluster import StandinCluster, refusal
 from starlette.responses import JSONResponse
 
-from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE, AgentReport
+from millpond.engines.kubernetes.cluster.agent_report import (
+    AGENT_LABEL,
+    AGENT_NAMESPACE,
+    LOADS_ANNOTATION,
+    AgentReport,
+    loads_text,
+)
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.events import Confirmed, NodeJoined
@@ -140,6 +146,18 @@ def report(cluster: StandinCluster, *cards: Device, driver_away: str = "") -> No
     assert agent is not None
     agent["metadata"]["annotations"]["millpond.io/cards"] = AgentReport(cards, driver_away=driver_away).text()
     cluster.put("pods", "agent-of-n1", agent, AGENT_NAMESPACE)
+
+
+def test_what_agents_measured_of_their_own_cards_is_known_until_their_nodes_are_lost(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    agent = cluster.get("pods", "agent-of-n1", AGENT_NAMESPACE)
+    assert agent is not None
+    agent["metadata"]["annotations"][LOADS_ANNOTATION] = loads_text({"GPU-1": 250, "GPU-of-another-node": 900})
+    cluster.put("pods", "agent-of-n1", agent, AGENT_NAMESPACE)
+    eventually(lambda: bench.engine.card_loads() == {"GPU-1": 250})
+    cluster.remove("nodes", "n1", "")
+    eventually(lambda: bench.engine.card_loads() == {})
 
 
 def test_nodes_say_nothing_where_the_server_may_not_write_it(cluster: StandinCluster, tmp_path: Path) -> None:

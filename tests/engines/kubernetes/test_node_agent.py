@@ -14,12 +14,15 @@ from agent_bench import CARDS, AgentBench, hurry, part, run
 from fake_kubelet import until
 from grpclib.exceptions import GRPCError
 
+from millpond.engines.kubernetes.agent.load_reporter import LoadReporter
 from millpond.engines.kubernetes.agent.node_agent import NOT_LISTED
-from millpond.engines.kubernetes.cluster.agent_report import AgentReport
+from millpond.engines.kubernetes.cluster.agent_report import LOADS_ANNOTATION, AgentReport, loads_of, loads_text
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.engines.kubernetes.cluster.objects import PodObject, PodStatus
 from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.sharing import ShareClass
+from millpond.node.devices import decayed_averages
 from millpond.node.sharing.gate.region import GateRegion
 
 
@@ -194,6 +197,34 @@ def test_a_kubelet_that_starts_anew_gets_the_plugin_again(bench: AgentBench) -> 
         assert len(await bench.kubelet.devices()) == 2 * (1000 + 64 + 1000)
 
     run(bench, test)
+
+
+def test_the_mean_use_of_cards_is_told_when_it_has_changed_enough() -> None:
+    loads, told = LoadReporter(), []
+    for look in range(60):
+        use_milli = 300 if look < 30 else 600
+        said = loads.look([DeviceSample("GPU-0", use_milli), DeviceSample("GPU-1")], 10.0 * look)
+        told += [] if said is None else [said["GPU-0"]] if said else [None]
+    assert told[0] == 300
+    assert told == sorted(told)
+    assert 4 <= len(told) <= 6
+
+
+def test_an_agent_tells_how_busy_its_cards_are(bench: AgentBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decayed_averages, "_SETTLED", 1e-9)
+    bench.vendor.use_milli = 300
+
+    async def test() -> None:
+        assert await until(lambda: bench.loads) == [{"GPU-0": 300, "GPU-1": 300}]
+
+    run(bench, test)
+    assert loads_of({LOADS_ANNOTATION: loads_text(bench.loads[-1])}) == bench.loads[-1]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": "b"}', "{", '{"a": 1.5}'])
+def test_loads_that_cannot_be_read_are_none(text: str) -> None:
+    assert loads_of({LOADS_ANNOTATION: text}) == {}
+    assert loads_of({LOADS_ANNOTATION: '{"a": -5, "b": 5000}'}) == {"a": 0, "b": 1000}
 
 
 def test_cards_that_the_vendors_plugin_has_given_out_are_reported(bench: AgentBench) -> None:

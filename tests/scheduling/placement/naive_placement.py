@@ -113,7 +113,9 @@ class Naive:
             return score
         cost = round(self.weights.gpu_left * QUANTUM / 8_000) * gpu_left
         cost += round(self.weights.cpu_left * QUANTUM / 128_000) * cpu_left
-        cost += round(self.weights.load * QUANTUM / 1_000) * int(a.load_milli[node])
+        is_slice = shape.devices == 1 and shape.compute_milli < 1000
+        loads = [self.load(d) for d in (devices if is_slice else self.devices_of(node))]
+        cost += round(self.weights.load * QUANTUM / 1_000) * (sum(loads) // max(len(loads), 1))
         for device in devices:
             scarcity = int(self.tables.scarcity[a.device_model[device]])
             cost += round(self.weights.scarcity * QUANTUM / 1_000_000) * scarcity * shape.compute_milli
@@ -124,6 +126,12 @@ class Naive:
             if shape.compute_milli == 0:
                 cost += self.memory_loss(device, shape.device_memory_mib) * 101 * QUANTUM // 1000
         return score * QUANTUM - cost
+
+    def load(self, device: int) -> int:
+        """As measured, and by estimate what came or left since."""
+        a = self.arrays
+        free = int(a.compute_free_milli[device])
+        return max(int(a.load_base_milli[device]) - math.floor(int(a.load_rate_milli[device]) * free / 1000), 0)
 
     def memory_loss(self, device: int, taken_mib: int) -> int:
         """Thousandths of the typical work that the card could take before and cannot any more."""

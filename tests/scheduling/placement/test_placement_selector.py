@@ -96,7 +96,9 @@ def random_change(selector: Selector, naive: Naive, held: list[Any], rng: random
         arrays.device_usable[arrays.first_device[node]] ^= 1
         arrays.touch(node)
     elif kind == 3:
-        arrays.load_milli[node] = rng.randrange(1_001)
+        first, total = arrays.first_device_cells[node], int(arrays.device_total[node])
+        arrays.load_base_milli[first : first + total] = [rng.randrange(1_001) for _ in range(total)]
+        arrays.load_rate_milli[first : first + total] = [rng.choice((0, 300, 1_000)) for _ in range(total)]
         arrays.touch(node)
     elif kind <= 5 and held:
         hold(arrays, *held.pop(rng.randrange(len(held))), sign=-1)
@@ -220,12 +222,12 @@ def test_the_lowest_node_wins_a_tie() -> None:
     assert selector.select(Shape(1_000, 0, 1), mask)[0] == 65
 
 
-def test_a_loaded_node_is_avoided_only_if_load_weighs() -> None:
+def test_a_loaded_card_is_avoided_only_if_load_weighs() -> None:
     for weight, expected in ((0.0, 0), (5.0, 1)):
         arrays = ClusterArrays()
         for _ in range(2):
             arrays.append_node(cpu_milli=8_000, memory_mib=1_024, models=[0])
-        arrays.load_milli[0] = 900
+        arrays.load_base_milli[0] = 1_900
         arrays.touch(0)
         selector = Selector(arrays, build_tables(TypicalMix(), weights=Weights(load=weight)))
         assert selector.select(Shape(1_000, 0, 1))[0] == expected

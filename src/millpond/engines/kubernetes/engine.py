@@ -302,6 +302,10 @@ class KubernetesEngine:
         """What tasks make of their parts of devices: none has such a part."""
         return ()
 
+    def card_loads(self) -> Mapping[str, int]:
+        """The mean use of cards, in milli, by UUID, as the agents of their nodes have measured it."""
+        return self._view.card_loads()
+
     def why_nothing_is_shared(self) -> str:
         """Why slices are refused here; empty where a node has an agent."""
         return "" if any(node.extras for node in self.inventory().nodes) else NO_SLICES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,10 @@ class LocalEngine:
     def slice_readings(self) -> Iterable[SliceReading]:
         """What tasks make of their parts of devices, as far as this machine counts it."""
         return self._executor.sharing.readings()
+
+    def card_loads(self) -> Mapping[str, int]:
+        """The mean use of cards of other machines: there are none."""
+        return {}
 
     def why_nothing_is_shared(self) -> str:
         """Why slices and swapping of real devices are refused here; empty where they are not, or there are none."""

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from millpond.model.states import ENDED_JOBS
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord
@@ -36,7 +35,6 @@ class Parts(NamedTuple):
     state: State
     placer: Placer
     claims: Claims
-    event_handlers: EventHandlers
 
 
 def fork(source: Parts, twin: Parts) -> None:
@@ -113,7 +111,6 @@ def _copy_places(source: Parts, twin: Parts) -> None:
     state.moves.copy_from(before.moves)
     state.pair_speeds.copy_from(before.pair_speeds)
     state.outbox, state.pending = list(before.outbox), before.pending.copy()
-    twin.event_handlers.nodes.load = dict(source.event_handlers.nodes.load)
     twin.placer.mix.copy_from(source.placer.mix)
     twin.placer.selector.rounds = source.placer.selector.rounds
     if twin.placer.affinities is not None and source.placer.affinities is not None:

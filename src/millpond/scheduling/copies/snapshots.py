@@ -22,7 +22,6 @@ from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.cycle.reservations import Reservation
 from millpond.scheduling.elastic.measured_speed import speeds_of
-from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.device_moves import devices_alone
@@ -37,7 +36,7 @@ from millpond.scheduling.tenancy.cells.stakes import class_in_cells, stake_of
 FORMAT = 3
 
 
-def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHandlers) -> dict[str, Any]:
+def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
     """Everything that decisions depend on."""
     cluster, queues = state.cluster, state.queues
     claims.prune()
@@ -57,7 +56,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "card_cordons": state.card_cordons.snapshot(),
         "holds": {cause.value: text for cause, text in state.holds.items()},
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
-        "load": {name: list(load) for name, load in event_handlers.nodes.load.items()},
+        "loads": cluster.loads.snapshot(),
         "jobs": [_record_plain(state, record) for record in state.jobs.values()],
         "running": list(state.running),
         "suspended": list(state.suspended),
@@ -134,18 +133,19 @@ def settings_of(plain: dict[str, Any]) -> Settings:
             f"this Millpond reads format {FORMAT}; use the one that wrote it",
         )
     fields = dict(plain["settings"])
+    fields.pop("load_weight", None)  # not written any more
     fields["preemption_cost"] = PreemptionCost(**fields["preemption_cost"])
     fields["typical_mix"] = tuple((from_plain(request), count) for request, count in fields["typical_mix"])
     fields["tiresias_thresholds_gpu_s"] = tuple(fields["tiresias_thresholds_gpu_s"])
     return Settings(**fields)
 
 
-def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, event_handlers: EventHandlers) -> None:
+def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims) -> None:
     """Fill freshly made parts with what ``take`` wrote."""
     state.now = plain["now"]
     state.decided_at = plain["decided_at"]
     state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
-    _give_places(plain, state, event_handlers)
+    _give_places(plain, state)
     _give_experience(plain, state, placer)
     with state.journal:
         _give_jobs(plain, state)
@@ -168,7 +168,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, ev
     placer.rebuild(stale=plain["tables_stale"])
 
 
-def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandlers) -> None:
+def _give_places(plain: dict[str, Any], state: State) -> None:
     """Pools, queues and limits; machines, with what is known of them."""
     cluster = state.cluster
     for pool in plain["pools"]:
@@ -184,10 +184,7 @@ def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandl
     state.holds = {Cause(cause): text for cause, text in plain["holds"].items()}
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
-    for name, load in plain["load"].items():
-        event_handlers.nodes.load[name] = (load[0], load[1])
-        if name in cluster.node_index:
-            cluster.set_load(name, round(load[0]))
+    cluster.loads.restore(plain.get("loads", {}))  # not written at first
 
 
 def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> None:

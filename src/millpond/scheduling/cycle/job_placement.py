@@ -5,7 +5,7 @@ single rack, else the fewest racks; a gang that must or should lie together is t
 A node mask keeps out what reservations, quotas or cells forbid, without touching the cached scores.
 
 Each kind of job, and each queue, may have a placement of its own: a selector with other tables over the same arrays.
-With ``auto`` services spread by measured load, and large gangs try to lie within one rack; everything else goes by the
+With ``auto`` services spread by load, and large gangs try to lie within one rack; everything else goes by the
 default score, which packs slices (``docs/architecture/placement.md``).
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.hardware.topology import Level
-from millpond.model.policies import FOR_ALL_KINDS, PLACEMENTS, own_placements_of, placements_of
+from millpond.model.policies import BY_LOAD, FOR_ALL_KINDS, PLACEMENTS, own_placements_of, placements_of
 from millpond.model.workloads import Job, Kind
 from millpond.scheduling.elastic.gang_sizes import least_tasks, most_tasks
 from millpond.scheduling.ledger.cluster import Cluster
@@ -52,7 +52,7 @@ _SCORERS = {
 }
 
 SPREAD_LOAD = 400.0
-"""With ``spread`` a node at full measured load counts as much worse as if two cards of value were destroyed there."""
+"""With ``spread`` a card at full use counts as much worse as if two cards of value were destroyed there."""
 
 LARGE_GANG_MILLI = 16_000
 """With ``auto`` a gang of so much compute should lie within a rack, where it asks for nothing else."""
@@ -106,7 +106,7 @@ class Placer:
 
     def _tables(self, placement: str) -> Any:
         settings = self.settings
-        weights = Weights(load=SPREAD_LOAD if placement == "spread" else float(settings.load_weight))
+        weights = Weights(load=SPREAD_LOAD if placement == "spread" else 0.0)
         return build_tables(
             self.mix.current,
             _SCORERS[placement],
@@ -145,15 +145,18 @@ class Placer:
 
     def _selector_of(self, job: Job) -> Selector:
         """Who knows the best node for tasks of a job."""
-        placement = self._placement_of(job)
-        if placement == "auto" and job.kind is Kind.SERVICE:
-            placement = "spread"
+        placement = self._score_of(job)
         if placement in (self._main, "auto"):
             return self.selector
         found = self._others.get(placement)
         if found is None:
             found = self._others[placement] = self._selector(self._tables(placement))
         return found
+
+    def _score_of(self, job: Job) -> str:
+        """The placement of a job, with that which ``auto`` has for its services."""
+        placement = self._placement_of(job)
+        return "spread" if placement == "auto" and job.kind is Kind.SERVICE else placement
 
     def _placement_of(self, job: Job) -> str:
         """The placement of a job by name: of its queue, or the nearest above, for its kind; else the cluster's."""
@@ -162,6 +165,18 @@ class Placer:
                 if node.queue.placement and (name := own_placements_of(node.queue.placement).get(job.kind)):
                     return name
         return self._placements[job.kind]
+
+    def load_of(self, job: Job, placed: Placed) -> int | None:
+        """What others use of the busiest card of a place that is taken; None where load does not decide about a job."""
+        if not any(holding.devices for _, holding in placed) or self._score_of(job) != "spread":
+            return None
+        return max(self.cluster.loads.beside_milli(holding) for _, holding in placed)
+
+    @property
+    def counts_any_load(self) -> bool:
+        """Whether measured load decides where jobs of any kind or queue go."""
+        own = (own_placements_of(node.queue.placement).values() for node in self._queues.by_name.values())
+        return any(not BY_LOAD.isdisjoint(names) for names in (self._placements.values(), *own))
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; decisions are the same."""

@@ -45,7 +45,8 @@ class Starter:
         self._claims.end_reservation(record)
         if self._placer.affinities is not None:
             self._placer.affinities.mark(record, placed)
-        self._state.outbox.append(runs.start(self._state, record, placed, cause))
+        load_milli = self._placer.load_of(record.job, placed)
+        self._state.outbox.append(runs.start(self._state, record, placed, cause, load_milli))
         if self._state.reserved.by_name:
             note_start(self._state, record)
 

@@ -33,25 +33,21 @@ from millpond.scheduling.tenancy.cells.cell_room import require_room
 
 
 class EventHandlers:
-    """Applies events to a state, each within one transaction.
-
-    Attributes:
-        nodes: the handlers of events about machines, with what was measured of them.
-    """
+    """Applies events to a state, each within one transaction."""
 
     def __init__(self, state: State, placer: Placer, claims: Claims, migrations: Migrations) -> None:
         self.state = state
         self._placer = placer
         self._claims = claims
         task_completion = TaskCompletion(state)
-        self.nodes = Nodes(state, placer, migrations, task_completion)
-        engine = EngineEvents(state, self.nodes, migrations, task_completion)
+        nodes = Nodes(state, placer, migrations, task_completion)
+        engine = EngineEvents(state, nodes, migrations, task_completion)
         self._of_parts: dict[type, Callable[[Any], None]] = {
-            events.NodeJoined: self.nodes.node_joined,
-            events.NodeLost: self.nodes.node_lost,
-            events.NodePowerChanged: self.nodes.power_changed,
-            events.DeviceHealthChanged: self.nodes.device_health_changed,
-            events.LoadSampled: self.nodes.load_sampled,
+            events.NodeJoined: nodes.node_joined,
+            events.NodeLost: nodes.node_lost,
+            events.NodePowerChanged: nodes.power_changed,
+            events.DeviceHealthChanged: nodes.device_health_changed,
+            events.LoadSampled: nodes.load_sampled,
             events.MigrateRequested: migrations.request,
             events.Confirmed: engine.confirmed,
             events.Refused: engine.refused,

@@ -20,6 +20,7 @@ from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import LINK_MAPS
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
+from millpond.scheduling.ledger.card_loads import CardLoads
 from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.hardware_index import HardwareIndex
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPED, Holding, HoldState
@@ -49,6 +50,7 @@ class Cluster:
         self.closed, self.closed_cards = hardware.closed, hardware.closed_cards
         """Changed by ``set_closed`` and ``set_card_closed``."""
         self.swapped = SwappedOff(self.arrays, hardware)
+        self.loads = CardLoads(self.arrays, hardware)
         self._shared_cards = SharedCards()
         self._capacity, self._capacity_at = 0, -1
         self._amount, self._amount_at = Amount(), -1
@@ -69,6 +71,7 @@ class Cluster:
         self.arrays.copy_from(other.arrays)
         self.links.copy_from(other.links)
         self.swapped.copy_from(other.swapped)
+        self.loads.copy_from(other.loads)
         self._shared_cards.copy_from(other._shared_cards)
         self.words.copy_from(other.words)
         self.hardware.copy_from(other.hardware)
@@ -277,13 +280,6 @@ class Cluster:
         self.change(holding, NOTHING)
         holding.node, holding.devices = node, tuple(devices)
         self.change(holding, hold)
-
-    def set_load(self, name: str, load_milli: int) -> None:
-        """Enter a node's decayed measured load."""
-        self.journal.require_no_trial()
-        index = self.node_index[name]
-        self.arrays.load_milli[index] = load_milli
-        self.arrays.touch(index)
 
     def set_closed(self, name: str, closed: bool) -> None:
         """Let nothing new start on a node, or again; a trial undoes it."""

@@ -18,23 +18,15 @@ from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
-LOAD_HALF_LIFE_S = 300.0
-"""Measured node load is remembered with this half-life."""
-
 
 class Nodes:
-    """Applies what is seen of machines to a state, within the open transaction.
-
-    Attributes:
-        load: of each node that was ever measured, its remembered load in milli and the instant of the latest sample.
-    """
+    """Applies what is seen of machines to a state, within the open transaction."""
 
     def __init__(self, state: State, placer: Placer, migrations: Migrations, task_completion: TaskCompletion) -> None:
         self._state = state
         self._placer = placer
         self._migrations = migrations
         self._task_completion = task_completion
-        self.load: dict[str, tuple[float, float]] = {}
 
     def node_joined(self, event: events.NodeJoined) -> None:
         """A machine is there, for the first time, again, or with something about it changed."""
@@ -120,14 +112,9 @@ class Nodes:
         self._leave_faulty_devices(event.node)
 
     def load_sampled(self, event: events.LoadSampled) -> None:
-        """A look at how busy a machine is: what is remembered fades by half in ``LOAD_HALF_LIFE_S``."""
-        if event.node not in self._state.cluster.node_index:
-            return
-        load, since = self.load.get(event.node, (float(event.load_milli), event.at))
-        kept = 0.5 ** (max(event.at - since, 0.0) / LOAD_HALF_LIFE_S)
-        load = load * kept + event.load_milli * (1.0 - kept)
-        self.load[event.node] = (load, event.at)
-        self._state.cluster.set_load(event.node, round(load))
+        """How busy a machine is; one that is gone is ignored."""
+        self._state.journal.require_no_trial()
+        self._state.cluster.loads.note(event)
 
     def leave_failed_place(self, record: JobRecord) -> None:
         """Ask work to end that came, or stayed, where a device has failed meanwhile."""

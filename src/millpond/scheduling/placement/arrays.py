@@ -25,7 +25,6 @@ NODE_FIELDS = (
     "node_usable",
     "rack",
     "zone",
-    "load_milli",
     "pool",
     "swap_free_mib",
     "link_type",
@@ -39,12 +38,15 @@ DEVICE_FIELDS = (
     "device_usable",
     "socket",
     "switch",
+    "load_base_milli",
+    "load_rate_milli",
 )
 
 # Row numbers, spelled out because kernels need plain integers.
-CPU_FREE, MEMORY_FREE, FIRST_DEVICE, DEVICE_TOTAL, NODE_USABLE, RACK, ZONE, LOAD, POOL, SWAP_FREE, LINK_TYPE = range(11)
-FIRST_EXTRA = 11
+CPU_FREE, MEMORY_FREE, FIRST_DEVICE, DEVICE_TOTAL, NODE_USABLE, RACK, ZONE, POOL, SWAP_FREE, LINK_TYPE = range(10)
+FIRST_EXTRA = 10
 COMPUTE_FREE, LIMIT_FREE, DEVICE_MEMORY_FREE, DEVICE_MEMORY, DEVICE_MODEL, DEVICE_USABLE, SOCKET, SWITCH = range(8)
+LOAD_BASE, LOAD_RATE = 8, 9
 
 WHOLE_CARD_MILLI = 1000
 MODEL_LIMIT = 63
@@ -57,7 +59,7 @@ _FEW_CHANGES = 64
 class ClusterArrays:
     """Struct-of-arrays state of the nodes and devices, with a change log.
 
-    Shapes: ``node_table`` (11 + extras, node capacity), ``device_table`` (8, device capacity), both int64;
+    Shapes: ``node_table`` (10 + extras, node capacity), ``device_table`` (10, device capacity), both int64;
     attributes named in ``NODE_FIELDS`` and ``DEVICE_FIELDS`` are their rows. ``extra_free`` has shape (N, E).
     Only the first ``node_count`` nodes and ``device_count`` devices are live; node n owns the devices
     ``first_device[n] .. first_device[n] + device_total[n]``.
@@ -66,7 +68,8 @@ class ClusterArrays:
 
     Units: CPU and compute in milli, memory in MiB. ``device_memory_mib`` 0 means unknown: memory then fits by
     share only. ``device_memory_free_mib`` must be lowered by every holder, so that a card is wholly free
-    exactly when its compute and its memory both are.
+    exactly when its compute and its memory both are. A device is expected to be used to ``load_base_milli`` less
+    ``load_rate_milli`` thousandths of what is free of its compute (``ledger.card_loads``).
     """
 
     node_table: Int64Array
@@ -78,7 +81,6 @@ class ClusterArrays:
     node_usable: Int64Array
     rack: Int64Array
     zone: Int64Array
-    load_milli: Int64Array
     pool: Int64Array
     swap_free_mib: Int64Array
     link_type: Int64Array
@@ -91,6 +93,8 @@ class ClusterArrays:
     device_usable: Int64Array
     socket: Int64Array
     switch: Int64Array
+    load_base_milli: Int64Array
+    load_rate_milli: Int64Array
     cpu_free_cells: memoryview[int]
     memory_free_cells: memoryview[int]
     compute_free_cells: memoryview[int]
@@ -165,7 +169,7 @@ class ClusterArrays:
         node, first, count = self.node_count, self.device_count, len(models)
         self.reserve(node + 1, first + count)
         self.node_table[:, node] = [
-            cpu_milli, memory_mib, first, count, 1, rack, zone, 0, pool, swap_mib, 0,
+            cpu_milli, memory_mib, first, count, 1, rack, zone, pool, swap_mib, 0,
             *extras, *([0] * (self.extras - len(extras))),
         ]  # fmt: skip
         owned = slice(first, first + count)
@@ -177,6 +181,7 @@ class ClusterArrays:
         self.device_usable[owned] = 1
         self.socket[owned] = 0 if sockets is None else sockets
         self.switch[owned] = 0 if switches is None else switches
+        self.load_base_milli[owned] = self.load_rate_milli[owned] = WHOLE_CARD_MILLI
         self.node_count, self.device_count = node + 1, first + count
         self.touch(node)
         return node

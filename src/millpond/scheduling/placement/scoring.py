@@ -17,7 +17,8 @@ from millpond.scheduling.placement.arrays import (
     DEVICE_MODEL,
     DEVICE_TOTAL,
     FIRST_DEVICE,
-    LOAD,
+    LOAD_BASE,
+    LOAD_RATE,
     Int64Array,
 )
 from millpond.scheduling.placement.filters import device_fits, device_idle, host_failure
@@ -146,7 +147,8 @@ def gradient_score(
     taken = wanted * compute
     # Fragmented = free * total weight - useful, so the gradient is what was fragmented less what will be.
     base = taken * tables[TOTAL_WEIGHT] - useful
-    fixed = node_terms(nodes, node, free - taken, cpu - shape[SHAPE_CPU], tables)
+    fixed = -(tables[GPU_WEIGHT] * (free - taken) + tables[CPU_WEIGHT] * (cpu - shape[SHAPE_CPU]))
+    by_load = tables[LOAD_WEIGHT]
     if wanted != 1 or compute == 1000:
         cards = first_cards(fitting, wanted)
         after = useful_then
@@ -154,6 +156,8 @@ def gradient_score(
             after = useful_compute(devices, first, total, level, cards, compute, tables)
         score = quantum(tables, base + after)
         if tables[SCORER] == _DEFAULT:
+            if by_load != 0:
+                fixed -= by_load * mean_load(devices, first, total)
             return score * _QUANTUM + fixed - scarcity_cost(devices, first, cards, compute, tables), -1
         return score, -1
     best = NOWHERE
@@ -167,7 +171,7 @@ def gradient_score(
         if compute == 0:
             loss_milli = memory_loss(devices, first + index, shape[SHAPE_DEVICE_MEMORY], tables)
         kind = (residual * 64 + devices[DEVICE_MODEL, first + index]) * 1001 + loss_milli
-        if kind == previous:
+        if kind == previous and by_load == 0:
             continue
         previous = kind
         after = useful_then + slice_effect(devices, first, total, index, level, compute, tables)
@@ -176,6 +180,8 @@ def gradient_score(
             loss = tables[tables[VALUE_AT] + residual] - tables[tables[VALUE_AT] + residual - compute]
             score = score * _QUANTUM + fixed - tables[BID_WEIGHT] * loss
             score -= scarcity_cost(devices, first, 1 << index, compute, tables) + loss_milli * (_CARD_BROKEN // 1000)
+            if by_load != 0:
+                score -= by_load * card_load(devices, first + index)
         if score > best:
             best = score
             best_device = index
@@ -202,10 +208,19 @@ def memory_loss(devices: Int64Array, device: int, memory_mib: int, tables: Int64
 
 
 @lean_kernel
-def node_terms(nodes: Int64Array, node: int, gpu_left: int, cpu_left: int, tables: Int64Array) -> int:
-    """Terms of the default score that do not depend on the device: what is left free, and the measured load."""
-    cost = tables[GPU_WEIGHT] * gpu_left + tables[CPU_WEIGHT] * cpu_left
-    return int(-cost - tables[LOAD_WEIGHT] * nodes[LOAD, node])
+def card_load(devices: Int64Array, device: int) -> int:
+    """The use that is expected of a device, in milli: as measured, and what came or left since by estimate."""
+    free = devices[COMPUTE_FREE, device]
+    return int(max(devices[LOAD_BASE, device] - devices[LOAD_RATE, device] * free // 1000, 0))
+
+
+@lean_kernel
+def mean_load(devices: Int64Array, first: int, total: int) -> int:
+    """The mean of ``card_load`` over the devices of a node; 0 where it has none."""
+    load = 0
+    for device in range(first, first + total):
+        load += card_load(devices, device)
+    return int(load // max(total, 1))
 
 
 @lean_kernel

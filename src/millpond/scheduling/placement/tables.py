@@ -54,8 +54,8 @@ class Weights:
     """Weights of the terms of the default score, in units of one fragmentation quantum unless said otherwise.
 
     ``bid_price``: per card of value destroyed. ``gpu_left`` and ``cpu_left``: per 8 cards and per 128 cores left
-    free on the node. ``scarcity``: per card taken of a model that constrained demand fills. ``load``: per node at
-    full measured load.
+    free on the node. ``scarcity``: per card taken of a model that constrained demand fills. ``load``: per card (or,
+    for whole cards, per node) at full use.
     """
 
     bid_price: float = 200.0

@@ -20,6 +20,7 @@ from millpond.server.jobs.progress.watch import ProgressWatch
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
+from millpond.server.monitoring.load_watch import HeldCards, LoadSources, LoadWatch
 from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
 from millpond.server.monitoring.telemetry.job_cards import JobCardsRecorder
 from millpond.server.monitoring.telemetry.sampling import Telemetry
@@ -116,6 +117,7 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
     standing = partial(pool_standing, base.components.loop)
     recorder = TimeSeriesRecorder(standing, telemetry, base.components.store.time_series, time.time)
     use = CardUseSources(job_cache.newest_first, telemetry.recent, lambda: slices.latest, lambda: current.config.energy)
+    loads = LoadSources(partial(held_cards, base.components.loop), telemetry, engine.card_loads)
     state_dir = base.components.state_dir
     return [
         telemetry,
@@ -124,6 +126,7 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
         recorder,
         CardUseRecorder(base.components.store.card_use, use, service.machines.idle_cards, time.time),
         JobCardsRecorder(state_dir, job_cache.newest_first, telemetry, lambda: slices.latest, time.time),
+        LoadWatch(loads, base.components.loop.notify, time.time),
     ]
 
 
@@ -135,6 +138,16 @@ def pool_standing(loop: Loop) -> tuple[list[NodeView], list[QueueStatus]]:
 
     nodes, queues = loop.query(look, is_long=True).result(ANSWER_WITHIN_S)
     return nodes, nearest_to_root(queues, lambda each: each.queue)
+
+
+def held_cards(loop: Loop) -> HeldCards | None:
+    """What is held of each card; None where load decides nothing."""
+
+    def look(core: Core) -> HeldCards | None:
+        return core.scheduler.held_cards() if core.scheduler.counts_load else None
+
+    found: HeldCards | None = loop.query(look, is_long=True).result(ANSWER_WITHIN_S)
+    return found
 
 
 def _of_work(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:

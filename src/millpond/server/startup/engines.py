@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -48,6 +48,9 @@ class ServerEngine(AdoptingEngine, Protocol):
 
     def slice_readings(self) -> Iterable[SliceReading]:
         """What tasks make of their parts of devices, as far as that is counted."""
+
+    def card_loads(self) -> Mapping[str, int]:
+        """The mean use of cards of other machines as measured there, in milli, by UUID."""
 
     def why_nothing_is_shared(self) -> str:
         """Why slices are refused; empty where they are not."""

@@ -235,7 +235,9 @@ def _decision_text(decision: Decision) -> str:
             return f"end all tasks within {seconds_text(grace)}, to be restart-migrated so that a node comes free{whom}"
         case Start(placements=placements, attempt=attempt):
             nodes = ", ".join(dict.fromkeys(placement.node for placement in placements))
-            return f"start {counted(len(placements), 'task')} on {nodes} (attempt {attempt}, {decision.cause.value})"
+            load = "" if decision.load_milli is None else f", beside load of {decision.load_milli / 10:g} %"
+            what = f"start {counted(len(placements), 'task')} on {nodes}"
+            return f"{what} (attempt {attempt}, {decision.cause.value}{load})"
         case Stop(cause=Cause.NOT_KEPT, tasks=tasks):
             return f"give the place of task {tasks[0]} back, as the job is tried again or goes on without it"
         case Stop(tasks=tasks, grace_s=grace, for_job=successor):

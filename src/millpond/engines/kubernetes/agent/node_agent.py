@@ -23,6 +23,7 @@ from millpond.engines.kubernetes.agent.device_plugin import (
     DevicePlugin,
     pods_with_devices,
 )
+from millpond.engines.kubernetes.agent.load_reporter import LoadReporter
 from millpond.engines.kubernetes.agent.pod_processes import pids_by_pod
 from millpond.engines.kubernetes.agent.pod_residency import HeldPods, PodResidency
 from millpond.engines.kubernetes.agent.pod_slices import PodSlices
@@ -74,11 +75,13 @@ class ClusterSide:
         report: describe the cards.
         answer: say what became of what is wanted of pods.
         evict: have a pod leave, by its namespace and name, and why.
+        tell_loads: say how busy the cards are.
     """
 
     report: Callable[[AgentReport], Coroutine[Any, Any, None]]
     answer: Callable[[Mapping[str, SuspensionAnswer]], Coroutine[Any, Any, None]]
     evict: Callable[[PodKey, str], Coroutine[Any, Any, None]]
+    tell_loads: Callable[[Mapping[str, int]], Coroutine[Any, Any, None]]
 
 
 class NodeAgent:
@@ -107,6 +110,7 @@ class NodeAgent:
         self._suspensions = Suspensions(self.allocations, cluster.answer)
         self._one_at_a_time = asyncio.Lock()
         self._escapes = EscapeHistory()
+        self._loads = LoadReporter()
 
     async def run(self) -> None:
         """Look after the node for ever."""
@@ -259,6 +263,20 @@ class NodeAgent:
             await self._describe(unsliced)
             await asyncio.sleep(DISCOVER_EVERY_S)
             await self._look_around()
+            await self._measure_loads()
+
+    async def _measure_loads(self) -> None:
+        vendor = None if self._machine is None else self._machine.vendors.get(NvidiaVendor.name)
+        if vendor is None or self._driver_away:
+            return
+        try:
+            samples = await asyncio.to_thread(vendor.sample)
+        except (MillpondError, OSError) as error:
+            log.warning("the load of the cards is not measured: %s", error)
+            return
+        loads = self._loads.look(samples, time.monotonic())
+        if loads is not None:
+            await self._cluster.tell_loads(loads)
 
     async def _look_around(self) -> None:
         own = await asyncio.to_thread(self._own_processes)

@@ -16,7 +16,12 @@ from millpond.engines.kubernetes.adoption.evictions import POLICIES
 from millpond.engines.kubernetes.agent.allocations import PodKey
 from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSide, NodeAgent
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
-from millpond.engines.kubernetes.cluster.agent_report import REPORT_ANNOTATION, AgentReport
+from millpond.engines.kubernetes.cluster.agent_report import (
+    LOADS_ANNOTATION,
+    REPORT_ANNOTATION,
+    AgentReport,
+    loads_text,
+)
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
@@ -77,7 +82,7 @@ async def _run(identity: AgentIdentity, places: AgentPlaces, swap_mib: int) -> N
     channel = api_channel(config, _REQUESTS_AT_ONCE + _WATCHES)
     async with aclosing(channel):
         requests = AgentRequests(ClusterApi(channel, identity.namespace, _always), identity)
-        cluster = ClusterSide(requests.report, requests.answer, requests.evict)
+        cluster = ClusterSide(requests.report, requests.answer, requests.evict, requests.tell_loads)
         agent = NodeAgent(places, lambda own: describe_machine(own=own, swap_mib=swap_mib), cluster)
         kind = ObjectKind("/api/v1/pods", PodObject, {"fieldSelector": f"spec.nodeName={identity.node}"})
         pods = Reflector(channel, kind, agent.pod_changed, agent.pod_deleted)
@@ -102,6 +107,10 @@ class AgentRequests:
         """Describe the cards of the node, on the agent's own pod."""
         if await self._say(REPORT_ANNOTATION, report.text()):
             log.info("reported %d cards of node %s", len(report.devices), self._identity.node)
+
+    async def tell_loads(self, loads: Mapping[str, int]) -> None:
+        """Say how busy the cards of the node are, on the agent's own pod."""
+        await self._say(LOADS_ANNOTATION, loads_text(loads))
 
     async def answer(self, answers: Mapping[str, SuspensionAnswer]) -> None:
         """Say what became of what is wanted of pods, on the agent's own."""

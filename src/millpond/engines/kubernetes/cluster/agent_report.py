@@ -15,8 +15,11 @@ import msgspec
 
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.model.hardware.devices import Device
+from millpond.model.resources import CARD_MILLI
 
 REPORT_ANNOTATION: Final = "millpond.io/cards"
+LOADS_ANNOTATION: Final = "millpond.io/card-loads"
+"""Of the same pod: the mean use of each card in milli, by UUID. It changes only when one has changed enough."""
 AGENT_NAMESPACE: Final = "millpond-agents"
 """Pods elsewhere are not believed."""
 AGENT_LABEL: Final = ("app.kubernetes.io/name", "millpond-agent")
@@ -52,6 +55,20 @@ class AgentReport:
             return msgspec.json.decode(annotations[REPORT_ANNOTATION], type=AgentReport)
         except (KeyError, msgspec.MsgspecError):
             return None
+
+
+def loads_text(loads: Mapping[str, int]) -> str:
+    """The mean use of cards as the agent's pod carries it."""
+    return msgspec.json.encode(loads).decode()
+
+
+def loads_of(annotations: Mapping[str, str]) -> dict[str, int]:
+    """That of an agent's pod, 0..1000; none of one that has none, or one that cannot be read."""
+    try:
+        loads = msgspec.json.decode(annotations[LOADS_ANNOTATION], type=dict[str, int])
+    except (KeyError, msgspec.MsgspecError):
+        return {}
+    return {uuid: min(max(milli, 0), CARD_MILLI) for uuid, milli in loads.items()}
 
 
 def is_agent(pod: PodObject) -> bool:

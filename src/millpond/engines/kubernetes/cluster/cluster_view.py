@@ -11,7 +11,7 @@ from typing import Any
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
 from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, terms_in
 from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
-from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent
+from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent, loads_of
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
@@ -125,6 +125,8 @@ class ClusterView:
         self._on_node: defaultdict[str, dict[str, PodObject]] = defaultdict(dict)
         self._reported: dict[str, Node] = {}
         self._agents: dict[str, AgentReport] = {}
+        self._loads: Mapping[str, Mapping[str, int]] = {}
+        """By node, what its agent has measured of its cards; replaced as a whole, as other threads read it."""
         self._marks: frozenset[str] | None = None
         self._silent_since: dict[str, float] = {}
         self._is_listing = True
@@ -173,6 +175,10 @@ class ClusterView:
             labels = {key for node in self._reported.values() for key, _ in node.labels}
             self._marks = frozenset(key for key in labels if key.startswith((TAINT, offered(""))))
         return self._marks
+
+    def card_loads(self) -> dict[str, int]:
+        """The mean use of cards by UUID, in milli, as agents have measured it; from any thread."""
+        return {uuid: milli for loads in self._loads.values() for uuid, milli in loads.items()}
 
     def has_node(self, name: str) -> bool:
         """Whether there is a node of that name in the cluster."""
@@ -234,6 +240,11 @@ class ClusterView:
             self._agents[name] = report
             if not self._is_listing:
                 self.recount(name)
+        known = self._agents.get(name)
+        own = {device.uuid for device in known.devices} if known is not None else set()
+        loads = {uuid: milli for uuid, milli in loads_of(pod.metadata.annotations).items() if uuid in own}
+        if loads != self._loads.get(name, {}):
+            self._loads = {**self._loads, name: loads}
 
     def _pool_until_empty(self, name: str) -> str:
         """The pool of a node whose label was taken away, for as long as something of ours runs there."""
@@ -249,6 +260,7 @@ class ClusterView:
 
     def _lose(self, name: str) -> None:
         self._marks = None
+        self._loads = {node: loads for node, loads in self._loads.items() if node != name}
         if self._reported.pop(name, None) is not None and not self._is_listing:
             self.ours.node_lost(name)
             self._outbox.lost(name)
