@@ -8,6 +8,7 @@ import re
 import click
 import pytest
 
+from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.formats import precise_text
 from millpond.client.cli.printing.tables import Column, show
@@ -141,6 +142,22 @@ def test_a_table_in_a_pipe_is_plain_and_complete(capsys):
         [Column("ID"), Column("GPUS", right=True), Column("WHERE", gives_way=True)], [["a", "10", long], ["bb", "", ""]]
     )
     assert capsys.readouterr().out == f"ID  GPUS  WHERE\na     10  {long}\nbb     -  -\n"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_table_shows_nothing_of_what_would_steer_a_terminal(capsys, monkeypatch, is_terminal):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    show([Column("METRIC"), Column("LAST")], [["\x1b]0;owned\x07\x1b[2Jlo\u202ess\n", "1"], ["损失", "2"]])
+    shown = capsys.readouterr().out
+    assert all(letter.isprintable() for line in shown.split("\n") for letter in line)
+    assert "?]0;owned" in shown
+    assert "损失" in shown
+
+
+def test_a_message_shows_nothing_of_what_would_steer_a_terminal(capsys):
+    say("the job writes to \x1b]0;owned\x07\n\tand on")
+    assert capsys.readouterr().err == "pond: the job writes to ?]0;owned?\n              and on\n"
 
 
 def test_a_table_on_a_terminal_keeps_ids_whole_and_fits(capsys, monkeypatch):

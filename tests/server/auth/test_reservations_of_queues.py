@@ -10,6 +10,7 @@ from auth_world import API, AuthWorld, error_of
 from millpond.model.events import QueueChanged
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
+from millpond.server.jobs import reservations
 
 
 @pytest.fixture
@@ -40,6 +41,23 @@ def test_what_does_not_fit_is_refused_with_the_numbers_and_the_nearest_time(shar
     assert answer.status_code == 409
     assert "of the 2 cards that queue vision is guaranteed, 0 are neither reserved then" in error_of(answer).cause
     assert error_of(answer).remedy.startswith("it fits from 2096-10-02")
+
+
+def test_a_user_has_a_bounded_number_of_reservations_and_an_admin_any(
+    shared: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reservations, "MOST_RESERVATIONS", 2)
+    for day in range(2):
+        begin = 4e9 + day * 86_400
+        assert reserve(shared, "max", f"day-{day}", begin=begin, until=begin + 3_600).status_code == 200
+    later = {"begin": 5e9, "until": 5e9 + 3_600}
+    refused = reserve(shared, "max", "day-2", **later)
+    assert (refused.status_code, error_of(refused).cause) == (409, "'max' has 2 reservations")
+    assert reserve(shared, "max", "day-1", **later).status_code == 200, "one of theirs can still be changed"
+    assert reserve(shared, "mia", "hers").status_code == 200
+    for day in range(3):
+        begin = 6e9 + day * 86_400
+        assert reserve(shared, "amy", f"admins-{day}", begin=begin, until=begin + 3_600).status_code == 200
 
 
 def test_beyond_the_guarantee_an_admin_alone_reserves(shared: AuthWorld) -> None:

@@ -9,6 +9,7 @@ from api_world import JOBS, Api, error_of
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.server.auth.records import Group
 from millpond.server.auth.roles import UserRole
+from millpond.server.auth.vault import secrets
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import KEY_FILE, Vault
 from millpond.server.store import schema
@@ -34,6 +35,18 @@ def test_a_secret_is_listed_without_its_value_replaced_and_removed(api: Api) -> 
     assert api.client.delete(f"{SECRETS}/user/ada/HF_TOKEN").status_code == 204
     assert api.client.get(SECRETS).json()["secrets"] == []
     assert api.client.delete(f"{SECRETS}/user/ada/HF_TOKEN").status_code == 404
+
+
+def test_an_owner_has_a_bounded_number_of_secrets_and_may_still_change_them(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "MOST_SECRETS", 2)
+    put(api, "user/ada/A")
+    put(api, "user/ada/B")
+    refused = api.client.put(f"{SECRETS}/user/ada/C", json={"value": "x"})
+    assert (refused.status_code, error_of(refused).cause) == (409, "user ada has 2 secrets")
+    put(api, "user/ada/B", "another")
+    put(api, "server/-/C")
 
 
 @pytest.mark.parametrize("path", ["user/ada/9LIVES", "user/ada/A-B", "team/ada/A", "server/ada/A"])

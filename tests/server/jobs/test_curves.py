@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from millpond.model.errors import InvalidInputError
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.task.workspace import OUTPUT
-from millpond.server.jobs.curves import service
+from millpond.server.jobs.curves import reports, service
 from millpond.server.jobs.curves.curve import KEPT, Curve, CurvePoints, thinned
 from millpond.server.jobs.curves.event_files import LARGEST_READ, EventFile, masked_crc32c, scalars_of
+from millpond.server.jobs.curves.growing_files import GrowingFile
 from millpond.server.jobs.curves.service import Curves, CurvesRequest
 from millpond.server.store.jobs import Owners
 from millpond.server.views.visibility import EVERYBODY, Reader
@@ -129,6 +130,32 @@ def test_reports_are_read_as_they_come_and_a_line_that_is_not_whole_waits(runs: 
     runs.report([line[10:]])
     found = runs.one("loss")
     assert (found.steps, found.values, found.last, found.count) == ([1.0, 2.0], [1.0, 0.5], 0.5, 2)
+
+
+def test_a_program_that_writes_faster_than_it_is_read_is_read_up_to_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "task-0.metrics"
+    place.write_text(report(0, loss=1.0))
+    parsed = reports.reported_values
+
+    def parsed_while_more_comes(plain: object) -> object:
+        with place.open("a") as file:
+            file.write(report(1, loss=1.0))
+        return parsed(plain)
+
+    monkeypatch.setattr(reports, "reported_values", parsed_while_more_comes)
+    file = GrowingFile(tmp_path, place.name)
+    assert [len(list(itertools.islice(reports.fresh_reports(file), 100))) for _ in range(3)] == [1, 1, 1]
+
+
+def test_curves_without_a_point_count_as_what_is_kept_in_memory(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "KEPT_IN_ALL", 1_000)
+    for number in range(3):
+        runs.infos[f"empty-{number}"] = replace(JOB, id=f"empty-{number}")
+        runs.report([report(1, **{f"metric-{each}": None for each in range(15)})], job=f"empty-{number}")
+        runs.curves.compare(CurvesRequest((f"empty-{number}",)), EVERYBODY)
+    assert list(runs.curves._known) == ["empty-2"]
 
 
 def test_what_is_no_report_and_what_is_not_finite_is_in_no_curve(runs: Runs) -> None:

@@ -18,6 +18,7 @@ from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.task.workspace import OUTPUT, blob_path, lay_out_dataset
 from millpond.server.storage.disk_use import size_of
 from millpond.server.storage.files import collector as collector_module
+from millpond.server.storage.files import outputs
 from millpond.server.storage.files.blobs import BlobStore
 from millpond.server.storage.files.mounts import MountRules
 from millpond.specs.api.jobs.files import read_batch
@@ -400,6 +401,31 @@ def test_metrics_are_what_tasks_reported_and_what_is_no_report_is_skipped(api: A
     last = api.client.get(f"{JOBS}/{job.id}/metrics", params={"task": 1, "last": 1}).json()
     assert last["truncated"]
     assert last["series"][0]["points"] == [{"at": 4.0, "value": pytest.approx(1 / 6), "step": 4.0}]
+
+
+def test_of_the_metrics_of_many_tasks_so_much_is_read_and_that_is_said(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = api.submit(tasks=3)
+    line = '{"at": 1, "step": 1, "values": {"loss": 1}}\n'
+    for task in range(3):
+        path = TaskFiles.of(api.state_dir, TaskId(job.id, 1, task)).metrics
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(line * 10)
+    monkeypatch.setattr(outputs, "MOST_READ", 15 * len(line))
+    given = api.client.get(f"{JOBS}/{job.id}/metrics").json()
+    assert [(series["task"], len(series["points"])) for series in given["series"]] == [(0, 10), (1, 4)]
+    assert given["truncated"]
+
+
+def test_an_output_that_leads_to_a_name_that_no_answer_can_carry_is_told(api: Api) -> None:
+    job = api.submit()
+    folder = attempt_dir(api.state_dir, job.id, 1) / "files"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "output").symlink_to(os.fsdecode(b"/\xff\x1b]0;owned\x07"))
+    answer = api.client.get(f"{JOBS}/{job.id}/output")
+    assert (answer.status_code, error_of(answer).cause) == (409, "the job writes its output to /??]0;owned?")
+    assert api.client.get("/api/v1/curves", params={"job": job.id}).status_code == 200
 
 
 def test_names_of_metrics_that_no_answer_can_carry_are_mended(api: Api) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,7 @@ from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.node.task.output import Mark, Stream
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.views import log_parts, logs
-from millpond.server.views.logs import LogReader, LogRequest
+from millpond.server.views.logs import LogReader, LogRequest, Logs
 from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
 from millpond.specs.api.jobs.logs import FIRST_CURSOR, LogChunk
 
@@ -310,3 +313,47 @@ def test_a_follower_is_not_held_while_the_place_of_what_has_failed_is_kept(scene
     chunks = scene.read(LogRequest(follow=True))
     assert text(chunks) == "last words\n"
     assert (chunks[-1].job_over, chunks[-1].exit_code) == (True, 3)
+
+
+def test_a_cursor_of_tasks_that_the_job_does_not_have_is_not_sent_back_with_every_piece(scene: Scene) -> None:
+    scene.write(b"hello\n")
+    (chunk,) = scene.read(LogRequest(cursor="1:0=1," + ",".join(f"{task}=1" for task in range(1, 9_000))))
+    assert (chunk.data, chunk.cursor) == ("ello\n", "1:0=6")
+
+
+def test_readers_of_long_logs_leave_the_loop_to_others_between_any_two_pieces(tmp_path: Path) -> None:
+    log = TaskFiles.of(tmp_path, TaskId("j", 1, 0)).log
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"x" * 10 * logs.CHUNK_BYTES)
+    task = TaskInfo(task=0, role="worker", state="running")
+    info = JobInfo(
+        id="j", name="", queue="default", pool="default", user="ada", kind="train", priority="normal", state="running",
+        attempt=1, submitted_at=0.0, tasks=[task],
+    )  # fmt: skip
+
+    class OneJob:
+        def look(self, _job: str) -> JobInfo:
+            return info
+
+        look_at_one = look
+
+    job: Any = OneJob()
+
+    async def visits() -> list[int]:
+        server, taken, seen = Logs(tmp_path, job, threading.Event()), 0, [0]
+
+        async def take_all() -> None:
+            nonlocal taken
+            async for _ in await server.read("j", LogRequest()):
+                taken += 1
+
+        readers = asyncio.gather(*(take_all() for _ in range(5)))
+        while not readers.done():
+            await asyncio.sleep(0)
+            seen.append(taken)
+        await readers
+        return seen
+
+    seen = asyncio.run(visits())
+    assert seen[-1] == 50
+    assert max(after - before for before, after in pairwise(seen)) == 1

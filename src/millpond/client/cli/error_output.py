@@ -13,6 +13,7 @@ import traceback
 
 import click
 
+from millpond.client.cli.printing.escaped_text import visible
 from millpond.model.errors import MillpondError, UnavailableError
 
 INTERRUPTED = 130
@@ -73,7 +74,7 @@ def _trace(error: Exception) -> None:
 
 def say(text: str) -> None:
     """Print a message to standard error: further lines stand under the first, on a terminal wrapped between words."""
-    lines = text.splitlines()
+    lines = [visible(line.expandtabs()) for line in text.splitlines()]
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns - len(_MARK)
         lines = [part for line in lines for part in wrapped(line, width)]

@@ -7,7 +7,9 @@ changed and cancelled, and those of others by the leads of the group that owns t
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from millpond.model.errors import ConflictError, NotAllowedError
 from millpond.model.events import ReservationCancelled, ReservationMade
@@ -21,6 +23,9 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.wording import local_time
 from millpond.specs.api.pool.reservations import ReservationInfo, ReserveRequest
+
+MOST_RESERVATIONS: Final = 50
+"""Of one user who is no admin: each is looked at whenever work is placed."""
 
 
 class Reservations:
@@ -48,8 +53,11 @@ class Reservations:
         place_for(self._accounts, caller, request.queue)
         if request.beyond_guarantee and not caller.admin:
             raise NotAllowedError("a reservation beyond the guarantee of its queue", "ask an admin to make it")
-        before = await self._find(name)
-        if before is not None:
+        views = await self._views()
+        before = next((_info(view, now) for view, now in views if view.reservation.name == name), None)
+        if before is None:
+            _require_few(caller, [view.reservation for view, _ in views])
+        else:
             if not self._sees(caller, before):
                 raise ConflictError(f"there is a reservation {name!r} already", "choose another name")
             demand(caller, Verb.CHANGE_JOBS, self.target(before))
@@ -84,8 +92,11 @@ class Reservations:
         return True
 
     async def _find(self, name: str) -> ReservationInfo | None:
-        views = await self._queries.query(lambda core: [(view, core.now) for view in core.scheduler.reservations()])
-        return next((_info(view, now) for view, now in views if view.reservation.name == name), None)
+        return next((_info(view, now) for view, now in await self._views() if view.reservation.name == name), None)
+
+    async def _views(self) -> list[tuple[ReservationView, float]]:
+        """All of them, with the scheduler's time."""
+        return await self._queries.query(lambda core: [(view, core.now) for view in core.scheduler.reservations()])
 
     def target(self, info: ReservationInfo) -> AccessTarget:
         """A reservation as what a verb is applied to: its maker's, and that of the group that owns its queue."""
@@ -113,6 +124,16 @@ def _made(name: str, request: ReserveRequest, by: str, now: float) -> AdvanceRes
 
 def _cancelled(name: str, by: str, now: float) -> ReservationCancelled:
     return ReservationCancelled(now, name, by)
+
+
+def _require_few(caller: Caller, present: Sequence[AdvanceReservation]) -> None:
+    """Refuse one more of a user who has many.
+
+    Raises:
+        ConflictError: they have.
+    """
+    if not caller.admin and sum(each.by == caller.user for each in present) >= MOST_RESERVATIONS:
+        raise ConflictError(f"{caller.user!r} has {MOST_RESERVATIONS} reservations", "cancel some of them first")
 
 
 def _require_fit(core: Core, wanted: AdvanceReservation) -> None:

@@ -49,6 +49,13 @@ class SecretStore(TableStore):
         query = sa.select(table).order_by(table.c.kind, table.c.owner, table.c.name)
         return [SecretRow(**row._mapping) for row in self._rows(query)]
 
+    def others_of(self, kind: str, owner: str, name: str) -> int:
+        """How many secrets of other names an owner has."""
+        table = schema.secrets
+        theirs = sa.and_(table.c.kind == kind, table.c.owner == owner, table.c.name != name)
+        row = self._first(sa.select(sa.func.count()).select_from(table).where(theirs))
+        return 0 if row is None else int(row[0])
+
     def drop(self, kind: str, owner: str, name: str) -> bool:
         """Forget a secret; false when there is none."""
         return self._execute(schema.secrets.delete().where(_is(kind, owner, name))) > 0

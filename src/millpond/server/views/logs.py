@@ -56,6 +56,10 @@ class Position:
         pairs = [pair.split("=") for pair in (match.group(2) or "").split(",") if pair]
         return Position(int(match.group(1)), {int(task): int(offset) for task, offset in pairs})
 
+    def of_tasks(self, count: int) -> Position:
+        """The same without tasks that the job does not have: it goes out again with every chunk."""
+        return Position(self.attempt, {task: offset for task, offset in self.offsets.items() if task < count})
+
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
@@ -92,6 +96,7 @@ class Logs:
         self._state_dir = state_dir
         self._lookup = lookup
         self._closing = closing
+        self._turn = asyncio.Lock()
 
     async def read(self, job: str, request: LogRequest) -> AsyncIterator[LogChunk]:
         """A job's output; everything that can be wrong with the request is raised before the first chunk.
@@ -102,7 +107,18 @@ class Logs:
         await asyncio.to_thread(self._lookup.look_at_one, job)
         look = partial(self._lookup.look, job)
         reader = await asyncio.to_thread(LogReader, self._state_dir, look, request, self._closing.is_set)
-        return reader.chunks()
+        return self._in_turn(reader.chunks())
+
+    async def _in_turn(self, chunks: AsyncIterator[LogChunk]) -> AsyncIterator[LogChunk]:
+        """Chunks of one reader. Clients that take all at once never make us wait, so before each chunk, of whichever
+        reader, the loop serves other requests."""
+        while True:
+            async with self._turn:
+                await asyncio.sleep(0)
+            chunk = await anext(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
 
 
 class LogReader:
@@ -135,7 +151,7 @@ class LogReader:
                 f"the output of job {info.id!r} was removed to make room", "keep more with `pond up --keep-logs-gib`"
             )
         if request.cursor:
-            self._position = Position.parse(request.cursor)
+            self._position = Position.parse(request.cursor).of_tasks(len(info.tasks))
         else:
             self._position = Position(request.attempt or max(info.attempt, 1))
             if request.task is not None:

@@ -17,6 +17,16 @@ _SUSPICIOUS = re.compile(r"[^\x20-\x7e\n\t\w]")
 """Few characters have to be looked at closer: letters of all languages are none of them."""
 
 
+def visible(text: str) -> str:
+    """Words of others within a table or a message, with a question mark for each character that nobody sees.
+
+    Names of metrics, for one, are what a job makes them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def json_text(body: Any) -> str:
     """A body as indented JSON."""
     return _SUSPICIOUS.sub(lambda found: _escaped(found[0]), json.dumps(to_plain(body), indent=2, ensure_ascii=False))

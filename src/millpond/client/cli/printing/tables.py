@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import click
 
 from millpond.client.cli.error_output import say
+from millpond.client.cli.printing.escaped_text import visible
 
 Entry = TypeVar("Entry")
 
@@ -65,6 +66,7 @@ def show(columns: Sequence[Column], rows: Sequence[Sequence[str]], fitted: bool 
     if not rows and empty:
         say(empty)
         return
+    rows = [[visible(cell) for cell in row] for row in rows]
     if fitted and sys.stdout.isatty():
         _draw(columns, rows)
         return

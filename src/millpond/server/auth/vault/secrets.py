@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.server.auth.vault.ciphers import NONCE_BYTES, Cipher
 from millpond.server.auth.vault.keys import own_key
 from millpond.server.store.secrets import SecretRow, SecretStore
@@ -20,6 +20,8 @@ from millpond.server.store.secrets import SecretRow, SecretStore
 KEY_FILE: Final = "secrets.key"
 USER, GROUP, SERVER = "user", "group", "server"
 """Whose a secret can be."""
+MOST_SECRETS: Final = 200
+"""Of one owner: they lie in the database, where no limit of disk counts them."""
 
 
 class Vault:
@@ -46,8 +48,13 @@ class Vault:
             by: who does it.
 
         Raises:
+            ConflictError: the owner has too many.
             UnavailableError: nothing can be encrypted here.
         """
+        if self._store.others_of(kind, owner, name) >= MOST_SECRETS:
+            raise ConflictError(
+                f"{_whose(kind, owner)} has {MOST_SECRETS} secrets", "remove some with `pond secret rm`"
+            )
         cipher = self._cipher()
         nonce = secrets.token_bytes(NONCE_BYTES)
         key = cipher.key_from(own_key(self._key_file), b"secrets")

@@ -22,12 +22,12 @@ def fresh_reports(file: GrowingFile, until: float = math.inf, *, last_bytes: int
     opened = file.opened()
     if opened is None:
         return
-    with opened.file:
+    with opened.file:  # up to what was there: a task may write faster than we read
         if last_bytes is not None and opened.size - file.offset > last_bytes:
             file.offset = opened.size - last_bytes
             opened.file.seek(file.offset)
-        while time.monotonic() <= until:
-            data = opened.file.read(PIECE)
+        while file.offset < opened.size and time.monotonic() <= until:
+            data = opened.file.read(min(PIECE, opened.size - file.offset))
             end = data.rfind(b"\n") + 1
             if not end:
                 if len(data) == PIECE:  # a line without end is no report

@@ -31,6 +31,8 @@ MOST_ATTEMPTS: Final = 50
 MOST_EVENT_FILES: Final = 100
 MOST_ENTRIES: Final = 20_000
 """Names in an output folder among which event files are looked for."""
+_OF_A_CURVE: Final = 50
+"""Points that take as much memory as a curve without any."""
 LOOK_EVERY_S: Final = 10.0
 """For new event files."""
 
@@ -62,8 +64,8 @@ class RunCurves:
 
     @property
     def size(self) -> int:
-        """Points in memory."""
-        return sum(len(curve.points) for curve in self.curves.values())
+        """Points in memory; what each curve takes besides, though it may have none, is worth some more."""
+        return sum(_OF_A_CURVE + len(curve.points) for curve in self.curves.values())
 
     def refresh(self, info: JobInfo, until: float = math.inf) -> bool:
         """Read what came since the last time; returns whether all of it is read.

@@ -25,6 +25,8 @@ from millpond.specs.api.jobs.jobs import JobInfo
 MOST_LISTED: Final = 100_000
 TAIL_BYTES: Final = 16 * 2**20
 """Of a longer file of metrics, the end is read."""
+MOST_READ: Final = 4 * TAIL_BYTES
+"""Bytes of the files of all tasks together, those of the first tasks before others."""
 MOST_SERIES: Final = 1_000
 MOST_LINES: Final = 200_000
 """Of a file with more, the last."""
@@ -95,7 +97,8 @@ def own_output(attempt_dir: Path) -> Path:
     """
     folder = attempt_dir / OUTPUT
     if folder.is_symlink():
-        raise ConflictError(f"the job writes its output to {folder.readlink()}", "copy it from there")
+        place = "".join(letter if letter.isprintable() else "?" for letter in str(folder.readlink()))
+        raise ConflictError(f"the job writes its output to {place}", "copy it from there")
     return folder
 
 
@@ -114,10 +117,11 @@ def read_metrics(state_dir: Path, info: JobInfo, attempt: int, task: int | None,
         last: how many of the newest points of each series.
     """
     series: dict[tuple[int, str], deque[MetricPoint]] = {}
-    truncated = False
+    truncated, left = False, MOST_READ
     for number in range(len(info.tasks)) if task is None else [task]:
         path = TaskFiles.of(state_dir, TaskId(info.id, attempt, number)).metrics
-        lines, cut = _tail(path)
+        lines, read, cut = _tail(path, min(TAIL_BYTES, left))
+        left -= read
         truncated |= cut
         for line in lines:
             for name, point in points_of(line):
@@ -146,18 +150,19 @@ def open_result(state_dir: Path, info: JobInfo, attempt: int, task: int) -> Open
     return opened
 
 
-def _tail(path: Path) -> tuple[list[bytes], bool]:
-    """The whole lines at the end of a file, and whether there were more before them."""
+def _tail(path: Path, most: int) -> tuple[list[bytes], int, bool]:
+    """The whole lines in the last bytes of a file, how many bytes were read, and whether there was more before."""
     opened = open_below(path.parent, path.name)
     if opened is None:
-        return [], False
+        return [], 0, False
     with opened.file as file:
-        begin = max(0, opened.size - TAIL_BYTES)
+        begin = max(0, opened.size - most)
         file.seek(begin)
-        lines = file.read(TAIL_BYTES).split(b"\n")
+        data = file.read(most)
+    lines = data.split(b"\n")
     # The last is empty, or not whole yet; the first of a cut file begins somewhere inside.
     whole = lines[1 if begin else 0 : -1]
-    return whole[-MOST_LINES:], begin > 0 or len(whole) > MOST_LINES
+    return whole[-MOST_LINES:], len(data), begin > 0 or len(whole) > MOST_LINES
 
 
 def points_of(line: bytes) -> list[tuple[str, MetricPoint]]:

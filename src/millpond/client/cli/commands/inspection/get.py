@@ -18,7 +18,7 @@ from millpond.client.cli.connection import with_client
 from millpond.client.cli.follow import exit_code_of
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import array_tables, formats
-from millpond.client.cli.printing.escaped_text import json_text, yaml_text
+from millpond.client.cli.printing.escaped_text import json_text, visible, yaml_text
 from millpond.client.cli.printing.tables import show
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
@@ -257,6 +257,6 @@ def _last_lines(client: Client, job: JobInfo) -> list[str]:
 def _drawn(line: str) -> str:
     """Such a line as it fits into the window, without anything that moves the cursor."""
     plain = click.unstyle(line.rstrip("\r").rpartition("\r")[2]).expandtabs()
-    text = " " * 4 + "".join(letter if letter.isprintable() else "?" for letter in plain)
+    text = " " * 4 + visible(plain)
     width = shutil.get_terminal_size().columns
     return text if len(text) <= width else f"{text[: width - 1]}…"
